@@ -1,0 +1,87 @@
+# Everything a contributor runs. Needs a Python of 3.11 or newer and make; the rest comes into .venv from the
+# hashed lock. `make PYTHON=python3.12 setup` chooses another interpreter.
+
+PYTHON      ?= python3
+DB          ?= sqlite
+PYTEST_ARGS ?=
+BENCH_ARGS  ?=
+LOCK_ARGS   ?=
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+PIP   := $(BIN)/python -m pip --disable-pip-version-check
+UV    := uv==0.13.7
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# One target at a time: the benchmarks and the timing tests want the two cores to themselves.
+.NOTPARALLEL:
+.PHONY: help setup demo test fmt lint type verify conformance bench prove docs lock check-lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv and install everything from the hashed lock
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Holdfast needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo 'not there')." >&2; \
+	  echo "Install one, or name it: make PYTHON=python3.12 setup" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP) install -q --require-hashes -r requirements.lock
+	$(PIP) install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## run the demonstration; DB=sqlite or DB=postgres
+	$(BIN)/python -m holdfast.demo --db $(DB)
+
+test: setup lint type ## lint, types, and every test that is not slow
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+fmt: setup ## format the code and apply the safe fixes
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+lint: setup ## ruff, formatting, and the layer contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+type: setup ## mypy, strict
+	$(BIN)/mypy
+
+verify: lint type check-lock ## lint, types, and that generated files are up to date
+	$(BIN)/python -m tests.support.conformance --check
+
+conformance: setup ## write docs/conformance.md: which tests show which clause
+	$(BIN)/python -m tests.support.conformance
+
+bench: setup ## the benchmarks, on the simulated disk; BENCH_ARGS=...
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+prove: setup ## every test, the slow ones too, then the PostgreSQL tests on each other server found
+	HOLDFAST_HYPOTHESIS=prove $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@set -eu; for bindir in $$($(BIN)/python -m tests.support.postgres --others); do \
+	  echo "PostgreSQL of $$bindir"; \
+	  HOLDFAST_TEST_PG_BIN=$$bindir $(BIN)/python -m pytest -m "pg and not slow" $(PYTEST_ARGS); \
+	done
+
+docs: conformance ## regenerate the generated documentation
+
+lock: $(BIN)/python ## regenerate requirements.lock; LOCK_ARGS=--upgrade for newer versions
+	$(PIP) install -q $(UV)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --all-extras --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
+	  $(LOCK_ARGS) -o requirements.lock pyproject.toml
+	@$(MAKE) --no-print-directory check-lock
+
+# The lock is for everybody: where one machine got its packages from has no place in it.
+check-lock:
+	@! grep -nE '://|^-|^[^#].* @ ' requirements.lock || { echo "requirements.lock names a host, a path or an option" >&2; exit 1; }
+
+clean: ## remove what was built, .venv included
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

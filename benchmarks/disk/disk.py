@@ -1,0 +1,111 @@
+"""Builds the fsync shim and hands it to child processes: every sync costs the same, and is counted.
+
+Invariants:
+- only processes started with `env()` are on the simulated disk, with all their children; this one is not;
+- one disk has one counter, whichever processes and users share it; reading it never misses a finished call;
+- everything lies in one directory that `close` removes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+SOURCE = Path(__file__).with_name("fsyncshim.c")
+
+
+class DiskError(RuntimeError):
+    """The simulated disk cannot be built here; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Syncs:
+    """How many calls were made of each kind."""
+
+    fsync: int
+    fdatasync: int
+
+    @property
+    def total(self) -> int:
+        return self.fsync + self.fdatasync
+
+    def __sub__(self, earlier: Syncs) -> Syncs:
+        return Syncs(self.fsync - earlier.fsync, self.fdatasync - earlier.fdatasync)
+
+
+class SimulatedDisk:
+    """The built shim with its counter; a context manager."""
+
+    def __init__(self, *, sync_us: int = 1000) -> None:
+        self.sync_us = sync_us
+        self._directory = Path(tempfile.mkdtemp(prefix="holdfast-disk-"))
+        try:
+            # A database server under it may run as another user.
+            self._directory.chmod(0o755)
+            self.library = _build(self._directory)
+            self.counter = self._directory / "counter"
+            self.counter.write_bytes(bytes(16))
+            self.counter.chmod(0o666)
+            with self.counter.open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), 16)
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        # Views of the map itself: an aligned 64-bit load or store, never a torn one.
+        self._counters = (ctypes.c_uint64 * 2).from_buffer(self._map)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def env(self) -> dict[str, str]:
+        """The environment to start a child with: this one's, with the shim in front of any other preload."""
+        preload = [str(self.library), *filter(None, [os.environ.get("LD_PRELOAD")])]
+        return {
+            **os.environ,
+            "LD_PRELOAD": " ".join(preload),
+            "HOLDFAST_SHIM_COUNTER": str(self.counter),
+            "HOLDFAST_SHIM_SLEEP_US": str(self.sync_us),
+        }
+
+    def read(self) -> Syncs:
+        return Syncs(fsync=self._counters[0], fdatasync=self._counters[1])
+
+    def reset(self) -> None:
+        """Start from zero. Calls made meanwhile may be lost: measure differences while processes run."""
+        self._counters[0] = self._counters[1] = 0
+
+    def close(self) -> None:
+        if not self._map.closed:
+            del self._counters  # the map cannot close while a view of it lives
+            self._map.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _build(directory: Path) -> Path:
+    if sys.platform != "linux":
+        raise DiskError("The simulated disk needs Linux: it works by LD_PRELOAD.")
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise DiskError("The simulated disk needs a C compiler: install gcc or clang, or name one in CC.")
+    library = directory / "fsyncshim.so"
+    command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    done = subprocess.run(
+        [*command, "-o", str(library), str(SOURCE)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise DiskError(f"{compiler} could not build {SOURCE.name}:\n{done.stderr}")
+    return library

@@ -1,0 +1,1 @@
+"""Holdfast: a durable work ledger."""

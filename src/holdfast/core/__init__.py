@@ -1,0 +1,1 @@
+"""The pure core: machines, records, decisions, projections, digests and errors. No clock, no I/O, no randomness."""

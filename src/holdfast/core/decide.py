@@ -1,0 +1,389 @@
+"""Whether a command may happen to a record now, and which edges it takes.
+
+`decide(record, command, now)` is pure and holds every guard. It answers with a Move, which names the exact rows and
+versions that the store must still find when it writes, or with Refused, which says why not.
+
+Invariants: a Move takes only paths of the transition table; a Move with no steps is a no-op and nothing is written;
+a worker's moves must show the current token of an unexpired lease; only an expired lease is reclaimed; a governed path
+is taken only with a grant.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core.commands import (
+    Beat,
+    Cancel,
+    Claim,
+    Commit,
+    Complete,
+    Expire,
+    Fail,
+    Finish,
+    GiveBack,
+    GrantEvent,
+    ProcedureEvent,
+    Quarantine,
+    Release,
+    Replay,
+    Retry,
+    Start,
+    Submit,
+    ValueEvent,
+)
+from holdfast.core.machine import Machine
+from holdfast.core.machines import (
+    EXECUTION,
+    GRANT,
+    JOB,
+    PROCEDURE,
+    VALUE,
+    ExecutionStatus,
+    JobState,
+)
+from holdfast.core.records import Attempt, Execution, Grant, Job, ProcedureRun, RegistryValue
+
+REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})
+CANCELLED = "cancelled"
+LEASE_EXPIRED = "lease_expired"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The command may not happen: a stable code and the reason in words."""
+
+    code: str
+    message: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One row to move: the path's event and ends, and the version the row must have now."""
+
+    machine: str
+    subject: int | None  # None at birth: the database gives the id
+    event: str
+    source: str | None
+    target: str
+    edges: int
+    version: int  # before the step
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What to write: at most one step a machine, and the facts that go with them."""
+
+    steps: tuple[Step, ...] = ()
+    token: int | None = None  # the lease that must be shown; None where no lease is involved
+    lease_live: bool | None = None  # must the lease be unexpired (True), expired (False), or does it not matter?
+    run_at: datetime | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    quarantine_code: str | None = None
+    excused: bool = False
+    result: str | None = None
+
+    def step(self, machine: Machine) -> Step | None:
+        """Return the step of one machine, if the move has one."""
+        return next((step for step in self.steps if step.machine == machine.name), None)
+
+
+Answer = Move | Refused
+_R = TypeVar("_R")
+_C = TypeVar("_C")
+_GUARDS: dict[type, Callable[[Any, Any, datetime], Answer]] = {}
+
+
+def decide(record: object, command: object, now: datetime) -> Answer:
+    """Judge one command against one record at one moment."""
+    return _GUARDS[type(command)](record, command, now)
+
+
+def _guards(
+    command: type[_C],
+) -> Callable[[Callable[[_R, _C, datetime], Answer]], Callable[[_R, _C, datetime], Answer]]:
+    def register(guard: Callable[[_R, _C, datetime], Answer]) -> Callable[[_R, _C, datetime], Answer]:
+        _GUARDS[command] = guard
+        return guard
+
+    return register
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Guards of a job
+
+
+@_guards(Submit)
+def _submit(job: Job | None, _command: Submit, _now: datetime) -> Answer:
+    if job is not None:
+        return Refused("exists", f"job {job.job_id} exists already")
+    return Move(steps=(_birth(JOB, "submit"),))
+
+
+@_guards(Claim)
+def _claim(job: Job, command: Claim, now: datetime) -> Answer:
+    if job.state != JobState.PENDING:
+        return _wrong_state(JOB, "claim", job.state)
+    if job.run_at > now:
+        return Refused("not_due", f"job {job.job_id} is due at {job.run_at.isoformat()}")
+    birth = _birth(EXECUTION, "begin" if command.begin else "lease")
+    return Move(steps=(_job_step(job, "claim"), birth))
+
+
+@_guards(Retry)
+def _retry(job: Job, command: Retry, _now: datetime) -> Answer:
+    return _put_back(job, "retry", command.run_at)
+
+
+@_guards(Replay)
+def _replay(job: Job, command: Replay, _now: datetime) -> Answer:
+    if command.replay_reason not in REPLAY_REASONS:
+        known = ", ".join(sorted(REPLAY_REASONS))
+        return Refused("replay_reason_unknown", f"{command.replay_reason!r} is not one of {known}")
+    return _put_back(job, "replay", command.run_at)
+
+
+def _put_back(job: Job, event: str, run_at: datetime | None) -> Answer:
+    if job.state == JobState.PENDING:
+        return Move()
+    if job.state != JobState.FAILED:
+        return _wrong_state(JOB, event, job.state)
+    if not job.may_replay:
+        return Refused("attempts_exhausted", f"job {job.job_id} has spent {job.spent} attempts, its whole budget")
+    return Move(steps=(_job_step(job, event),), run_at=run_at)
+
+
+@_guards(Quarantine)
+def _quarantine(job: Job, command: Quarantine, _now: datetime) -> Answer:
+    return _take_out(job, "quarantine", command.code, command.message)
+
+
+@_guards(Cancel)
+def _cancel(job: Job, _command: Cancel, _now: datetime) -> Answer:
+    return _take_out(job, "cancel", CANCELLED, None)
+
+
+def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:
+    if job.state == JobState.QUARANTINED:
+        return Move()
+    if job.state not in (JobState.PENDING, JobState.FAILED):
+        # A running job is taken out by the execution that holds it, never from outside.
+        return _wrong_state(JOB, event, job.state)
+    # What went wrong before stays on record; a job that never failed gets the reason of its quarantine.
+    first = job.last_error_code is None
+    return Move(
+        steps=(_job_step(job, event),),
+        error_code=code if first else None,
+        error_message=message if first else None,
+        quarantine_code=code,
+    )
+
+
+@_guards(Release)
+def _release(job: Job, command: Release, _now: datetime) -> Answer:
+    if job.state == JobState.PENDING:
+        return Move()
+    if job.state != JobState.QUARANTINED:
+        return _wrong_state(JOB, "release", job.state)
+    if not command.operator.strip() or not command.reason.strip():
+        return Refused("operator_required", "a release names its operator and its reason")
+    if command.grant_id is None:
+        return Refused("grant_required", "a release needs a grant of its own")
+    return Move(steps=(_job_step(job, "release"),), run_at=command.run_at)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Guards of an attempt
+
+
+def _held(execution: Execution, event: str, token: int, now: datetime) -> Refused | None:
+    """Refuse unless the caller shows the current token of an unexpired lease and the event fits the status."""
+    if token != execution.lease_token:
+        return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
+    if not EXECUTION.allows(event, execution.status):
+        return _wrong_state(EXECUTION, event, execution.status)
+    if execution.lease_expires_at <= now:
+        return Refused("lease_expired", f"the lease of execution {execution.exec_id} has expired")
+    return None
+
+
+@_guards(Start)
+def _start(attempt: Attempt, command: Start, now: datetime) -> Answer:
+    refused = _held(attempt.execution, "start", command.token, now)
+    if refused:
+        return refused
+    return Move(steps=(_execution_step(attempt, "start"),), token=command.token, lease_live=True)
+
+
+@_guards(Commit)
+def _commit(attempt: Attempt, command: Commit, now: datetime) -> Answer:
+    refused = _held(attempt.execution, "commit", command.token, now)
+    if refused:
+        return refused
+    steps = (_execution_step(attempt, "commit"),)
+    return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
+
+
+@_guards(Finish)
+def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
+    execution = attempt.execution
+    if command.token is not None and command.token != execution.lease_token:
+        return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
+    if execution.status == ExecutionStatus.DONE:
+        return Move()
+    if not EXECUTION.allows("finish", execution.status):
+        return _wrong_state(EXECUTION, "finish", execution.status)
+    if command.token is None and execution.lease_expires_at > now:
+        return Refused("lease_live", f"execution {execution.exec_id} is still held by its worker")
+    # Past the boundary nothing can be done twice, so its own worker may finish however late it is.
+    steps = (_execution_step(attempt, "finish"), _job_step(attempt.job, "succeed"))
+    live = False if command.token is None else None
+    return Move(steps=steps, token=execution.lease_token, lease_live=live)
+
+
+@_guards(Complete)
+def _complete(attempt: Attempt, command: Complete, now: datetime) -> Answer:
+    refused = _held(attempt.execution, "complete", command.token, now)
+    if refused:
+        return refused
+    steps = (_execution_step(attempt, "complete"), _job_step(attempt.job, "succeed"))
+    return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
+
+
+@_guards(Fail)
+def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
+    refused = _held(attempt.execution, "abort", command.token, now)
+    if refused:
+        return refused
+    job = attempt.job
+    if command.quarantine_code == CANCELLED:
+        event = "cancel"
+    elif command.permanent or not job.may_replay:
+        event = "quarantine"
+    elif command.retry_at is not None and job.may_retry:
+        event = "retry"
+    else:
+        event = "fail"
+    quarantine_code = (command.quarantine_code or command.code) if event in ("quarantine", "cancel") else None
+    return Move(
+        steps=(_execution_step(attempt, "abort"), _job_step(job, event)),
+        token=command.token,
+        lease_live=True,
+        run_at=command.retry_at if event == "retry" else None,
+        error_code=command.code,
+        error_message=command.message,
+        quarantine_code=quarantine_code,
+    )
+
+
+@_guards(GiveBack)
+def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
+    refused = _held(attempt.execution, "give_back", command.token, now)
+    if refused:
+        return refused
+    return Move(
+        steps=(_execution_step(attempt, "give_back"), _job_step(attempt.job, "give_back")),
+        token=command.token,
+        lease_live=True,
+        run_at=command.run_at,
+        excused=True,
+    )
+
+
+@_guards(Expire)
+def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
+    execution, job = attempt.execution, attempt.job
+    if not EXECUTION.allows("expire", execution.status):
+        return _wrong_state(EXECUTION, "expire", execution.status)
+    if execution.lease_expires_at > now:
+        return Refused("lease_live", f"execution {execution.exec_id} is still held by its worker")
+    event = "expire" if job.may_retry else "fail" if job.may_replay else "quarantine"
+    return Move(
+        steps=(_execution_step(attempt, "expire"), _job_step(job, event)),
+        token=execution.lease_token,
+        lease_live=False,
+        run_at=command.retry_at if event == "expire" else None,
+        error_code=LEASE_EXPIRED,
+        error_message=f"the lease of {execution.lease_owner} ran out during attempt {execution.attempt}",
+        quarantine_code=LEASE_EXPIRED if event == "quarantine" else None,
+    )
+
+
+@_guards(Beat)
+def _beat(attempt: Attempt, command: Beat, now: datetime) -> Answer:
+    execution = attempt.execution
+    if command.token != execution.lease_token:
+        return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
+    if execution.status in EXECUTION.final:
+        return Refused("wrong_state", f"execution {execution.exec_id} has ended")
+    if execution.lease_expires_at <= now:
+        return Refused("lease_expired", f"the lease of execution {execution.exec_id} has expired")
+    return Move(token=command.token, lease_live=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Guards of grants, procedure runs and values
+
+
+@_guards(GrantEvent)
+def _grant_event(grant: Grant, command: GrantEvent, now: datetime) -> Answer:
+    if not GRANT.allows(command.event, grant.state):
+        return _wrong_state(GRANT, command.event, grant.state)
+    expired = grant.expires_at <= now
+    if command.event == "expire" and not expired:
+        return Refused("not_expired", f"grant {grant.grant_id} is good until {grant.expires_at.isoformat()}")
+    if command.event in ("approve", "consume") and expired:
+        return Refused("grant_expired", f"grant {grant.grant_id} expired at {grant.expires_at.isoformat()}")
+    if command.event == "approve" and command.actor == grant.requested_by and not command.may_self_approve:
+        return Refused("self_approval", f"grant {grant.grant_id} needs the approval of somebody else")
+    target = GRANT.path(command.event, grant.state)
+    return Move(steps=(_step(GRANT, grant.grant_id, target.event, grant.state, grant.version),))
+
+
+@_guards(ProcedureEvent)
+def _procedure_event(run: ProcedureRun, command: ProcedureEvent, _now: datetime) -> Answer:
+    if not PROCEDURE.allows(command.event, run.state):
+        return _wrong_state(PROCEDURE, command.event, run.state)
+    return Move(steps=(_step(PROCEDURE, run.run_id, command.event, run.state, run.version),))
+
+
+@_guards(ValueEvent)
+def _value_event(value: RegistryValue, command: ValueEvent, _now: datetime) -> Answer:
+    if not VALUE.allows(command.event, value.state):
+        return _wrong_state(VALUE, command.event, value.state)
+    if command.grant_id is None:
+        return Refused("grant_required", f"{command.event} of a value needs a grant of its own")
+    if command.event == "supersede" and command.successor is None:
+        return Refused("successor_required", "a superseded value names its successor")
+    return Move(steps=(_step(VALUE, value.value_id, command.event, value.state, value.version),))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps
+
+
+def _birth(machine: Machine, event: str) -> Step:
+    return _step(machine, None, event, None, 0)
+
+
+def _job_step(job: Job, event: str) -> Step:
+    return _step(JOB, job.job_id, event, job.state, job.version)
+
+
+def _execution_step(attempt: Attempt, event: str) -> Step:
+    execution = attempt.execution
+    return _step(EXECUTION, execution.exec_id, event, execution.status, execution.version)
+
+
+def _step(machine: Machine, subject: int | None, event: str, source: str | None, version: int) -> Step:
+    path = machine.path(event, source)
+    return Step(machine.name, subject, event, path.source, path.target, len(path.edges), version)
+
+
+def _wrong_state(machine: Machine, event: str, state: str) -> Refused:
+    invalid = "has no" if event in machine.events else "does not know the"
+    return Refused("wrong_state", f"{machine.name} {invalid} event {event!r} from {state}")

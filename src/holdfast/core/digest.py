@@ -1,0 +1,142 @@
+"""Canonical JSON (`cser-v1`) and SHA-256 digests.
+
+Invariants: equal values have equal bytes on every machine and Python version: keys sorted by code point, strings in
+NFC, UTF-8, no white space, shortest numbers, null distinct from missing. What JSON cannot carry exactly is refused,
+never rounded or renamed.
+"""
+
+import hashlib
+import json
+import math
+import unicodedata
+from typing import Any
+
+from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError, PayloadTooLargeError
+
+DEPTH_MAX = 64
+PAYLOAD_BYTES_MAX = 1 << 20
+INTEGER_BITS_MAX = 1024  # beyond any real number, and below what makes parsing decimal digits slow
+
+Json = Any  # what json.loads returns; spelled as a name where it documents a signature
+
+
+def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
+    """Return the canonical text of a JSON value, or raise a typed error that says what is wrong with it."""
+    _refuse_foreign(value, depth_max)
+    try:
+        text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except UnicodeEncodeError:
+        msg = "a string holds half of a surrogate pair"
+        raise PayloadNotJsonError(msg) from None
+    # A float always prints with one of these, so text without them has no number that needs care,
+    # and ASCII text is in NFC already.
+    if text.isascii() and "." not in text and "e+" not in text and "e-" not in text:
+        return text
+    return _write(value)
+
+
+def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> Json:
+    """Parse JSON from outside: size first, then syntax, then depth and exactness."""
+    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    if len(raw) > size_max:
+        raise _too_large(len(raw), size_max)
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+    except RecursionError:
+        msg = f"the payload is nested deeper than {depth_max} levels"
+        raise PayloadTooDeepError(msg) from None
+    except (ValueError, UnicodeDecodeError) as error:
+        msg = f"the payload is not JSON: {error}"
+        raise PayloadNotJsonError(msg) from None
+    _refuse_foreign(value, depth_max)
+    return value
+
+
+def payload_text(value: Json, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> str:
+    """Return the canonical text of a payload, within the limits."""
+    text = canonical(value, depth_max=depth_max)
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > size_max:
+        raise _too_large(size, size_max)
+    return text
+
+
+def sha256(text: str) -> str:
+    """Return the hex SHA-256 of a text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest(value: Json) -> str:
+    """Return the hex SHA-256 of a value's canonical text."""
+    return sha256(canonical(value))
+
+
+def cser_digest(fields: dict[str, Json]) -> str:
+    """Return the `cser-v1` digest of an object: its canonical text with `"cser":"v1"` among its fields."""
+    return digest({**fields, "cser": "v1"})
+
+
+def _too_large(size: int, size_max: int) -> PayloadTooLargeError:
+    return PayloadTooLargeError(
+        f"the payload has {size} bytes; the limit is {size_max}", context={"bytes": size, "limit": size_max}
+    )
+
+
+def _refuse_constant(name: str) -> Json:
+    msg = f"{name} is not JSON"
+    raise PayloadNotJsonError(msg)
+
+
+def _refuse_foreign(value: Json, depth_left: int) -> None:
+    """Refuse what json.dumps would take and change: other types, tuples, keys that are not text, NaN."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return
+    if kind is int or kind is float:
+        _refuse_inexact(value)
+        return
+    if kind is not dict and kind is not list:
+        raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
+    if depth_left == 0:
+        raise PayloadTooDeepError("the payload is nested too deeply", context={"limit": DEPTH_MAX})
+    if kind is dict:
+        for key in value:
+            if type(key) is not str:
+                raise PayloadNotJsonError(f"an object key is {type(key).__name__}, not text")
+    for item in value.values() if kind is dict else value:
+        _refuse_foreign(item, depth_left - 1)
+
+
+def _refuse_inexact(number: float) -> None:
+    if isinstance(number, int):
+        if number.bit_length() > INTEGER_BITS_MAX:
+            raise PayloadNotJsonError(f"an integer has more than {INTEGER_BITS_MAX} bits")
+    elif not math.isfinite(number):
+        raise PayloadNotJsonError(f"{number} is not JSON")
+
+
+def _write(value: Json) -> str:
+    """Write the canonical text by hand: the slow path, for floats and for text beyond ASCII."""
+    if isinstance(value, str):
+        return json.dumps(unicodedata.normalize("NFC", value), ensure_ascii=False)
+    if isinstance(value, float):
+        return _shortest(value)
+    if isinstance(value, dict):
+        fields = {unicodedata.normalize("NFC", key): item for key, item in value.items()}
+        if len(fields) != len(value):
+            msg = "two object keys are the same text once normalised"
+            raise PayloadNotJsonError(msg)
+        return "{" + ",".join(f"{_write(key)}:{_write(fields[key])}" for key in sorted(fields)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_write(item) for item in value) + "]"
+    return json.dumps(value)
+
+
+def _shortest(number: float) -> str:
+    """Return the shortest text that reads back as the same number: 1.0 as 1, 1e+22 as 1e22."""
+    if number == int(number) and abs(number) < 2**53:
+        return str(int(number))
+    mantissa, _, exponent = repr(number).partition("e")
+    mantissa = mantissa.removesuffix(".0")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa

@@ -1,0 +1,230 @@
+"""Every error that Holdfast raises on purpose, as one closed tree.
+
+    HoldfastError
+    ├── InputError                       exit 2: what was given cannot be taken
+    │   ├── BadUrlError
+    │   ├── PayloadNotJsonError
+    │   ├── PayloadTooDeepError
+    │   ├── PayloadTooLargeError
+    │   ├── UnknownOperationError
+    │   ├── IdempotencyConflictError
+    │   └── MachineError                 a transition table that contradicts itself
+    ├── JobNotFoundError                 exit 1 (also a KeyError)
+    ├── RefusedError                     exit 3: a guard said no
+    │   ├── InvalidStateTransitionError  (also a ValueError)
+    │   ├── StateTransitionRaceError     (also a RuntimeError)
+    │   ├── LeaseLostError
+    │   └── RefusedByDatabaseError       a trigger or an index of the ledger said no
+    ├── StoreError                       exit 4: the database is out of reach, or is not fit to use
+    │   ├── StoreUnavailableError
+    │   ├── StoreBusyError
+    │   ├── StoreReadOnlyError
+    │   ├── NotALedgerError
+    │   ├── SchemaVersionError
+    │   ├── EnforcementDriftError
+    │   └── DurabilityError
+    └── BrokenError                      exit 1: Holdfast caught itself breaking a promise
+
+Invariants: each class has a stable `code`; every instance says what to do next; `as_dict` is what `--json` prints;
+no message carries a payload, a password or a stack trace.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """The root: a stable code, a message for people, a next step and a little context."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+    next_step: ClassVar[str] = "Read the message; `holdfast doctor` checks the ledger."
+
+    def __init__(
+        self, message: str, *, next_step: str | None = None, context: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = next_step or self.next_step
+        self.context: dict[str, object] = dict(context or {})
+
+    def __str__(self) -> str:
+        # KeyError, a base of one subclass, would print the repr instead.
+        return self.message
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the machine-readable form that every `--json` command prints."""
+        return {
+            "error_code": self.code,
+            "error_message": self.message,
+            "context": {**self.context, "next_step": self.hint},
+        }
+
+
+class InputError(HoldfastError):
+    """What the caller gave cannot be taken; nothing was written."""
+
+    code = "bad_input"
+    exit_code = 2
+    next_step = "Correct the input and try again."
+
+
+class BadUrlError(InputError):
+    """A ledger URL that names no database Holdfast can open."""
+
+    code = "url_invalid"
+    next_step = "Give a file path, sqlite:///path/to/ledger.db, or postgresql://user@host:port/database."
+
+
+class PayloadNotJsonError(InputError):
+    """A payload or result that JSON cannot carry exactly."""
+
+    code = "payload_not_json"
+    next_step = "Use only JSON values: objects with string keys, arrays, strings, finite numbers, booleans, null."
+
+
+class PayloadTooDeepError(InputError):
+    """A payload nested beyond the limit."""
+
+    code = "payload_too_deep"
+    next_step = "Flatten the payload, or store it elsewhere and submit a reference."
+
+
+class PayloadTooLargeError(InputError):
+    """A payload beyond the size limit."""
+
+    code = "payload_too_large"
+    next_step = "Store the data elsewhere and submit a reference, or raise the payload limit."
+
+
+class UnknownOperationError(InputError):
+    """An operation that no process has declared to this ledger."""
+
+    code = "operation_unknown"
+    next_step = "Declare the operation first (--app module:ledger, or start a worker that declares it)."
+
+
+class IdempotencyConflictError(InputError):
+    """A used (client, key) pair with another operation or payload."""
+
+    code = "idempotency_conflict"
+    next_step = "Use a new key for new work, or submit exactly what was submitted first."
+
+
+class MachineError(InputError):
+    """A transition table that is ambiguous, unreachable or dead-ended."""
+
+    code = "machine_invalid"
+    next_step = "Correct the rows of the transition table."
+
+
+class JobNotFoundError(HoldfastError, KeyError):
+    """No job has this id."""
+
+    code = "job_not_found"
+    next_step = "List jobs with `holdfast jobs`."
+
+
+class RefusedError(HoldfastError):
+    """A guard refused the act; nothing was written."""
+
+    code = "refused"
+    exit_code = 3
+    next_step = "Look at the job with `holdfast show ID`."
+
+
+class InvalidStateTransitionError(RefusedError, ValueError):
+    """The machine has no such transition from the present state."""
+
+    code = "invalid_state_transition"
+    next_step = "See `holdfast machines` for the legal moves, and `holdfast show ID` for the present state."
+
+
+class StateTransitionRaceError(RefusedError, RuntimeError):
+    """The record changed between the decision and the write."""
+
+    code = "state_transition_race"
+    next_step = "Read the record again and decide anew."
+
+
+class LeaseLostError(RefusedError):
+    """The lease that the caller showed is not, or no longer, the current one."""
+
+    code = "lease_lost"
+    next_step = "Drop the work: another execution owns it, or will."
+
+
+class RefusedByDatabaseError(RefusedError):
+    """A trigger, constraint or index of the ledger refused the write."""
+
+    code = "refused_by_database"
+    next_step = "Make the move through Holdfast; the database accepts nothing else."
+
+
+class StoreError(HoldfastError):
+    """The database is out of reach, or not fit to hold a ledger."""
+
+    code = "store_error"
+    exit_code = 4
+    next_step = "Check the URL and that the database is up."
+
+
+class StoreUnavailableError(StoreError):
+    """Nobody answers at the URL, or the file cannot be opened."""
+
+    code = "store_unavailable"
+
+
+class StoreBusyError(StoreError):
+    """The write lock could not be had in time."""
+
+    code = "store_busy"
+    next_step = "Try again; if it lasts, look for a process that holds a transaction open."
+
+
+class StoreReadOnlyError(StoreError):
+    """The file or the role does not allow writing."""
+
+    code = "store_read_only"
+    next_step = "Make the ledger's file and its directory writable, or use a role that may write."
+
+
+class NotALedgerError(StoreError):
+    """The database exists but holds no ledger."""
+
+    code = "not_a_ledger"
+    next_step = "Create one with `holdfast init`."
+
+
+class SchemaVersionError(StoreError):
+    """The ledger's schema is older or newer than this Holdfast."""
+
+    code = "schema_version"
+    next_step = "Older ledger: run `holdfast migrate`. Newer ledger: upgrade Holdfast."
+
+
+class EnforcementDriftError(StoreError):
+    """The ledger's machines or triggers differ from the ones this Holdfast generates."""
+
+    code = "enforcement_drift"
+    next_step = "Find out who changed them, then run `holdfast migrate` to write them anew."
+
+
+class DurabilityError(StoreError):
+    """The database would acknowledge a commit before it is durable."""
+
+    code = "not_durable"
+    next_step = "Use a local disk and full durability (SQLite: WAL and synchronous=FULL)."
+
+
+class BrokenError(HoldfastError):
+    """An invariant of Holdfast itself does not hold: a defect, reported rather than passed on."""
+
+    code = "broken"
+    next_step = "Keep the ledger as it is, run `holdfast check`, and report this."
+
+
+def invariant(holds: object, message: str) -> None:
+    """Raise BrokenError unless `holds`. Unlike `assert` it survives `python -O`."""
+    if not holds:
+        raise BrokenError(message)

@@ -1,0 +1,212 @@
+"""What a state machine is here: named events, each a path of edges, and nothing else.
+
+Invariants, checked when a machine is declared (a table that breaks one is refused):
+- an event has at most one path from a state, so `(event, source)` names a path;
+- `(source, target)` names a path too, so a write's endpoints tell which edges it took;
+- a path visits no state twice; every edge of a longer path is also listed alone;
+- a governed path is one edge, and that edge is part of no other path;
+- every state is reachable from ∅; every state that is not final can reach a final one;
+- a final state has no routine exit.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import pairwise
+
+import msgspec
+
+from holdfast.core.digest import digest
+from holdfast.core.errors import InvalidStateTransitionError, MachineError
+
+NOTHING = "∅"  # where a birth comes from, as people read it; None in code and NULL in SQL
+
+
+class Rule(StrEnum):
+    """Whether a path may be taken in routine work, or needs a grant."""
+
+    ROUTINE = "routine"
+    GOVERNED = "governed"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the transition table: `Row("JOB", "expire", "running → failed → pending")`."""
+
+    machine: str
+    event: str
+    path: str
+    rule: Rule = Rule.ROUTINE
+
+
+class Edge(msgspec.Struct, frozen=True, order=True):
+    """One step between two states; `source` is None for a birth."""
+
+    source: str | None
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source or NOTHING} → {self.target}"
+
+
+class Path(msgspec.Struct, frozen=True):
+    """The edges that one event takes from one state."""
+
+    event: str
+    edges: tuple[Edge, ...]
+    rule: Rule
+
+    @property
+    def source(self) -> str | None:
+        """Return where the path begins."""
+        return self.edges[0].source
+
+    @property
+    def target(self) -> str:
+        """Return where the path ends."""
+        return self.edges[-1].target
+
+    @property
+    def governed(self) -> bool:
+        """Tell whether taking this path needs a grant."""
+        return self.rule is Rule.GOVERNED
+
+    def __str__(self) -> str:
+        return " → ".join([self.edges[0].source or NOTHING, *(edge.target for edge in self.edges)])
+
+
+class Machine:
+    """A declared machine: look paths up by event and source, or by source and target."""
+
+    def __init__(self, name: str, rows: Iterable[Row], *, final: Iterable[str]) -> None:
+        self.name = name
+        self.final = frozenset(map(str, final))
+        self.paths = tuple(_path(row) for row in rows if row.machine == name)
+        self.states = _states_in_order(self.paths)
+        self.edges = tuple(dict.fromkeys(edge for path in self.paths for edge in path.edges))
+        self._by_event = {(path.event, path.source): path for path in self.paths}
+        self._by_ends = {(path.source, path.target): path for path in self.paths}
+        _refuse_flaws(self)
+        self.events = tuple(dict.fromkeys(path.event for path in self.paths))
+        self.governed_edges = frozenset(path.edges[0] for path in self.paths if path.governed)
+        self.digest = digest(
+            {
+                "machine": name,
+                "final": sorted(self.final),
+                "rows": [[path.event, str(path), str(path.rule)] for path in self.paths],
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"Machine({self.name!r})"
+
+    def path(self, event: str, source: str | None) -> Path:
+        """Return the path of `event` from `source`, or raise InvalidStateTransitionError."""
+        found = self._by_event.get((event, source))
+        if found is None:
+            msg = f"{self.name} has no event {event!r} from {source or NOTHING}"
+            raise InvalidStateTransitionError(msg, context={"machine": self.name, "event": event, "source": source})
+        return found
+
+    def allows(self, event: str, source: str | None) -> bool:
+        """Tell whether `event` may happen in `source`."""
+        return (event, source) in self._by_event
+
+    def between(self, source: str | None, target: str) -> Path | None:
+        """Return a path with these ends, if there is one; all such paths take the same edges."""
+        return self._by_ends.get((source, target))
+
+    def births(self) -> Iterator[Path]:
+        """Yield the paths that start from nothing."""
+        return (path for path in self.paths if path.source is None)
+
+    def moves(self) -> Iterator[Path]:
+        """Yield the paths that start from a state."""
+        return (path for path in self.paths if path.source is not None)
+
+
+def _path(row: Row) -> Path:
+    names = [name.strip() for name in row.path.split("→")]
+    if len(names) < 2 or not all(names) or NOTHING in names[1:]:
+        msg = f"{row.machine}.{row.event}: {row.path!r} is not a path"
+        raise MachineError(msg)
+    states = [None if names[0] == NOTHING else names[0], *names[1:]]
+    edges = tuple(Edge(source, target) for source, target in pairwise(states) if target is not None)
+    return Path(row.event, edges, row.rule)
+
+
+def _states_in_order(paths: Iterable[Path]) -> tuple[str, ...]:
+    seen: dict[str, None] = {}
+    for path in paths:
+        for edge in path.edges:
+            if edge.source is not None:
+                seen.setdefault(edge.source)
+            seen.setdefault(edge.target)
+    return tuple(seen)
+
+
+def _refuse_flaws(machine: Machine) -> None:
+    for flaw in (
+        *_ambiguities(machine),
+        *_malformed_paths(machine),
+        *_governed_leaks(machine),
+        *_unreachable(machine),
+        *_dead_ends(machine),
+    ):
+        msg = f"{machine.name}: {flaw}"
+        raise MachineError(msg, context={"machine": machine.name})
+
+
+def _ambiguities(machine: Machine) -> Iterator[str]:
+    by_event: dict[tuple[str, str | None], Path] = {}
+    by_ends: dict[tuple[str | None, str], Path] = {}
+    for path in machine.paths:
+        if by_event.setdefault((path.event, path.source), path) is not path:
+            yield f"{path.event!r} is ambiguous from {path.source or NOTHING}"
+        if by_ends.setdefault((path.source, path.target), path).edges != path.edges:
+            yield f"{path.source or NOTHING} to {path.target} is ambiguous: two paths share these ends"
+
+
+def _malformed_paths(machine: Machine) -> Iterator[str]:
+    alone = {path.edges[0] for path in machine.paths if len(path.edges) == 1}
+    for path in machine.paths:
+        visited = [edge.source for edge in path.edges] + [path.target]
+        if len(set(visited)) != len(visited):
+            yield f"{path.event!r} visits a state twice: {path}"
+        for edge in path.edges:
+            if edge not in alone:
+                yield f"{path.event!r} takes the edge {edge}, which is not listed alone"
+
+
+def _governed_leaks(machine: Machine) -> Iterator[str]:
+    governed = {edge for path in machine.paths if path.governed for edge in path.edges}
+    for path in machine.paths:
+        if path.governed and len(path.edges) > 1:
+            yield f"{path.event!r} is governed and longer than one edge"
+        if not path.governed and governed.intersection(path.edges):
+            yield f"{path.event!r} is routine and takes a governed edge"
+
+
+def _unreachable(machine: Machine) -> Iterator[str]:
+    for state in machine.states:
+        if state not in _reach(machine, None):
+            yield f"{state} is unreachable from {NOTHING}"
+    for state in machine.final.difference(machine.states):
+        yield f"{state} is called final but no path leads there"
+
+
+def _dead_ends(machine: Machine) -> Iterator[str]:
+    routine = [edge for path in machine.paths if not path.governed for edge in path.edges]
+    for state in machine.states:
+        if state in machine.final:
+            if any(edge.source == state for edge in routine):
+                yield f"{state} is called final but has a routine exit"
+        elif not machine.final & _reach(machine, state):
+            yield f"{state} is a dead end: it is not final and reaches nothing final"
+
+
+def _reach(machine: Machine, start: str | None) -> set[str]:
+    reached = {edge.target for edge in machine.edges if edge.source == start}
+    while True:
+        further = reached | {edge.target for edge in machine.edges if edge.source in reached}
+        if further == reached:
+            return reached
+        reached = further

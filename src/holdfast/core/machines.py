@@ -1,0 +1,168 @@
+"""The transition table, and the machines that are declared from it.
+
+This table is the single source of truth. Validation in Python, the triggers of both databases, the diagrams, the
+model and the TLA+ constants are derived from it; nothing else in the project restates a transition.
+
+Invariants: JOB has eight edges and no more; ENTRY is JOB seen through `ENTRY_STATUS`, not a machine of its own.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from holdfast.core.errors import invariant
+from holdfast.core.machine import Edge, Machine, Row, Rule
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    QUARANTINED = "quarantined"
+
+
+class ExecutionStatus(StrEnum):
+    """Where one attempt at a job stands."""
+
+    LEASED = "LEASED"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMMITTED = "COMMITTED"
+    DONE = "DONE"
+    ABORTED = "ABORTED"
+
+
+class EntryStatus(StrEnum):
+    """What the write-ahead log calls a job's state."""
+
+    PENDING = "Pending"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class GrantState(StrEnum):
+    """Where a grant stands."""
+
+    DRAFT = "draft"
+    ACTIVE = "active"
+    CONSUMED = "consumed"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class ProcedureState(StrEnum):
+    """Where a run of a procedure stands."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    COMPENSATING = "compensating"
+    STOPPED = "stopped"
+    DONE = "done"
+
+
+class ValueState(StrEnum):
+    """Where a governed value of the registry stands."""
+
+    ACTIVE = "active"
+    SUPERSEDED = "superseded"
+    RETIRED = "retired"
+
+
+TABLE = (
+    # A job: one unit of work. The last edge is the only one that needs a grant.
+    Row("JOB", "submit", "∅ → pending"),
+    Row("JOB", "claim", "pending → running"),
+    Row("JOB", "succeed", "running → succeeded"),
+    Row("JOB", "fail", "running → failed"),
+    Row("JOB", "retry", "running → failed → pending"),
+    Row("JOB", "retry", "failed → pending"),
+    Row("JOB", "expire", "running → failed → pending"),
+    Row("JOB", "give_back", "running → failed → pending"),
+    Row("JOB", "replay", "failed → pending"),
+    Row("JOB", "quarantine", "running → failed → quarantined"),
+    Row("JOB", "quarantine", "failed → quarantined"),
+    Row("JOB", "quarantine", "pending → quarantined"),
+    Row("JOB", "cancel", "running → failed → quarantined"),
+    Row("JOB", "cancel", "failed → quarantined"),
+    Row("JOB", "cancel", "pending → quarantined"),
+    Row("JOB", "release", "quarantined → pending", Rule.GOVERNED),
+    # An execution: one attempt at a job, under a lease. `begin` leases and starts in one write.
+    Row("EXECUTION", "lease", "∅ → LEASED"),
+    Row("EXECUTION", "begin", "∅ → LEASED → IN_PROGRESS"),
+    Row("EXECUTION", "start", "LEASED → IN_PROGRESS"),
+    Row("EXECUTION", "commit", "IN_PROGRESS → COMMITTED"),
+    Row("EXECUTION", "finish", "COMMITTED → DONE"),
+    Row("EXECUTION", "complete", "IN_PROGRESS → COMMITTED → DONE"),
+    Row("EXECUTION", "abort", "LEASED → ABORTED"),
+    Row("EXECUTION", "abort", "IN_PROGRESS → ABORTED"),
+    Row("EXECUTION", "expire", "LEASED → ABORTED"),
+    Row("EXECUTION", "expire", "IN_PROGRESS → ABORTED"),
+    Row("EXECUTION", "give_back", "LEASED → ABORTED"),
+    Row("EXECUTION", "give_back", "IN_PROGRESS → ABORTED"),
+    # A grant: a single-use permission to do one governed thing.
+    Row("GRANT", "request", "∅ → draft"),
+    Row("GRANT", "approve", "draft → active"),
+    Row("GRANT", "consume", "active → consumed"),
+    Row("GRANT", "revoke", "draft → revoked"),
+    Row("GRANT", "revoke", "active → revoked"),
+    Row("GRANT", "expire", "active → expired"),
+    # A run of a procedure. `abort` stops with nothing to undo; `resume` takes up a stopped run at its first open step.
+    Row("PROCEDURE", "plan", "∅ → planned"),
+    Row("PROCEDURE", "run", "planned → running"),
+    Row("PROCEDURE", "finish", "running → done"),
+    Row("PROCEDURE", "abort", "planned → stopped"),
+    Row("PROCEDURE", "abort", "running → stopped"),
+    Row("PROCEDURE", "compensate", "running → compensating"),
+    Row("PROCEDURE", "stop", "compensating → stopped"),
+    Row("PROCEDURE", "resume", "stopped → running"),
+    # A governed value of the registry: never deleted, only followed by another or retired.
+    Row("VALUE", "admit", "∅ → active", Rule.GOVERNED),
+    Row("VALUE", "supersede", "active → superseded", Rule.GOVERNED),
+    Row("VALUE", "retire", "active → retired", Rule.GOVERNED),
+)
+
+JOB = Machine("JOB", TABLE, final={JobState.SUCCEEDED, JobState.QUARANTINED})
+EXECUTION = Machine("EXECUTION", TABLE, final={ExecutionStatus.DONE, ExecutionStatus.ABORTED})
+GRANT = Machine("GRANT", TABLE, final={GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED})
+PROCEDURE = Machine("PROCEDURE", TABLE, final={ProcedureState.DONE})
+VALUE = Machine("VALUE", TABLE, final={ValueState.SUPERSEDED, ValueState.RETIRED})
+
+MACHINES = {machine.name: machine for machine in (JOB, EXECUTION, GRANT, PROCEDURE, VALUE)}
+
+OPEN = frozenset(set(ExecutionStatus) - EXECUTION.final)
+"""Executions that have not ended. A job with one of these is running."""
+
+COMMITTED = frozenset({ExecutionStatus.COMMITTED, ExecutionStatus.DONE})
+"""Executions past the commit boundary. A job has at most one."""
+
+ENTRY_STATUS = {
+    JobState.PENDING: EntryStatus.PENDING,
+    JobState.RUNNING: EntryStatus.PENDING,
+    JobState.FAILED: EntryStatus.PENDING,
+    JobState.SUCCEEDED: EntryStatus.COMPLETED,
+    JobState.QUARANTINED: EntryStatus.FAILED,
+}
+
+
+def entry_edges() -> Iterator[Edge]:
+    """Yield the edges of ENTRY: those of JOB that change the entry's status, the governed one left out."""
+    seen: set[Edge] = set()
+    for edge in JOB.edges:
+        if edge in JOB.governed_edges:
+            continue
+        source = ENTRY_STATUS[JobState(edge.source)] if edge.source else None
+        seen_as = Edge(source, ENTRY_STATUS[JobState(edge.target)])
+        if seen_as.source != seen_as.target and seen_as not in seen:
+            seen.add(seen_as)
+            yield seen_as
+
+
+for _machine, _names in (
+    (JOB, JobState),
+    (EXECUTION, ExecutionStatus),
+    (GRANT, GrantState),
+    (PROCEDURE, ProcedureState),
+    (VALUE, ValueState),
+):
+    invariant(set(_machine.states) == set(_names), f"the states of {_machine.name} differ from its table")

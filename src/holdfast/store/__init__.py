@@ -1,0 +1,83 @@
+"""Durable truth: the same verbs over SQLite and PostgreSQL.
+
+`open_store(url)` gives a Store that has been verified; `create_store(url)` makes the ledger first where there is none.
+"""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from holdfast.core.errors import BadUrlError, StoreError
+from holdfast.store.migrations import ENVIRONMENTS, migrate, verify
+from holdfast.store.requests import Admission, Lease, Submission
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Clock, Store
+from holdfast.store.transaction import Transaction
+
+__all__ = [
+    "ENVIRONMENTS", "Admission", "Clock", "Lease", "Store", "Submission", "Transaction", "connect", "create_store",
+    "open_store",
+]  # fmt: skip
+
+
+def connect(url: str, clock: Clock | None = None, *, schema: str = "public", create: bool = False) -> Store[Any]:
+    """Return the store that a URL names, unverified: for `migrate`, which mends what verification refuses."""
+    scheme, path = _parse(url)
+    if scheme == "sqlite":
+        return SqliteStore(Path(path), url, clock, create=create)
+    try:
+        from holdfast.store.postgres.store import PostgresStore  # noqa: PLC0415 - psycopg is an extra
+    except ImportError:
+        raise StoreError(
+            "PostgreSQL support is not installed",
+            next_step="Install it with: pip install 'holdfast[postgres]'",
+        ) from None
+    return PostgresStore(url, clock, schema=schema)
+
+
+def open_store(url: str, clock: Clock | None = None, *, schema: str = "public") -> Store[Any]:
+    """Return the store of an existing ledger, or raise a StoreError that says what is wrong with it."""
+    return _verified(connect(url, clock, schema=schema))
+
+
+def create_store(
+    url: str,
+    clock: Clock | None = None,
+    *,
+    schema: str = "public",
+    environment: str = "dev",
+    governed: bool = False,
+) -> Store[Any]:
+    """Return the store of a ledger, made or migrated first where needed."""
+    store = connect(url, clock, schema=schema, create=True)
+    try:
+        migrate(store, environment=environment, governed=governed)
+    except BaseException:
+        store.close()
+        raise
+    return _verified(store)
+
+
+def _verified(store: Store[Any]) -> Store[Any]:
+    try:
+        verify(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _parse(url: str) -> tuple[str, str]:
+    """Return ("sqlite", path) or ("postgresql", url). Three slashes begin a relative path, four an absolute one."""
+    if "://" not in url:
+        if not url.strip() or "\0" in url:
+            raise BadUrlError("the ledger's URL is empty")
+        return "sqlite", url
+    parts = urlsplit(url)
+    if parts.scheme in ("postgresql", "postgres"):
+        return "postgresql", url
+    if parts.scheme == "sqlite":
+        if parts.netloc or len(parts.path) < 2:
+            raise BadUrlError("a SQLite URL is sqlite:///relative/path or sqlite:////absolute/path")
+        return "sqlite", unquote(parts.path[1:])
+    raise BadUrlError(f"Holdfast knows no database called {parts.scheme!r}", context={"scheme": parts.scheme})

@@ -1,0 +1,227 @@
+"""The rules that both databases enforce themselves, as conditions derived from the transition table.
+
+A `Guarded` says which table holds a machine's records; `birth_violations` and `move_violations` turn the machine into
+SQL conditions that are true of a forbidden write. The dialects wrap the same conditions into their own triggers.
+
+Invariants: edges stand in the conditions as literals, never as a table that a shell could edit; a row that breaks no
+rule costs one evaluation of the conditions and nothing else; only what says `door` may happen under maintenance.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.errors import invariant
+from holdfast.core.machine import Machine, Path
+from holdfast.core.machines import COMMITTED, EXECUTION, GRANT, JOB, PROCEDURE, VALUE, GrantState
+
+
+class Refusal(StrEnum):
+    """The codes that the databases answer with: SQLSTATE on PostgreSQL, the head of the message on SQLite."""
+
+    ILLEGAL_EDGE = "HF001"
+    ILLEGAL_BIRTH = "HF002"
+    NEVER_DELETED = "HF003"
+    APPEND_ONLY = "HF004"
+    WRITTEN_BY_HAND = "HF005"
+    WRITE_ONCE = "HF006"
+    NOT_MONOTONE = "HF007"
+    UNSIGNED = "HF008"
+    GRANT_REQUIRED = "HF009"
+    SECOND_COMMIT = "HF010"
+    DOOR_LEFT_OPEN = "HF011"
+
+    @property
+    def meaning(self) -> str:
+        """Return the refusal in words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Refusal.ILLEGAL_EDGE: "no listed path has this event, these ends and this version",
+    Refusal.ILLEGAL_BIRTH: "a record is born in an initial state, once",
+    Refusal.NEVER_DELETED: "a record is never deleted",
+    Refusal.APPEND_ONLY: "the journal is append-only",
+    Refusal.WRITTEN_BY_HAND: "the journal is written by the database alone",
+    Refusal.WRITE_ONCE: "this column never changes",
+    Refusal.NOT_MONOTONE: "this number only grows",
+    Refusal.UNSIGNED: "a move carries its own event and move_id",
+    Refusal.GRANT_REQUIRED: "a governed move needs a grant of its own",
+    Refusal.SECOND_COMMIT: "a job has at most one committed execution",
+    Refusal.DOOR_LEFT_OPEN: "the maintenance door is shut before its transaction ends",
+}
+
+
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """A table whose rows are the records of a machine."""
+
+    machine: Machine
+    table: str
+    id: str
+    state: str = "state"
+    write_once: tuple[str, ...]
+    only_grow: tuple[str, ...] = ()
+    born_with: tuple[tuple[str, str], ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    attempt: str = "NULL"
+    grant: str = "NULL"
+    one_commit: bool = False
+    counted: bool = False
+
+
+GUARDED = (
+    Guarded(
+        machine=JOB,
+        table="holdfast_jobs",
+        id="job_id",
+        write_once=("operation", "operation_version", "client", "key", "payload", "digest", "created_at"),
+        only_grow=("attempts", "excused"),
+        born_with=(("attempts", "0"), ("excused", "0")),
+        unique=(("client", "key"),),
+        attempt="attempts",
+        grant="grant_id",
+        counted=True,
+    ),
+    Guarded(
+        machine=EXECUTION,
+        table="holdfast_executions",
+        id="exec_id",
+        state="status",
+        write_once=("job_id", "attempt", "lease_owner", "created_at"),
+        unique=(("job_id", "attempt"),),
+        attempt="attempt",
+        one_commit=True,
+    ),
+    Guarded(
+        machine=GRANT,
+        table="holdfast_grants",
+        id="grant_id",
+        write_once=("action", "target", "scope", "requested_by", "expires_at", "created_at"),
+        grant="grant_id",
+    ),
+    Guarded(
+        machine=PROCEDURE,
+        table="holdfast_procedures",
+        id="run_id",
+        write_once=("idempotency_root", "procedure", "created_at"),
+        only_grow=("step",),
+        unique=(("idempotency_root",),),
+    ),
+    Guarded(
+        machine=VALUE,
+        table="holdfast_values",
+        id="value_id",
+        write_once=("operation_code", "protocol_version", "semantics", "created_at"),
+        unique=(("operation_code", "protocol_version"),),
+        grant="grant_id",
+    ),
+)
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A refusal and the condition under which it is made."""
+
+    refusal: Refusal
+    condition: str
+
+
+def birth_violations(guarded: Guarded, new: str, no_door: str) -> Iterator[Violation]:
+    """Yield what an INSERT may not do. `new` is the row's alias, `no_door` is true when no maintenance is under way."""
+    legal = " OR ".join(
+        "("
+        + " AND ".join(
+            (
+                f"{new}.{guarded.state} = {_text(path.target)}",
+                f"{new}.event = {_text(path.event)}",
+                f"{new}.version = {len(path.edges)}",
+            )
+        )
+        + ")"
+        for path in guarded.machine.births()
+    )
+    born = "".join(f" AND {new}.{column} = {value}" for column, value in guarded.born_with)
+    yield Violation(Refusal.ILLEGAL_BIRTH, f"(NOT (({legal}){born})) AND {no_door}")
+    governed = [path for path in guarded.machine.births() if path.governed]
+    if governed:
+        states = _texts(path.target for path in governed)
+        condition = f"{new}.{guarded.state} IN ({states}) AND NOT {_granted(guarded, new)} AND {no_door}"
+        yield Violation(Refusal.GRANT_REQUIRED, condition)
+
+
+def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Iterator[Violation]:
+    """Yield what any UPDATE may not do; the other write-once columns are guarded only where a statement names them."""
+    yield Violation(Refusal.WRITE_ONCE, f"{new}.{guarded.id} <> {old}.{guarded.id} AND {no_door}")
+    moved = f"{new}.{guarded.state} IS DISTINCT FROM {old}.{guarded.state}"
+    shrinks = " OR ".join(f"{new}.{column} < {old}.{column}" for column in ("version", *guarded.only_grow))
+    yield Violation(Refusal.NOT_MONOTONE, f"({shrinks}) AND {no_door}")
+    stale = f"{new}.move_id = {old}.move_id OR {new}.updated_at < {old}.updated_at OR {new}.version <= {old}.version"
+    yield Violation(Refusal.UNSIGNED, f"{moved} AND ({stale})")
+    legal = " OR ".join(f"({_taken(guarded, path, old, new)})" for path in _by_ends(guarded.machine))
+    still = f"{new}.{guarded.state} = {old}.{guarded.state} AND {new}.version <> {old}.version"
+    yield Violation(Refusal.ILLEGAL_EDGE, f"(({moved} AND NOT ({legal})) OR ({still})) AND {no_door}")
+    governed = [path for path in guarded.machine.moves() if path.governed]
+    if governed:
+        ends = " OR ".join(f"({_ends(guarded, path, old, new)})" for path in governed)
+        yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT {_granted(guarded, new)}")
+
+
+def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> Violation:
+    """Return the condition under which an UPDATE that names a write-once column changes one."""
+    changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.write_once)
+    return Violation(Refusal.WRITE_ONCE, f"({changed}) AND {no_door}")
+
+
+def long_paths(machine: Machine) -> Iterator[Path]:
+    """Yield one path of several edges for each pair of ends: a write between them is journalled edge by edge."""
+    return (path for path in _one_for_each_ends(machine) if len(path.edges) > 1)
+
+
+def committed_states() -> str:
+    """Return the statuses past the commit boundary, as a list of SQL literals."""
+    return _texts(sorted(COMMITTED))
+
+
+def _by_ends(machine: Machine) -> Iterator[Path]:
+    return (path for path in _one_for_each_ends(machine) if path.source is not None)
+
+
+def _one_for_each_ends(machine: Machine) -> Iterator[Path]:
+    seen = set()
+    for path in machine.paths:
+        if (path.source, path.target) not in seen:
+            seen.add((path.source, path.target))
+            yield path
+
+
+def _ends(guarded: Guarded, path: Path, old: str, new: str) -> str:
+    invariant(path.source, "a birth has no row before it")
+    state = guarded.state
+    return f"{old}.{state} = {_text(path.source or '')} AND {new}.{state} = {_text(path.target)}"
+
+
+def _taken(guarded: Guarded, path: Path, old: str, new: str) -> str:
+    same_ends = (p for p in guarded.machine.moves() if (p.source, p.target) == (path.source, path.target))
+    events = _texts(p.event for p in same_ends)
+    version = f"{new}.version = {old}.version + {len(path.edges)}"
+    return f"{_ends(guarded, path, old, new)} AND {new}.event IN ({events}) AND {version}"
+
+
+def _granted(guarded: Guarded, new: str) -> str:
+    # A job's release is one act: its grant is consumed by that very move. A registry build consumes its grant
+    # once, at its start, and then writes many values under it.
+    own = f" AND g.move_id = {new}.move_id" if guarded.machine is JOB else ""
+    consumed = _text(GrantState.CONSUMED)
+    return (
+        f"EXISTS (SELECT 1 FROM {{schema}}holdfast_grants g "
+        f"WHERE g.grant_id = {new}.grant_id AND g.state = {consumed}{own})"
+    )
+
+
+def _texts(words: Iterator[str] | list[str]) -> str:
+    return ", ".join(_text(word) for word in words)
+
+
+def _text(word: str) -> str:
+    invariant("'" not in word, "a state or event with a quote in it")
+    return f"'{word}'"

@@ -1,0 +1,191 @@
+"""Numbered migrations, and everything that must be true of a ledger before it is used.
+
+Invariants: a migration is one numbered `.sql` file a dialect, applied in order, all in one transaction with the
+triggers that follow from the transition table; what was applied is recorded with its digest; a ledger with unknown,
+changed or newer migrations, or with other machines or triggers than this code generates, is refused and left as it is.
+"""
+
+import re
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from holdfast.core.digest import sha256
+from holdfast.core.errors import EnforcementDriftError, NotALedgerError, SchemaVersionError
+from holdfast.core.machines import MACHINES
+from holdfast.store.store import Store
+from holdfast.store.transaction import Transaction
+
+RECORD = (
+    "CREATE TABLE holdfast_migrations"
+    " (number integer PRIMARY KEY, name text NOT NULL, digest text NOT NULL, applied_at text NOT NULL)"
+)
+ENVIRONMENTS = ("dev", "stage", "prod")
+BUILT_IN = {"noop": "1.0.0"}
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One numbered step of the schema."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """Return the digest that the ledger keeps of it."""
+        return sha256(self.text)
+
+    def statements(self) -> list[str]:
+        """Return its statements; migrations hold no trigger bodies, so a semicolon at a line's end is one's end."""
+        text = re.sub(r"^\s*--.*$\n?", "", self.text, flags=re.MULTILINE)
+        return [part.strip() for part in re.split(r";\s*\n", text) if part.strip()]
+
+
+def migrations(dialect: str) -> list[Migration]:
+    """Return the dialect's migrations, in order."""
+    folder = files(f"holdfast.store.{dialect}") / "migrations"
+    found = [
+        Migration(int(file.name[:4]), file.name[5:].removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if file.name.endswith(".sql")
+    ]
+    return sorted(found, key=lambda migration: migration.number)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What `migrate` would do: the migrations to apply, and every statement in order."""
+
+    pending: tuple[Migration, ...]
+    statements: tuple[str, ...]
+
+
+def plan(store: Store[Any], connection: Any) -> Plan:
+    """Return what is missing. Raise if the ledger has what this code does not know."""
+    applied = _applied(store, connection)
+    pending = tuple(m for m in migrations(store.dialect) if m.number not in applied)
+    statements = [RECORD] if not applied else []
+    for migration in pending:
+        statements += [*migration.statements(), _recorded(store, migration)]
+    statements += _machine_rows()
+    statements += store.enforcement(_epoch(store, connection) if applied else 1)
+    return Plan(pending, tuple(statements))
+
+
+def migrate(store: Store[Any], *, environment: str = "dev", governed: bool = False) -> tuple[str, ...]:
+    """Bring a ledger, or an empty database, to this version; return the names of the migrations applied."""
+    with store.transaction() as transaction:
+        connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+        todo = plan(store, connection)
+        new = not _applied(store, connection)
+        for statement in todo.statements:
+            store.execute(connection, statement)
+        if new:
+            _first_settings(transaction, environment, governed=governed)
+    return tuple(migration.name for migration in todo.pending)
+
+
+def verify(store: Store[Any]) -> dict[str, str]:
+    """Return the ledger's settings if it is one that this code may use; raise a StoreError that says why not."""
+    with store.reading() as reading:
+        connection = reading._connection  # noqa: SLF001 - the schema lives below the verbs
+        applied = _applied(store, connection)
+        if not applied:
+            raise NotALedgerError("the database holds no ledger")
+        missing = [m.number for m in migrations(store.dialect) if m.number not in applied]
+        if missing:
+            raise SchemaVersionError(
+                f"the ledger's schema is older: migration {missing[0]:04d} is missing",
+                next_step="Run `holdfast migrate`.",
+                context={"missing": missing},
+            )
+        drift = [
+            *_machine_drift(store, connection),
+            *store.enforcement_drift(connection, _epoch(store, connection)),
+        ]
+        if drift:
+            raise EnforcementDriftError(
+                f"what the ledger enforces differs from this version of Holdfast: {', '.join(drift)}",
+                context={"differs": drift},
+            )
+        return reading.meta()
+
+
+def _applied(store: Store[Any], connection: Any) -> dict[int, str]:
+    tables = store.tables(connection)
+    if "holdfast_migrations" not in tables:
+        if tables:
+            raise NotALedgerError(
+                f"the database has a table {min(tables)} but no record of migrations",
+                next_step="Use another database or schema: this one holds something else under Holdfast's names.",
+            )
+        return {}
+    rows = store.execute(connection, "SELECT number, digest FROM holdfast_migrations ORDER BY number")
+    applied = {int(number): str(digest) for number, digest in rows}
+    known = {migration.number: migration.digest for migration in migrations(store.dialect)}
+    unknown = sorted(applied.keys() - known.keys())
+    if unknown:
+        raise SchemaVersionError(
+            f"the ledger's schema is newer: it has migration {unknown[-1]:04d}, this Holdfast ends at {max(known):04d}",
+            next_step="Upgrade Holdfast on this machine.",
+            context={"ledger": unknown[-1], "holdfast": max(known)},
+        )
+    changed = [number for number, digest in applied.items() if known[number] != digest]
+    if changed:
+        raise SchemaVersionError(
+            f"migration {changed[0]:04d} of the ledger is not the one that this Holdfast knows",
+            next_step="Use the version of Holdfast that made this ledger.",
+            context={"changed": changed},
+        )
+    return applied
+
+
+def _recorded(store: Store[Any], migration: Migration) -> str:
+    at = store.now().isoformat()
+    return (
+        f"INSERT INTO holdfast_migrations VALUES ({migration.number}, '{migration.name}', '{migration.digest}', '{at}')"
+    )
+
+
+def _machine_rows() -> list[str]:
+    machines = [f"('{machine.name}', '{machine.digest}')" for machine in MACHINES.values()]
+    edges = [
+        f"('{machine.name}', '{path.event}', {step}, {_literal(edge.source)}, '{edge.target}', '{path}', '{path.rule}')"
+        for machine in MACHINES.values()
+        for path in machine.paths
+        for step, edge in enumerate(path.edges, start=1)
+    ]
+    return [
+        "DELETE FROM holdfast_machines",
+        f"INSERT INTO holdfast_machines (machine, digest) VALUES\n  {_lines(machines)}",
+        "DELETE FROM holdfast_transitions",
+        "INSERT INTO holdfast_transitions (machine, event, step, source, target, path, rule) VALUES\n  "
+        + _lines(edges),
+    ]
+
+
+def _lines(rows: list[str]) -> str:
+    return ",\n  ".join(rows)
+
+
+def _literal(word: str | None) -> str:
+    return "NULL" if word is None else f"'{word}'"
+
+
+def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
+    stored = dict(store.execute(connection, "SELECT machine, digest FROM holdfast_machines"))
+    expected = {machine.name: machine.digest for machine in MACHINES.values()}
+    return [f"machine {name}" for name in sorted(expected) if stored.get(name) != expected[name]]
+
+
+def _epoch(store: Store[Any], connection: Any) -> int:
+    [[value]] = store.execute(connection, "SELECT value FROM holdfast_meta WHERE name = 'epoch'")
+    return int(value)
+
+
+def _first_settings(transaction: Transaction, environment: str, *, governed: bool) -> None:
+    transaction.set_meta("epoch", "1")
+    transaction.set_meta("environment", environment)
+    transaction.set_meta("governed", "yes" if governed else "no")
+    transaction.declare(BUILT_IN)

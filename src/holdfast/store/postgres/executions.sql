@@ -1,0 +1,92 @@
+-- Statements about executions: claiming, moving under a lease, heartbeats, recovery.
+
+-- name: claim_executions
+-- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time;
+-- the outer LIMIT stops the walk as soon as it has enough.
+INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
+  updated_at, event, actor, move_id)
+WITH RECURSIVE
+  t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
+  every_lane (queue, priority) AS (
+    SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q)
+      FROM json_array_elements_text(:queues) q
+     WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q AND p.paused_at IS NOT NULL)
+    UNION ALL
+    SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
+      FROM every_lane l WHERE l.priority IS NOT NULL),
+  lanes AS MATERIALIZED (SELECT queue, priority FROM every_lane WHERE priority IS NOT NULL ORDER BY priority DESC),
+  due AS MATERIALIZED (
+    SELECT j.job_id, j.attempts, j.operation
+      FROM lanes l CROSS JOIN LATERAL (
+        SELECT job_id, attempts, operation FROM holdfast_jobs
+         WHERE state = 'pending' AND queue = l.queue AND priority = l.priority AND run_at <= (SELECT now FROM t)
+         ORDER BY run_at, job_id LIMIT :n FOR NO KEY UPDATE SKIP LOCKED) j
+     LIMIT :n)
+SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
+  t.now + make_interval(secs => coalesce((:leases::json ->> d.operation)::double precision, :lease_s)),
+  CASE WHEN :begins THEN t.now END, t.now, t.now, :event, :owner, :move_id
+  FROM due d, t
+RETURNING exec_id, job_id, attempt, lease_expires_at;
+
+-- name: claim_jobs
+UPDATE holdfast_jobs AS j
+   SET state = :target, version = j.version + :edges, attempts = j.attempts + 1,
+       last_attempt_at = coalesce(:now, statement_timestamp()),
+       updated_at = greatest(j.updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :owner,
+       reason = NULL, move_id = :move_id, grant_id = NULL
+  FROM (SELECT r::bigint AS job_id, :source::text AS source FROM json_array_elements_text(:rows) r) k
+ WHERE j.job_id = k.job_id AND j.state = k.source
+RETURNING {job_columns};
+
+-- name: move_executions
+-- k: exec_id, source, token, lease_live, target, edges, event, excused, error code and message, started, finished
+WITH k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS exec_id, r ->> 1 AS source, (r ->> 2)::bigint AS token, (r ->> 3)::boolean AS lease_live,
+    r ->> 4 AS target, (r ->> 5)::integer AS edges, r ->> 6 AS event, (r ->> 7)::integer = 1 AS excused,
+    r ->> 8 AS error_code, r ->> 9 AS error_message, (r ->> 10)::boolean AS started, (r ->> 11)::boolean AS finished,
+    coalesce(:now, statement_timestamp()) AS now
+    FROM json_array_elements(:rows) r)
+UPDATE holdfast_executions AS e
+   SET status = k.target, version = e.version + k.edges, excused = k.excused, error_code = k.error_code,
+       error_message = k.error_message, started_at = CASE WHEN k.started THEN k.now ELSE e.started_at END,
+       finished_at = CASE WHEN k.finished THEN k.now ELSE e.finished_at END,
+       updated_at = greatest(e.updated_at, k.now), event = k.event, actor = :actor, reason = :reason, move_id = :move_id
+  FROM k
+ WHERE e.exec_id = k.exec_id AND e.status = k.source AND e.lease_token = k.token
+   AND (k.lease_live IS NULL OR k.lease_live = (e.lease_expires_at > k.now))
+RETURNING e.exec_id;
+
+-- name: beat_executions
+-- Neither version nor updated_at moves: a heartbeat is not a transition.
+UPDATE holdfast_executions AS e
+   SET lease_expires_at = coalesce(:now, statement_timestamp()) + make_interval(secs => (r ->> 2)::double precision)
+  FROM json_array_elements(:rows) r
+ WHERE e.exec_id = (r ->> 0)::bigint AND e.lease_token = (r ->> 1)::bigint
+   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
+   AND e.lease_expires_at > coalesce(:now, statement_timestamp())
+RETURNING e.exec_id;
+
+-- name: note_progress
+UPDATE holdfast_executions AS e SET progress = (r ->> 2)::double precision, progress_note = r ->> 3
+  FROM json_array_elements(:rows) r
+ WHERE e.exec_id = (r ->> 0)::bigint AND e.lease_token = (r ->> 1)::bigint
+   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
+   AND e.lease_expires_at > coalesce(:now, statement_timestamp())
+RETURNING e.exec_id;
+
+-- name: expired_attempts
+SELECT {execution_columns}, {job_columns}
+  FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
+   AND e.lease_expires_at <= coalesce(:now, statement_timestamp())
+ ORDER BY e.lease_expires_at LIMIT :n
+   FOR NO KEY UPDATE OF e SKIP LOCKED;
+
+-- name: executions_of
+SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id ORDER BY e.attempt;
+
+-- name: get_attempt
+SELECT {execution_columns}, {job_columns}
+  FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.exec_id = :exec_id;

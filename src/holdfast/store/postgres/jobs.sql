@@ -1,0 +1,56 @@
+-- Statements about jobs. Rows come in as one JSON array of objects; names and results match the SQLite dialect.
+-- Every guard is a join column: a plan cached on empty tables is far slower otherwise.
+
+-- name: insert_jobs
+INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority,
+  run_at, payload, digest, replaces, state, version, created_at, updated_at, event, actor, reason, move_id)
+SELECT r.v ->> 0, r.v ->> 1, r.v ->> 2, r.v ->> 3, r.v ->> 4, (r.v ->> 5)::integer, (r.v ->> 6)::integer,
+  (r.v ->> 7)::integer, coalesce((r.v ->> 8)::timestamptz, t.now), r.v ->> 9, r.v ->> 10, (r.v ->> 11)::bigint,
+  :state, :version, t.now, t.now, :event, :actor, :reason, :move_id
+  FROM json_array_elements(:rows) WITH ORDINALITY r (v, n),
+       (SELECT coalesce(:now, statement_timestamp()) AS now) t
+ ORDER BY r.n
+ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING
+RETURNING job_id, client, key, digest;
+
+-- name: jobs_by_key
+SELECT {job_columns}
+  FROM json_array_elements(:rows) r JOIN holdfast_jobs j ON j.client = r ->> 0 AND j.key = r ->> 1;
+
+-- name: move_jobs
+-- k: job_id, source, version, target, edges, event, excused, run_at, result, error code and message, quarantine code,
+--    replay reason
+WITH k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS job_id, r ->> 1 AS source, (r ->> 2)::bigint AS version, r ->> 3 AS target,
+    (r ->> 4)::integer AS edges, r ->> 5 AS event, (r ->> 6)::integer AS excused, (r ->> 7)::timestamptz AS run_at,
+    r ->> 8 AS result, r ->> 9 AS error_code, r ->> 10 AS error_message, r ->> 11 AS quarantine_code,
+    r ->> 12 AS replay_reason
+    FROM json_array_elements(:rows) r)
+UPDATE holdfast_jobs AS j
+   SET state = k.target, version = j.version + k.edges, excused = j.excused + k.excused,
+       run_at = coalesce(k.run_at, j.run_at), result = coalesce(k.result, j.result),
+       last_error_code = coalesce(k.error_code, j.last_error_code),
+       last_error_message = coalesce(k.error_message, j.last_error_message),
+       quarantine_code = k.quarantine_code, replay_reason = coalesce(k.replay_reason, j.replay_reason),
+       updated_at = greatest(j.updated_at, coalesce(:now, statement_timestamp())), event = k.event, actor = :actor,
+       reason = :reason, move_id = :move_id, grant_id = :grant_id
+  FROM k
+ WHERE j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
+RETURNING j.job_id;
+
+-- name: store_results
+UPDATE holdfast_jobs AS j SET result = r ->> 1
+  FROM json_array_elements(:rows) r
+ WHERE j.job_id = (r ->> 0)::bigint
+RETURNING j.job_id;
+
+-- name: get_jobs
+SELECT {job_columns}
+  FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint ORDER BY j.job_id;
+
+-- name: list_jobs
+SELECT {job_columns} FROM holdfast_jobs j
+ WHERE (:state::text IS NULL OR j.state = :state) AND (:operation::text IS NULL OR j.operation = :operation)
+   AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
+   AND (:before::bigint IS NULL OR j.job_id < :before)
+ ORDER BY j.job_id DESC LIMIT :n;

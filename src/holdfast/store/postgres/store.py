@@ -1,0 +1,200 @@
+"""The store on PostgreSQL, for a fleet.
+
+Invariants: READ COMMITTED with synchronous_commit=on; the database's clock measures leases, whatever a worker's clock
+says; set-based statements lock with SKIP LOCKED, so workers never queue for each other's jobs.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import psycopg
+from psycopg import sql
+
+from holdfast.core.errors import (
+    BadUrlError,
+    DurabilityError,
+    HoldfastError,
+    RefusedByDatabaseError,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from holdfast.store.enforcement import Refusal
+from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
+from holdfast.store.statements import pyformat, statements
+from holdfast.store.store import Clock, Params, Store
+
+POSTGRES_OLDEST = 140000
+CONNECT_S = 10
+_REFUSALS = {str(refusal) for refusal in Refusal}
+
+
+class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
+    """A ledger in one schema of a PostgreSQL database."""
+
+    dialect = "postgres"
+
+    def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
+        super().__init__(url, clock)
+        self.schema = schema
+        self._statements = {
+            name: tuple(pyformat(sql) for sql in texts) for name, texts in statements(self.dialect).items()
+        }
+        self._server_time: tuple[datetime, float] | None = None
+
+    def now(self) -> datetime:
+        """Return the database's time: asked once a connection, carried on by this process's monotonic clock."""
+        if self._clock is not None:
+            return self._clock()
+        if self._server_time is None:
+            self._pool.give(self._take(), sound=True)
+        at, since = cast("tuple[datetime, float]", self._server_time)
+        return at + timedelta(seconds=time.monotonic() - since)
+
+    def run(self, connection: Any, name: str, params: Params) -> list[tuple[Any, ...]]:
+        cursor = connection.cursor()
+        for text in self._statements[name]:
+            cursor.execute(text, params)
+        return cursor.fetchall() if cursor.description else []
+
+    def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        cursor = connection.execute(sql, tuple(params) or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def stored(self, moment: datetime | None) -> datetime | None:
+        return moment
+
+    def time_parameter(self) -> datetime | None:
+        return self._clock() if self._clock is not None else None
+
+    def lease_until(self, seconds: float) -> float:
+        return seconds
+
+    def moment(self, value: object) -> datetime:
+        return cast("datetime", value)
+
+    def translate(self, error: Exception) -> HoldfastError | None:
+        if not isinstance(error, psycopg.Error):
+            return None
+        state, text = error.sqlstate or "", str(error).strip().split("\n")[0]
+        if state in _REFUSALS:
+            return RefusedByDatabaseError(text, context={"refusal": state})
+        if state.startswith("23"):
+            return RefusedByDatabaseError(text)
+        if state in ("40001", "40P01", "55P03"):
+            return StoreBusyError(text)
+        if state in ("25006", "42501"):
+            return StoreReadOnlyError(text)
+        if isinstance(error, psycopg.OperationalError):
+            return StoreUnavailableError(_without_password(text, self.url))
+        return None
+
+    def _open(self) -> "psycopg.Connection[tuple[Any, ...]]":
+        try:
+            connection = psycopg.connect(self.url, connect_timeout=CONNECT_S, application_name="holdfast")
+        except psycopg.ProgrammingError as error:
+            raise BadUrlError(f"the URL is not a PostgreSQL one: {_without_password(str(error), self.url)}") from None
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        if connection.info.server_version < POSTGRES_OLDEST:
+            raise StoreError(
+                f"PostgreSQL {connection.info.server_version // 10000} is too old",
+                next_step="Use PostgreSQL 14 or newer.",
+            )
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
+        connection.execute("SET timezone TO 'UTC'")
+        [durable, at] = cast(
+            "tuple[str, datetime]",
+            connection.execute("SELECT current_setting('synchronous_commit'), statement_timestamp()").fetchone(),
+        )
+        connection.commit()
+        if durable not in ("on", "remote_apply"):
+            raise DurabilityError(
+                f"synchronous_commit is {durable}; on is needed", context={"synchronous_commit": durable}
+            )
+        self._server_time = at, time.monotonic()
+
+    def _disconnect(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        connection.close()
+
+    def _begin(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        """Do nothing: psycopg begins with the first statement."""
+
+    def _begin_reading(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+    def _commit(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        connection.commit()
+
+    def _rollback(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        if not connection.closed:
+            connection.rollback()
+
+    def tables(self, connection: Any) -> set[str]:
+        rows = connection.execute(
+            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(quote_ident(%s))"
+            " AND c.relkind IN ('r', 'p') AND c.relname LIKE 'holdfast\\_%%'",
+            (self.schema,),
+        )
+        return {name for (name,) in rows}
+
+    def enforcement(self, epoch: int) -> list[str]:
+        return [
+            *(
+                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $holdfast${body}$holdfast$"
+                for name, body in functions(self._prefix(), epoch).items()
+            ),
+            *(
+                text
+                for (table, name), definition in self._triggers().items()
+                for text in (f"DROP TRIGGER IF EXISTS {name} ON {table}", definition)
+            ),
+        ]
+
+    def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
+        bodies = dict(
+            connection.execute(
+                "SELECT proname::text, prosrc FROM pg_proc WHERE pronamespace = to_regnamespace(quote_ident(%s))"
+                " AND proname LIKE 'holdfast\\_%%'",
+                (self.schema,),
+            ).fetchall()
+        )
+        # An enabled trigger fires for the origin of a write ('O'); any other setting is as good as dropping it.
+        rows = connection.execute(
+            "SELECT c.relname::text, t.tgname::text, pg_get_triggerdef(t.oid, true), t.tgenabled::text"
+            " FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT t.tgisinternal AND t.tgparentid = 0"
+            " AND t.tgname LIKE 'holdfast\\_%%'",
+            (self.schema,),
+        ).fetchall()
+        found = {(table, name): text for table, name, text, enabled in rows if enabled == "O"}
+        expected = self._triggers()
+        expected_bodies = functions(self._prefix(), epoch)
+        differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
+        functions_seen = bodies.keys() | expected_bodies.keys()
+        differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
+        return sorted(differing)
+
+    def _triggers(self) -> dict[tuple[str, str], str]:
+        return {**triggers(), **partition_triggers("holdfast_journal_p0")}
+
+    def _prefix(self) -> str:
+        return '"' + self.schema.replace('"', '""') + '".'
+
+
+def _without_password(text: str, url: str) -> str:
+    try:
+        password = psycopg.conninfo.conninfo_to_dict(url).get("password")
+    except psycopg.ProgrammingError:
+        # The text of a URL that cannot be parsed may quote any part of it.
+        return "it cannot be parsed"
+    return text.replace(str(password), "***") if password else text

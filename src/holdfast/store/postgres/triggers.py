@@ -1,0 +1,226 @@
+"""The triggers of the PostgreSQL dialect: the rules of `enforcement`, checked and journalled a statement at a time.
+
+Invariants: statement triggers over transition tables see every row of every INSERT, UPDATE, MERGE and COPY, and write
+one journal row an edge in the same transaction; column-list row triggers cost nothing unless their columns are named.
+Every rule stands in a function body, whose text PostgreSQL keeps as it was given, and the trigger texts are in the form
+that `pg_get_triggerdef` prints, so that opening a ledger can compare both.
+"""
+
+from holdfast.core.machine import Path
+from holdfast.store.enforcement import (
+    GUARDED,
+    Guarded,
+    Refusal,
+    Violation,
+    birth_violations,
+    long_paths,
+    move_violations,
+    write_once_violation,
+)
+
+AT = """to_char({row}.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+XID = "pg_current_xact_id()::text::bigint"
+JOURNAL_COLUMNS = (
+    "epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt, move_id, grant_id, "
+    "maintenance_id, at"
+)
+
+
+def functions(schema: str, epoch: int) -> dict[str, str]:
+    """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
+    bodies = {"holdfast_journal_refuse": _raise(Refusal.APPEND_ONLY, "TG_OP || ' of the journal'")}
+    bodies["holdfast_journal_by_hand"] = _unless_door(schema, Refusal.WRITTEN_BY_HAND, "NEW")
+    bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
+    bodies["holdfast_truncate"] = _raise(Refusal.NEVER_DELETED, "'TRUNCATE of ' || TG_TABLE_NAME")
+    bodies["holdfast_delete"] = _unless_door(schema, Refusal.NEVER_DELETED, "OLD")
+    bodies["holdfast_maintenance_write_once"] = _raise(Refusal.WRITE_ONCE, "'UPDATE of the maintenance door'")
+    bodies["holdfast_maintenance_opened"] = _door_row(schema, epoch, "NEW", version=1, source="NULL", target="'open'")
+    bodies["holdfast_maintenance_shut"] = _door_row(schema, epoch, "OLD", version=2, source="'open'", target="'shut'")
+    bodies["holdfast_maintenance_still_open"] = (
+        f"BEGIN\n  IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m"
+        f" WHERE m.maintenance_id = NEW.maintenance_id) THEN\n"
+        f"    {_raised(Refusal.DOOR_LEFT_OPEN, 'NEW.who')}\n  END IF;\n  RETURN NULL;\nEND"
+    )
+    for guarded in GUARDED:
+        bodies[f"{guarded.table}_once"] = _once(guarded, schema)
+        bodies[f"{guarded.table}_born"] = _born(guarded, schema, epoch)
+        bodies[f"{guarded.table}_moved"] = _moved(guarded, schema, epoch)
+    return bodies
+
+
+def triggers() -> dict[tuple[str, str], str]:
+    """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
+    texts = {}
+    for guarded in GUARDED:
+        table, once = guarded.table, ", ".join((guarded.id, *guarded.write_once))
+        texts[table, f"{table}_once"] = f"BEFORE UPDATE OF {once} ON {table} FOR EACH ROW"
+        texts[table, f"{table}_born"] = f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
+        texts[table, f"{table}_moved"] = (
+            f"AFTER UPDATE ON {table} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT"
+        )
+    texts = {(table, name): f"{text} EXECUTE FUNCTION {name}()" for (table, name), text in texts.items()}
+    for table in (guarded.table for guarded in GUARDED):
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
+        texts[table, f"{table}_truncate"] = _before_truncate(table)
+    journal, door = "holdfast_journal", "holdfast_maintenance"
+    texts[journal, "holdfast_journal_insert"] = (
+        f"BEFORE INSERT ON {journal} FOR EACH ROW WHEN (pg_trigger_depth() = 0)"
+        " EXECUTE FUNCTION holdfast_journal_by_hand()"
+    )
+    texts[journal, "holdfast_journal_update"] = (
+        f"BEFORE UPDATE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+    )
+    texts[journal, "holdfast_journal_delete"] = (
+        f"BEFORE DELETE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_delete()"
+    )
+    texts[journal, "holdfast_journal_truncate"] = _before_truncate(journal)
+    for name, head in (
+        ("opened", "AFTER INSERT"),
+        ("shut", "BEFORE DELETE"),
+        ("write_once", "BEFORE UPDATE"),
+    ):
+        texts[door, f"{door}_{name}"] = f"{head} ON {door} FOR EACH ROW EXECUTE FUNCTION {door}_{name}()"
+    texts[door, f"{door}_still_open"] = (
+        f"AFTER INSERT ON {door} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {door}_still_open()"
+    )
+    texts[door, f"{door}_truncate"] = _before_truncate(door)
+    return {
+        (table, name): f"CREATE {'CONSTRAINT ' if ' DEFERRABLE ' in text else ''}TRIGGER {name} {text}"
+        for (table, name), text in texts.items()
+    }
+
+
+def partition_triggers(partition: str) -> dict[tuple[str, str], str]:
+    """Return the triggers that a journal partition needs of its own: TRUNCATE does not inherit them."""
+    name = f"{partition}_truncate"
+    return {(partition, name): f"CREATE TRIGGER {name} {_before_truncate(partition)}"}
+
+
+def _before_truncate(table: str) -> str:
+    return f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate()"
+
+
+def _no_door(schema: str) -> str:
+    return f"NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = {XID})"
+
+
+def _raise(refusal: Refusal, what: str) -> str:
+    return f"BEGIN\n  {_raised(refusal, what)}\nEND"
+
+
+def _raised(refusal: Refusal, what: str) -> str:
+    text = f"{refusal} {refusal.meaning}: "
+    return f"RAISE EXCEPTION USING ERRCODE = '{refusal}', MESSAGE = '{text}' || {what};"
+
+
+def _unless_door(schema: str, refusal: Refusal, row: str) -> str:
+    raised = _raised(refusal, "TG_OP || ' of ' || TG_TABLE_NAME")
+    return f"BEGIN\n  IF {_no_door(schema)} THEN\n    {raised}\n  END IF;\n  RETURN {row};\nEND"
+
+
+def _once(guarded: Guarded, schema: str) -> str:
+    by_id = f"NEW.{guarded.id} <> OLD.{guarded.id} AND {_no_door(schema)}"
+    condition = write_once_violation(guarded, "OLD", "NEW", _no_door(schema)).condition
+    raised = _raised(Refusal.WRITE_ONCE, f"'{guarded.table} ' || OLD.{guarded.id}")
+    return f"BEGIN\n  IF ({by_id}) OR ({condition}) THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
+
+
+def _born(guarded: Guarded, schema: str, epoch: int) -> str:
+    violations = list(birth_violations(guarded, "n", _no_door(schema)))
+    check = _check(guarded, violations, schema, "new_rows n", "NULL::text")
+    moved = f"SELECT n.*, NULL::text AS journal_source, n.{guarded.state} AS journal_target FROM new_rows n"
+    births = [path for path in long_paths(guarded.machine) if path.source is None]
+    # Rows written under maintenance (a restore) bring their own journal with them.
+    return _function(
+        check, _write(guarded, schema, epoch, moved=moved, longer=births, only=f"WHERE {_no_door(schema)}")
+    )
+
+
+def _moved(guarded: Guarded, schema: str, epoch: int) -> str:
+    pairs = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
+    violations = list(move_violations(guarded, "o", "n", _no_door(schema)))
+    check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
+    moved = (
+        f"SELECT n.*, o.{guarded.state} AS journal_source, n.{guarded.state} AS journal_target"
+        f" FROM {pairs} WHERE n.{guarded.state} <> o.{guarded.state}"
+    )
+    moves = [path for path in long_paths(guarded.machine) if path.source is not None]
+    return _function(check, _write(guarded, schema, epoch, moved=moved, longer=moves))
+
+
+def _function(check: str, write: str) -> str:
+    return f"DECLARE\n  bad record;\nBEGIN\n{check}{write}  RETURN NULL;\nEND"
+
+
+def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str, source: str) -> str:
+    conditions = [violation.condition.format(schema=schema) for violation in violations]
+    which = "\n      ".join(
+        f"WHEN {condition} THEN '{violation.refusal} {violation.refusal.meaning}'"
+        for violation, condition in zip(violations, conditions, strict=True)
+    )
+    any_of = "\n     OR ".join(f"({condition})" for condition in conditions)
+    what = (
+        f"bad.refusal || ': {guarded.machine.name} ' || bad.id || ', ' || coalesce(bad.source, 'nothing')"
+        f" || ' to ' || bad.target || ' by ' || bad.event"
+    )
+    return (
+        f"  SELECT n.{guarded.id} AS id, {source} AS source, n.{guarded.state} AS target, n.event,\n"
+        f"      CASE {which} END AS refusal\n    INTO bad FROM {rows}\n   WHERE {any_of} LIMIT 1;\n"
+        f"  IF FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5), MESSAGE = {what};\n  END IF;\n"
+    )
+
+
+def _write(guarded: Guarded, schema: str, epoch: int, *, moved: str, longer: list[Path], only: str = "") -> str:
+    """Return the statement that journals what moved, an edge a row, and writes the count deltas of jobs."""
+    edges = _edges(longer)
+    source, target, back = ("m.journal_source", "m.journal_target", "0")
+    if edges:
+        source = "CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END"
+        target, back = "coalesce(e.target, m.journal_target)", "coalesce(e.back, 0)"
+    attempt = "NULL::integer" if guarded.attempt == "NULL" else f"m.{guarded.attempt}"
+    grant = "NULL::bigint" if guarded.grant == "NULL" else f"m.{guarded.grant}"
+    door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
+    journal = (
+        f"INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS})\n"
+        f"    SELECT {epoch}, {XID}, '{guarded.machine.name}', m.{guarded.id}, m.version - {back},\n"
+        f"      {source}, {target}, m.event, m.actor, m.reason, {attempt}, m.move_id, {grant},\n"
+        f"      {door}, {AT.format(row='m', column='updated_at')}\n"
+        f"      FROM moved m{edges} {only}\n      ORDER BY 4, 5"
+    )
+    if not guarded.counted:
+        return f"  WITH moved AS ({moved})\n  {journal};\n"
+    return (
+        f"  WITH moved AS MATERIALIZED ({moved}),\n  journalled AS (\n  {journal})\n"
+        f"  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)\n"
+        f"    SELECT m.operation, m.queue, m.journal_source, m.journal_target, count(*) FROM moved m\n"
+        f"     GROUP BY 1, 2, 3, 4;\n"
+    )
+
+
+def _edges(longer: list[Path]) -> str:
+    """Return a join to the edges of the longer paths, as literals; `back` counts the edges that follow."""
+    if not longer:
+        return ""
+    rows = ", ".join(
+        f"({_text(path.source or '')}, {_text(path.target)}, {_text(edge.source)}, {_text(edge.target)}, {left})"
+        for path in longer
+        for left, edge in zip(reversed(range(len(path.edges))), path.edges, strict=True)
+    )
+    return (
+        f"\n      LEFT JOIN (VALUES {rows}) e (from_state, to_state, source, target, back)\n"
+        "        ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target"
+    )
+
+
+def _door_row(schema: str, epoch: int, row: str, *, version: int, source: str, target: str) -> str:
+    at = AT.format(row=row, column="opened_at")
+    return (
+        f"BEGIN\n  INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS}) VALUES\n"
+        f"    ({epoch}, {XID}, 'MAINTENANCE', {row}.maintenance_id, {version}, {source}, {target}, {target},"
+        f" {row}.who, {row}.why,\n     NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id, {row}.maintenance_id, {at});\n"
+        f"  RETURN {row};\nEND"
+    )
+
+
+def _text(word: str | None) -> str:
+    return "NULL::text" if word is None else f"'{word}'"

@@ -1,0 +1,141 @@
+"""What can be read from a ledger, inside a transaction or beside one.
+
+Invariants: one view, one moment: everything read through one Reading comes from one snapshot. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.errors import JobNotFoundError
+from holdfast.core.machines import JOB, ExecutionStatus, GrantState, JobState
+from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+_EXECUTION_WIDTH = len(Execution.__struct_fields__)
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs of one operation and queue are in one state."""
+
+    operation: str
+    queue: str
+    state: JobState
+    n: int
+
+
+class Reading:
+    """A view of the ledger at one moment."""
+
+    def __init__(self, store: Store[Any], connection: Any) -> None:
+        self._store = store
+        self._connection = connection
+
+    def meta(self) -> dict[str, str]:
+        """Return the ledger's settings."""
+        return dict(self._run("get_meta"))
+
+    def operations(self) -> dict[str, str]:
+        """Return the declared operations and their versions."""
+        return dict(self._run("known_operations"))
+
+    def jobs(self, job_ids: Iterable[int]) -> list[Job]:
+        """Return the jobs that exist among these, by id."""
+        return [self._job(row) for row in self._run("get_jobs", rows=json.dumps(list(job_ids)))]
+
+    def job(self, job_id: int) -> Job:
+        """Return one job, or raise JobNotFoundError."""
+        found = self.jobs([job_id])
+        if not found:
+            raise JobNotFoundError(f"there is no job {job_id}", context={"job_id": job_id})
+        return found[0]
+
+    def jobs_by_key(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Job]:
+        """Return the jobs that were submitted under these (client, key) pairs."""
+        rows = self._run("jobs_by_key", rows=json.dumps(keys))
+        return {(job.client, job.key): job for job in map(self._job, rows) if job.key is not None}
+
+    def list_jobs(
+        self,
+        *,
+        state: JobState | None = None,
+        operation: str | None = None,
+        queue: str | None = None,
+        client: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Return jobs, newest first; `before` continues below the last id of a page."""
+        rows = self._run(
+            "list_jobs", state=state, operation=operation, queue=queue, client=client, before=before, n=limit
+        )
+        return [self._job(row) for row in rows]
+
+    def executions(self, job_id: int) -> list[Execution]:
+        """Return a job's executions, first attempt first."""
+        return [self._execution(row) for row in self._run("executions_of", job_id=job_id)]
+
+    def attempt(self, exec_id: int) -> Attempt | None:
+        """Return an execution with its job, if it exists."""
+        rows = self._run("get_attempt", exec_id=exec_id)
+        return self._attempt(rows[0]) if rows else None
+
+    def journal(self, subject: int, machine: str = JOB.name) -> list[JournalRow]:
+        """Return the history of one record, oldest first."""
+        return [self._journal_row(row) for row in self._run("journal_of", machine=machine, subject=subject)]
+
+    def journal_of_executions(self, job_id: int) -> list[JournalRow]:
+        """Return the history of all executions of a job."""
+        return [self._journal_row(row) for row in self._run("journal_of_executions", job_id=job_id)]
+
+    def counts(self) -> list[Count]:
+        """Return how many jobs stand where: the folded counts and the few deltas since."""
+        return [Count(row[0], row[1], JobState(row[2]), row[3]) for row in self._run("read_counts")]
+
+    def grant(self, grant_id: int) -> Grant | None:
+        """Return a grant, if it exists."""
+        rows = self._run("get_grant", grant_id=grant_id)
+        return self._grant(rows[0]) if rows else None
+
+    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
+        return self._store.run(self._connection, name, params)
+
+    def _job(self, row: tuple[Any, ...]) -> Job:
+        fields = dict(zip(Job.__struct_fields__, row, strict=True))
+        self._times(fields, "run_at", "created_at", "updated_at", "last_attempt_at")
+        fields["state"] = JobState(fields["state"])
+        return Job(**fields)
+
+    def _execution(self, row: tuple[Any, ...]) -> Execution:
+        fields = dict(zip(Execution.__struct_fields__, row, strict=True))
+        self._times(fields, "lease_expires_at", "started_at", "finished_at", "created_at", "updated_at")
+        fields["status"] = ExecutionStatus(fields["status"])
+        fields["excused"] = bool(fields["excused"])
+        return Execution(**fields)
+
+    def _attempt(self, row: tuple[Any, ...]) -> Attempt:
+        return Attempt(self._job(row[_EXECUTION_WIDTH:]), self._execution(row[:_EXECUTION_WIDTH]))
+
+    def _grant(self, row: tuple[Any, ...]) -> Grant:
+        fields = dict(zip(Grant.__struct_fields__, row, strict=True))
+        self._times(fields, "expires_at", "created_at", "updated_at")
+        fields["state"] = GrantState(fields["state"])
+        return Grant(**fields)
+
+    def _journal_row(self, row: tuple[Any, ...]) -> JournalRow:
+        fields = dict(zip(JournalRow.__struct_fields__, row, strict=True))
+        fields["at"] = datetime.fromisoformat(fields["at"])  # text on both databases: it is sealed
+        return JournalRow(**fields)
+
+    def _times(self, fields: dict[str, Any], *names: str) -> None:
+        moment = self._store.moment
+        for name in names:
+            if fields[name] is not None:
+                fields[name] = moment(fields[name])

@@ -1,0 +1,78 @@
+-- Statements about executions: claiming, moving under a lease, heartbeats, recovery.
+
+-- name: claim_executions
+-- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time,
+-- and CROSS JOIN keeps the walk in lane order.
+INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
+  updated_at, event, actor, move_id)
+WITH RECURSIVE
+  every_lane (queue, priority) AS (
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q.value)
+      FROM json_each(:queues) q
+     WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
+    UNION ALL
+    SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
+                      WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
+      FROM every_lane l WHERE l.priority IS NOT NULL),
+  lanes AS MATERIALIZED (SELECT queue, priority FROM every_lane WHERE priority IS NOT NULL ORDER BY priority DESC)
+SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(:leases ->> j.operation, :expires), :started, :now,
+  :now, :event, :owner, :move_id
+  FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
+    ON j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority AND j.run_at <= :now
+ LIMIT :n
+RETURNING exec_id, job_id, attempt, lease_expires_at;
+
+-- name: claim_jobs
+UPDATE holdfast_jobs AS j
+   SET state = :target, version = j.version + :edges, attempts = j.attempts + 1, last_attempt_at = :now,
+       updated_at = max(j.updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
+       grant_id = NULL
+  FROM json_each(:rows) r
+ WHERE j.job_id = r.value AND j.state = :source
+RETURNING {job_columns_bare};
+
+-- name: move_executions
+-- k: exec_id, source, token, lease_live, target, edges, event, excused, error code and message, started, finished
+WITH k AS MATERIALIZED (
+  SELECT r.value ->> 0 AS exec_id, r.value ->> 1 AS source, r.value ->> 2 AS token, r.value ->> 3 AS lease_live,
+    r.value ->> 4 AS target, r.value ->> 5 AS edges, r.value ->> 6 AS event, r.value ->> 7 AS excused,
+    r.value ->> 8 AS error_code, r.value ->> 9 AS error_message, r.value ->> 10 AS started, r.value ->> 11 AS finished
+    FROM json_each(:rows) r)
+UPDATE holdfast_executions AS e
+   SET status = k.target, version = e.version + k.edges, excused = k.excused, error_code = k.error_code,
+       error_message = k.error_message, started_at = iif(k.started, :now, e.started_at),
+       finished_at = iif(k.finished, :now, e.finished_at), updated_at = max(e.updated_at, :now), event = k.event,
+       actor = :actor, reason = :reason, move_id = :move_id
+  FROM k
+ WHERE e.exec_id = k.exec_id AND e.status = k.source AND e.lease_token = k.token
+   AND (k.lease_live IS NULL OR k.lease_live = (e.lease_expires_at > :now))
+RETURNING exec_id;
+
+-- name: beat_executions
+-- Neither version nor updated_at moves: a heartbeat is not a transition.
+UPDATE holdfast_executions AS e SET lease_expires_at = r.value ->> 2
+  FROM json_each(:rows) r
+ WHERE e.exec_id = r.value ->> 0 AND e.lease_token = r.value ->> 1
+   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > :now
+RETURNING exec_id;
+
+-- name: note_progress
+UPDATE holdfast_executions AS e SET progress = r.value ->> 2, progress_note = r.value ->> 3
+  FROM json_each(:rows) r
+ WHERE e.exec_id = r.value ->> 0 AND e.lease_token = r.value ->> 1
+   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > :now
+RETURNING exec_id;
+
+-- name: expired_attempts
+SELECT {execution_columns}, {job_columns}
+  FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now
+ ORDER BY e.lease_expires_at LIMIT :n;
+
+-- name: executions_of
+SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id ORDER BY e.attempt;
+
+-- name: get_attempt
+SELECT {execution_columns}, {job_columns}
+  FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.exec_id = :exec_id;

@@ -1,0 +1,54 @@
+-- Statements about jobs. Rows come in as one JSON array of arrays; names and results match the PostgreSQL dialect.
+
+-- name: insert_jobs
+-- The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be used.
+INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority,
+  run_at, payload, digest, replaces, state, version, created_at, updated_at, event, actor, reason, move_id)
+SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6,
+  r.value ->> 7, coalesce(r.value ->> 8, :now), r.value ->> 9, r.value ->> 10, r.value ->> 11,
+  :state, :version, :now, :now, :event, :actor, :reason, :move_id
+  FROM json_each(:rows) r
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.client = r.value ->> 2 AND j.key = r.value ->> 3)
+ ORDER BY r.key
+RETURNING job_id, client, key, digest;
+
+-- name: jobs_by_key
+SELECT {job_columns}
+  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.client = r.value ->> 0 AND j.key = r.value ->> 1;
+
+-- name: move_jobs
+-- k: job_id, source, version, target, edges, event, excused, run_at, result, error code and message, quarantine code,
+--    replay reason
+WITH k AS MATERIALIZED (
+  SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS source, r.value ->> 2 AS version, r.value ->> 3 AS target,
+    r.value ->> 4 AS edges, r.value ->> 5 AS event, r.value ->> 6 AS excused, r.value ->> 7 AS run_at,
+    r.value ->> 8 AS result, r.value ->> 9 AS error_code, r.value ->> 10 AS error_message,
+    r.value ->> 11 AS quarantine_code, r.value ->> 12 AS replay_reason
+    FROM json_each(:rows) r)
+UPDATE holdfast_jobs AS j
+   SET state = k.target, version = j.version + k.edges, excused = j.excused + k.excused,
+       run_at = coalesce(k.run_at, j.run_at), result = coalesce(k.result, j.result),
+       last_error_code = coalesce(k.error_code, j.last_error_code),
+       last_error_message = coalesce(k.error_message, j.last_error_message),
+       quarantine_code = k.quarantine_code, replay_reason = coalesce(k.replay_reason, j.replay_reason),
+       updated_at = max(j.updated_at, :now), event = k.event, actor = :actor, reason = :reason, move_id = :move_id,
+       grant_id = :grant_id
+  FROM k
+ WHERE j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
+RETURNING job_id;
+
+-- name: store_results
+UPDATE holdfast_jobs AS j SET result = r.value ->> 1
+  FROM json_each(:rows) r
+ WHERE j.job_id = r.value ->> 0
+RETURNING job_id;
+
+-- name: get_jobs
+SELECT {job_columns} FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value ORDER BY j.job_id;
+
+-- name: list_jobs
+SELECT {job_columns} FROM holdfast_jobs j
+ WHERE (:state IS NULL OR j.state = :state) AND (:operation IS NULL OR j.operation = :operation)
+   AND (:queue IS NULL OR j.queue = :queue) AND (:client IS NULL OR j.client = :client)
+   AND (:before IS NULL OR j.job_id < :before)
+ ORDER BY j.job_id DESC LIMIT :n;

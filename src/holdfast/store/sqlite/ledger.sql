@@ -1,0 +1,63 @@
+-- Statements about the ledger itself: its settings, operations, queues, journal, counts and grants.
+
+-- name: get_meta
+SELECT name, value FROM holdfast_meta;
+
+-- name: set_meta
+INSERT INTO holdfast_meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: declare_operations
+INSERT INTO holdfast_operations (operation, version, declared_at)
+SELECT r.value ->> 0, r.value ->> 1, :now FROM json_each(:rows) r WHERE true
+ON CONFLICT (operation) DO UPDATE SET version = excluded.version WHERE holdfast_operations.version <> excluded.version;
+
+-- name: known_operations
+SELECT operation, version FROM holdfast_operations ORDER BY operation;
+
+-- name: journal_of
+SELECT {journal_columns} FROM holdfast_journal g WHERE g.machine = :machine AND g.subject = :subject ORDER BY g.version;
+
+-- name: journal_of_executions
+SELECT {journal_columns}
+  FROM holdfast_executions e CROSS JOIN holdfast_journal g ON g.machine = 'EXECUTION' AND g.subject = e.exec_id
+ WHERE e.job_id = :job_id ORDER BY g.seq;
+
+-- name: read_counts
+SELECT operation, queue, state, sum(n) AS n
+  FROM (SELECT operation, queue, state, n FROM holdfast_counts
+        UNION ALL SELECT operation, queue, target, n FROM holdfast_count_deltas
+        UNION ALL SELECT operation, queue, source, -n FROM holdfast_count_deltas WHERE source IS NOT NULL) c
+ GROUP BY operation, queue, state HAVING sum(n) <> 0 ORDER BY operation, queue, state;
+
+-- name: fold_counts
+INSERT INTO holdfast_counts (operation, queue, state, n)
+SELECT operation, queue, state, sum(n)
+  FROM (SELECT operation, queue, target AS state, n FROM holdfast_count_deltas
+        UNION ALL SELECT operation, queue, source, -n FROM holdfast_count_deltas WHERE source IS NOT NULL) d
+ WHERE true GROUP BY operation, queue, state
+ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excluded.n;
+DELETE FROM holdfast_count_deltas;
+
+-- name: insert_grant
+INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, expires_at, created_at, updated_at,
+  event, actor, reason, move_id)
+VALUES (:state, :version, :action, :target, :scope, :actor, :expires_at, :now, :now, :event, :actor, :reason, :move_id)
+RETURNING grant_id;
+
+-- name: move_grant
+UPDATE holdfast_grants
+   SET state = :state, version = version + :edges, updated_at = max(updated_at, :now), event = :event, actor = :actor,
+       reason = coalesce(:reason, reason), move_id = :move_id,
+       approved_by = coalesce(:approved_by, approved_by), consumed_by = coalesce(:consumed_by, consumed_by)
+ WHERE grant_id = :grant_id AND state = :source AND version = :version
+RETURNING grant_id;
+
+-- name: get_grant
+SELECT {grant_columns} FROM holdfast_grants g WHERE g.grant_id = :grant_id;
+
+-- name: open_door
+INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (:who, :why, :grant_id, :now)
+RETURNING maintenance_id;
+
+-- name: shut_door
+DELETE FROM holdfast_maintenance WHERE maintenance_id = :maintenance_id RETURNING maintenance_id;

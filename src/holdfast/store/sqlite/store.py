@@ -1,0 +1,170 @@
+"""The store on an embedded SQLite file.
+
+Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that returned is on disk; every write is
+`BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer starves; times are text in one format.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import (
+    DurabilityError,
+    HoldfastError,
+    NotALedgerError,
+    RefusedByDatabaseError,
+    StoreBusyError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from holdfast.core.records import time_from, time_text
+from holdfast.store.sqlite.triggers import triggers
+from holdfast.store.sqlite.turnstile import Turnstile
+from holdfast.store.statements import statements
+from holdfast.store.store import Clock, Params, Store, host_clock
+
+SQLITE_OLDEST = (3, 40, 0)
+BUSY_S = 30.0
+_FULL = 2
+
+
+class SqliteStore(Store[sqlite3.Connection]):
+    """A ledger in one file."""
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, url: str, clock: Clock | None = None, *, create: bool = False) -> None:
+        super().__init__(url, clock)
+        if sqlite3.sqlite_version_info < SQLITE_OLDEST:
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old",
+                next_step="Use a Python that is built with SQLite 3.40 or newer.",
+            )
+        self.path = path
+        self._refuse_unusable(create=create)
+        self._turnstile = Turnstile(path, BUSY_S)
+        self._statements = statements(self.dialect)
+
+    def _refuse_unusable(self, *, create: bool) -> None:
+        if not self.path.parent.is_dir():
+            raise StoreUnavailableError(
+                f"there is no directory {self.path.parent}",
+                next_step="Create the directory, or correct the path.",
+            )
+        if self.path.is_dir():
+            raise StoreUnavailableError(f"{self.path} is a directory", next_step="Name a file inside it.")
+        if not create and not self.path.exists():
+            raise NotALedgerError(f"there is no ledger at {self.path}")
+
+    def now(self) -> datetime:
+        return (self._clock or host_clock)()
+
+    def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for sql in self._statements[name]:
+            rows = connection.execute(sql, params).fetchall()
+        return rows
+
+    def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return connection.execute(sql, tuple(params)).fetchall()
+
+    def stored(self, moment: datetime | None) -> str | None:
+        return None if moment is None else time_text(moment)
+
+    def time_parameter(self) -> str:
+        return time_text(self.now())
+
+    def lease_until(self, seconds: float) -> str:
+        return time_text(self.now() + timedelta(seconds=seconds))
+
+    def moment(self, value: object) -> datetime:
+        return time_from(str(value))
+
+    def close(self) -> None:
+        super().close()
+        self._turnstile.close()
+
+    def translate(self, error: Exception) -> HoldfastError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        text = str(error)
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if text.startswith("HF") and name.startswith("SQLITE_CONSTRAINT"):
+            return RefusedByDatabaseError(text, context={"refusal": text[:5]})
+        if name.startswith("SQLITE_CONSTRAINT"):
+            return RefusedByDatabaseError(text)
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return StoreBusyError(f"another process holds the write lock of {self.path}")
+        if name.startswith("SQLITE_READONLY"):
+            return StoreReadOnlyError(f"{self.path} cannot be written")
+        if name.startswith("SQLITE_NOTADB"):
+            return NotALedgerError(f"{self.path} is not a SQLite database")
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
+            return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
+        return None
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            self._assert_durable(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _assert_durable(self, connection: sqlite3.Connection) -> None:
+        [mode] = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        [synchronous] = connection.execute("PRAGMA synchronous").fetchone()
+        if mode != "wal" or synchronous != _FULL:
+            raise DurabilityError(
+                f"{self.path}: journal_mode={mode}, synchronous={synchronous}; WAL and FULL are needed",
+                context={"journal_mode": mode, "synchronous": synchronous},
+            )
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        connection.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        try:
+            with self._turnstile.turn():
+                yield
+        except PermissionError as error:
+            raise StoreReadOnlyError(f"the lock files beside {self.path} cannot be written") from error
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+
+    def _begin_reading(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        connection.execute("COMMIT")
+
+    def _rollback(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    def tables(self, connection: sqlite3.Connection) -> set[str]:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'holdfast_*'")
+        return {name for (name,) in rows}
+
+    def enforcement(self, epoch: int) -> list[str]:
+        texts = triggers(epoch)
+        return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
+
+    def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
+        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+        found = {name: sql for name, sql in rows if name.startswith("holdfast_")}
+        expected = triggers(epoch)
+        return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))

@@ -1,0 +1,199 @@
+"""The triggers of the SQLite dialect: the rules of `enforcement`, and the journal that no client can bypass.
+
+Invariants: every row that changes its state leaves one journal row an edge, in the same transaction; `INSERT OR
+REPLACE`, which fires no DELETE trigger, is stopped before it replaces anything; the texts returned here are exactly
+what the database stores, so that opening a ledger can compare them.
+"""
+
+from collections.abc import Iterator
+
+from holdfast.core.machine import Edge, Path
+from holdfast.store.enforcement import (
+    GUARDED,
+    Guarded,
+    Refusal,
+    Violation,
+    birth_violations,
+    committed_states,
+    long_paths,
+    move_violations,
+    write_once_violation,
+)
+
+DOOR = "(SELECT maintenance_id FROM holdfast_maintenance)"
+NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
+
+
+def triggers(epoch: int) -> dict[str, str]:
+    """Return the text of every trigger by its name."""
+    texts = (text for guarded in GUARDED for text in _machine_triggers(guarded, epoch))
+    return {text.split()[2]: text for text in (*texts, *_journal_triggers(), *_door_triggers(epoch))}
+
+
+def _machine_triggers(guarded: Guarded, epoch: int) -> Iterator[str]:
+    table = guarded.table
+    yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
+    # Named columns only, so that a move does not read the payload; `SET rowid = …` is caught by the next trigger.
+    once = f"BEFORE UPDATE OF {', '.join(guarded.write_once)} ON {table}"
+    yield _guard(f"{table}_once", once, [write_once_violation(guarded, "OLD", "NEW", NO_DOOR)])
+    moves = [
+        *(_local(violation) for violation in move_violations(guarded, "OLD", "NEW", NO_DOOR)),
+        *_second_commit(guarded),
+    ]
+    yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [Violation(Refusal.NEVER_DELETED, NO_DOOR)])
+    yield from _born(guarded, epoch)
+    yield from _moved(guarded, epoch)
+
+
+def _births(guarded: Guarded) -> Iterator[Violation]:
+    return (_local(violation) for violation in birth_violations(guarded, "NEW", NO_DOOR))
+
+
+def _collisions(guarded: Guarded) -> Iterator[Violation]:
+    for columns in ((guarded.id,), *guarded.unique):
+        same = " AND ".join(f"{column} = NEW.{column}" for column in columns)
+        yield Violation(Refusal.ILLEGAL_BIRTH, f"EXISTS (SELECT 1 FROM {guarded.table} WHERE {same})")
+
+
+def _second_commit(guarded: Guarded) -> Iterator[Violation]:
+    # The unique index forbids it too, but UPDATE OR REPLACE would make room by deleting the first one.
+    if guarded.one_commit:
+        committed = committed_states()
+        other = f"EXISTS (SELECT 1 FROM {guarded.table} WHERE job_id = NEW.job_id AND exec_id <> NEW.exec_id"
+        yield Violation(
+            Refusal.SECOND_COMMIT,
+            f"NEW.status IN ({committed}) AND OLD.status NOT IN ({committed}) AND {other} AND status IN ({committed}))",
+        )
+
+
+def _born(guarded: Guarded, epoch: int) -> Iterator[str]:
+    # Rows written under maintenance (a restore) bring their own journal with them.
+    longer = [path for path in long_paths(guarded.machine) if path.source is None]
+    one = f"NEW.{guarded.state} NOT IN ({', '.join(_text(path.target) for path in longer)})" if longer else "1"
+    head = f"AFTER INSERT ON {guarded.table}"
+    yield _writer(f"{guarded.table}_born", head, f"{one} AND {NO_DOOR}", _journal(guarded, epoch, None))
+    for path in longer:
+        name = f"{guarded.table}_born_{path.target}"
+        condition = f"NEW.{guarded.state} = {_text(path.target)} AND {NO_DOOR}"
+        yield _writer(name, head, condition, _journal(guarded, epoch, path))
+    if guarded.counted:
+        yield _writer(f"{guarded.table}_born_count", head, "1", _delta("NULL", f"NEW.{guarded.state}"))
+
+
+def _moved(guarded: Guarded, epoch: int) -> Iterator[str]:
+    state = guarded.state
+    longer = [path for path in long_paths(guarded.machine) if path.source is not None]
+    ends = [f"(OLD.{state} = {_text(p.source or '')} AND NEW.{state} = {_text(p.target)})" for p in longer]
+    head = f"AFTER UPDATE OF {state} ON {guarded.table}"
+    changed = f"OLD.{state} <> NEW.{state}"
+    one = f"{changed} AND NOT ({' OR '.join(ends)})" if ends else changed
+    count = _delta(f"OLD.{state}", f"NEW.{state}") if guarded.counted else ""
+    yield _writer(f"{guarded.table}_moved", head, one, _journal(guarded, epoch, None, moved=True) + count)
+    for path, condition in zip(longer, ends, strict=True):
+        name = f"{guarded.table}_moved_{path.source}_{path.target}"
+        yield _writer(name, head, condition, _journal(guarded, epoch, path) + count)
+
+
+def _journal(guarded: Guarded, epoch: int, path: Path | None, *, moved: bool = False) -> str:
+    """Return the INSERT of one journal row an edge; without a path, the one edge is the row's own change."""
+    edges: list[tuple[str, str, int]]
+    if path is None:
+        edges = [(f"OLD.{guarded.state}" if moved else "NULL", f"NEW.{guarded.state}", 0)]
+    else:
+        last = len(path.edges) - 1
+        edges = [(*_ends(edge), last - step) for step, edge in enumerate(path.edges)]
+    grant = "NULL" if guarded.grant == "NULL" else f"NEW.{guarded.grant}"
+    attempt = "NULL" if guarded.attempt == "NULL" else f"NEW.{guarded.attempt}"
+    rows = ",\n    ".join(
+        f"({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''}, "
+        f"{source}, {target}, NEW.event, NEW.actor, NEW.reason, {attempt}, NEW.move_id, {grant}, {DOOR}, "
+        f"NEW.updated_at)"
+        for source, target, back in edges
+    )
+    return f"  INSERT INTO holdfast_journal ({_JOURNAL_COLUMNS}) VALUES\n    {rows};\n"
+
+
+_JOURNAL_COLUMNS = (
+    "epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt, move_id, grant_id, "
+    "maintenance_id, at"
+)
+
+
+def _delta(source: str, target: str) -> str:
+    return (
+        "  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES "
+        f"(NEW.operation, NEW.queue, {source}, {target}, 1);\n"
+    )
+
+
+def _journal_triggers() -> Iterator[str]:
+    version = " ".join(
+        f"WHEN '{guarded.machine.name}' THEN (SELECT version FROM {guarded.table} WHERE {guarded.id} = NEW.subject)"
+        for guarded in GUARDED
+    )
+    door = "WHEN 'MAINTENANCE' THEN (SELECT 2 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
+    # Every version of a record is journalled when it is reached, so a row for any other is written by hand.
+    known = f"coalesce(CASE NEW.machine {version} {door} END, 0) >= NEW.version"
+    again = (
+        "EXISTS (SELECT 1 FROM holdfast_journal WHERE machine = NEW.machine AND subject = NEW.subject"
+        " AND version = NEW.version) OR EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq)"
+    )
+    yield _guard(
+        "holdfast_journal_insert",
+        "BEFORE INSERT ON holdfast_journal",
+        [Violation(Refusal.WRITTEN_BY_HAND, f"{again} OR (NOT {known} AND {NO_DOOR})")],
+    )
+    yield _guard("holdfast_journal_update", "BEFORE UPDATE ON holdfast_journal", [_always(Refusal.APPEND_ONLY)])
+    yield _guard(
+        "holdfast_journal_delete",
+        "BEFORE DELETE ON holdfast_journal",
+        [Violation(Refusal.APPEND_ONLY, NO_DOOR)],
+    )
+
+
+def _door_triggers(epoch: int) -> Iterator[str]:
+    table = "holdfast_maintenance"
+    for name, head, row, version, source, target, event in (
+        ("opened", "AFTER INSERT", "NEW", 1, "NULL", "'open'", "'open'"),
+        ("shut", "BEFORE DELETE", "OLD", 2, "'open'", "'shut'", "'shut'"),
+    ):
+        values = (
+            f"({epoch}, 0, 'MAINTENANCE', {row}.maintenance_id, {version}, {source}, {target}, {event}, {row}.who, "
+            f"{row}.why, NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id, {row}.maintenance_id, "
+            f"{row}.opened_at)"
+        )
+        body = f"  INSERT INTO holdfast_journal ({_JOURNAL_COLUMNS}) VALUES\n    {values};\n"
+        yield _writer(f"{table}_{name}", f"{head} ON {table}", "1", body)
+    yield _guard(f"{table}_one", f"BEFORE INSERT ON {table}", [Violation(Refusal.DOOR_LEFT_OPEN, f"NOT {NO_DOOR}")])
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.WRITE_ONCE)])
+
+
+def _always(refusal: Refusal) -> Violation:
+    return Violation(refusal, "1")
+
+
+def _local(violation: Violation) -> Violation:
+    return Violation(violation.refusal, violation.condition.format(schema=""))
+
+
+def _guard(name: str, head: str, violations: list[Violation]) -> str:
+    """Return a trigger whose body is entered only by a row that breaks a rule."""
+    when = "\n   OR ".join(f"({violation.condition})" for violation in violations)
+    body = "".join(
+        f"  SELECT RAISE(ABORT, '{violation.refusal} {violation.refusal.meaning}') WHERE {violation.condition};\n"
+        for violation in violations
+    )
+    return f"CREATE TRIGGER {name} {head}\nWHEN {when}\nBEGIN\n{body}END"
+
+
+def _writer(name: str, head: str, condition: str, body: str) -> str:
+    return f"CREATE TRIGGER {name} {head}\nWHEN {condition}\nBEGIN\n{body}END"
+
+
+def _ends(edge: Edge) -> tuple[str, str]:
+    return _text(edge.source) if edge.source else "NULL", _text(edge.target)
+
+
+def _text(word: str) -> str:
+    return f"'{word}'"

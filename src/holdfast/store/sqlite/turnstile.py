@@ -1,0 +1,80 @@
+"""A fair lock for the processes and threads that write one SQLite file.
+
+SQLite's own busy-retry is unfair: of four writers, one takes everything. Two file locks make a turnstile: wait at the
+gate, take the turn, let the next one into the gate, write, give the turn back.
+
+Invariants: at most one holder at a time, across threads and processes; the kernel frees both locks when a process
+dies, so a kill leaves nothing behind; a process without these locks (a shell) is still kept out by SQLite itself.
+"""
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.core.errors import StoreBusyError
+
+_POLL_S = 0.001
+
+
+class Turnstile:
+    """The turnstile of one file, shared by the threads of this process."""
+
+    def __init__(self, database: Path, wait_s: float) -> None:
+        self._gate = Path(f"{database}-gate")
+        self._turn = Path(f"{database}-turn")
+        self._wait_s = wait_s
+        self._threads = threading.Lock()
+        self._files: tuple[int, int] | None = None
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the turn, in order of arrival, and hold it for the block."""
+        deadline = time.monotonic() + self._wait_s
+        if not self._threads.acquire(timeout=self._wait_s):
+            raise self._busy()
+        try:
+            gate, turn = self._open()
+            self._lock(gate, deadline)
+            try:
+                self._lock(turn, deadline)
+            finally:
+                fcntl.flock(gate, fcntl.LOCK_UN)
+            try:
+                yield
+            finally:
+                fcntl.flock(turn, fcntl.LOCK_UN)
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """Close the lock files; they stay on disk, empty, for the next process."""
+        with self._threads:
+            for file in self._files or ():
+                os.close(file)
+            self._files = None
+
+    def _open(self) -> tuple[int, int]:
+        if self._files is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            gate = os.open(self._gate, flags, 0o666)
+            self._files = gate, os.open(self._turn, flags, 0o666)
+        return self._files
+
+    def _lock(self, file: int, deadline: float) -> None:
+        """Take a lock: at once if it is free, else blocking in a way that a deadline can still end."""
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise self._busy() from None
+                time.sleep(_POLL_S)
+            else:
+                return
+
+    def _busy(self) -> StoreBusyError:
+        return StoreBusyError(f"the turn to write was not had within {self._wait_s:g} s")

@@ -1,0 +1,205 @@
+"""What a store is: transactions over one ledger, whichever database holds it.
+
+Invariants: every write happens inside `transaction()`, which commits durably or leaves nothing behind; an error that
+leaves this layer is a HoldfastError, never a driver's; a store that was opened has the schema, the machines and the
+triggers that this version of Holdfast generates.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from holdfast.core.errors import HoldfastError
+from holdfast.store.reading import Reading
+from holdfast.store.transaction import Transaction
+
+Clock = Callable[[], datetime]
+Params = Mapping[str, object]
+Connection = TypeVar("Connection")
+
+
+def host_clock() -> datetime:
+    """Return the host's time, in UTC."""
+    return datetime.now(UTC)
+
+
+class Pool(Generic[Connection]):
+    """Connections that are kept for the next caller; as many as are used at once."""
+
+    def __init__(self, connect: Callable[[], Connection], disconnect: Callable[[Connection], None]) -> None:
+        self._connect = connect
+        self._disconnect = disconnect
+        self._idle: list[Connection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self) -> Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def give(self, connection: Connection, *, sound: bool) -> None:
+        """Take a connection back; one that is not sound is dropped."""
+        with self._lock:
+            if sound and not self._closed:
+                self._idle.append(connection)
+                return
+        self._disconnect(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed, idle, self._idle = True, self._idle, []
+        for connection in idle:
+            self._disconnect(connection)
+
+
+class Store(ABC, Generic[Connection]):
+    """One ledger in one database. Dialects say how to connect, begin, run and translate."""
+
+    dialect: str
+
+    def __init__(self, url: str, clock: Clock | None) -> None:
+        self.url = url
+        self._clock = clock
+        self._pool = Pool(self._open, self._disconnect)
+        self.operations: dict[str, str] = {}  # those known to exist, by name: a name once declared stays declared
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Yield a transaction that commits at the end of the block, or is rolled back by any exception."""
+        connection = self._take()
+        sound = False
+        try:
+            with self._turn():
+                self._begin(connection)
+                try:
+                    yield Transaction(self, connection)
+                    self._commit(connection)
+                except BaseException:
+                    self._rollback(connection)
+                    raise
+            sound = True
+        except HoldfastError:
+            sound = True
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+        finally:
+            self._pool.give(connection, sound=sound)
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """Yield a consistent view of the ledger; nothing can be written through it."""
+        connection = self._take()
+        sound = False
+        try:
+            self._begin_reading(connection)
+            try:
+                yield Reading(self, connection)
+            finally:
+                self._rollback(connection)
+            sound = True
+        except HoldfastError:
+            sound = True
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+        finally:
+            self._pool.give(connection, sound=sound)
+
+    def close(self) -> None:
+        """Close every connection that is not in use."""
+        self._pool.close()
+
+    def __enter__(self) -> Store[Connection]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self) -> Connection:
+        try:
+            return self._pool.take()
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> Exception:
+        return self.translate(error) or error
+
+    # -- what a dialect says ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """Return the time that leases are measured by, as well as this process can know it."""
+
+    @abstractmethod
+    def run(self, connection: Any, name: str, params: Params) -> list[tuple[Any, ...]]:
+        """Run a named statement and return its rows."""
+
+    @abstractmethod
+    def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement given as text: for migrations and for what an operator stages."""
+
+    @abstractmethod
+    def stored(self, moment: datetime | None) -> object:
+        """Return a time as this dialect stores it."""
+
+    @abstractmethod
+    def time_parameter(self) -> object:
+        """Return what `:now` is: a time, or None where the database's own clock decides."""
+
+    @abstractmethod
+    def lease_until(self, seconds: float) -> object:
+        """Return a lease's end as this dialect's statements take it: a time, or the seconds to add to its clock."""
+
+    @abstractmethod
+    def moment(self, value: object) -> datetime:
+        """Return the time that a stored value means."""
+
+    @abstractmethod
+    def translate(self, error: Exception) -> HoldfastError | None:
+        """Return Holdfast's error for a driver's, or None if it is not one."""
+
+    @abstractmethod
+    def _open(self) -> Connection: ...
+
+    @abstractmethod
+    def _disconnect(self, connection: Connection) -> None: ...
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        yield
+
+    @abstractmethod
+    def _begin(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _begin_reading(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _commit(self, connection: Connection) -> None: ...
+
+    @abstractmethod
+    def _rollback(self, connection: Connection) -> None: ...
+
+    # -- what the schema needs ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def tables(self, connection: Any) -> set[str]:
+        """Return the names of the ledger's tables that exist."""
+
+    @abstractmethod
+    def enforcement(self, epoch: int) -> list[str]:
+        """Return the statements that write every trigger anew."""
+
+    @abstractmethod
+    def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
+        """Return the names of triggers and functions that differ from the generated ones."""

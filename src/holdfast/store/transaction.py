@@ -1,0 +1,394 @@
+"""The verbs that write: each takes a set, decides with `core.decide`, and writes with the guards in the WHERE.
+
+Invariants: a verb writes all of its accepted moves or, by an exception, nothing; zero rows is a refusal, never an
+error swallowed; a job moves only together with the execution that moved it, in one transaction; states and events come
+from the machines, never from these texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from holdfast.core.commands import Expire, Finish, GrantEvent, Release, Replay, Submit
+from holdfast.core.decide import Move, Refused, Step, decide
+from holdfast.core.errors import IdempotencyConflictError, UnknownOperationError, invariant
+from holdfast.core.machine import Path
+from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
+from holdfast.core.records import Attempt, Execution, Grant, Job, time_text
+from holdfast.store.reading import Reading
+from holdfast.store.requests import Admission, Lease, Submission
+
+
+class Transaction(Reading):
+    """One transaction of the ledger."""
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    def submit(self, submissions: Sequence[Submission], *, actor: str, reason: str | None = None) -> list[Admission]:
+        """Record work, once for each (client, key); raise on a used key with other work, or an unknown operation."""
+        self._require_known({submission.operation for submission in submissions})
+        digests = [submission.digest for submission in submissions]
+        first: dict[tuple[str, str], int] = {}
+        for index, submission in enumerate(submissions):
+            if submission.key is not None:
+                chosen = first.setdefault((submission.client, submission.key), index)
+                _require_same(submission, digests[index], digests[chosen])
+        keyless = [index for index, submission in enumerate(submissions) if submission.key is None]
+        # One order for all writers, so that two batches with common keys cannot wait for each other.
+        to_insert = [index for _, index in sorted(first.items())] + keyless
+        born = _birth(JOB.name, decide(None, Submit(), self._store.now()))
+        rows = self._run(
+            "insert_jobs",
+            rows=json.dumps([self._row(submissions[index], digests[index]) for index in to_insert]),
+            state=born.target,
+            version=born.edges,
+            event=born.event,
+            **self._signature(actor, reason),
+        )
+        return self._admissions(submissions, digests, first, keyless, rows)
+
+    def _row(self, submission: Submission, asked: str) -> list[object]:
+        s = submission
+        return [
+            s.operation, s.operation_version, s.client, s.key, s.queue, s.max_attempts, s.replay_attempts,
+            s.priority, time_text(s.run_at) if s.run_at else None, s.payload, asked, s.replaces,
+        ]  # fmt: skip
+
+    def _admissions(
+        self,
+        submissions: Sequence[Submission],
+        digests: Sequence[str],
+        first: Mapping[tuple[str, str], int],
+        keyless: Sequence[int],
+        rows: list[tuple[Any, ...]],
+    ) -> list[Admission]:
+        admitted: dict[int, Admission] = {}
+        inserted = {(client, key): job_id for job_id, client, key, _ in rows if key is not None}
+        # Rows without a key are all inserted, in order, and ids only grow: position tells which is which.
+        anonymous = sorted((job_id, asked) for job_id, _, key, asked in rows if key is None)
+        for index, (job_id, asked) in zip(keyless, anonymous, strict=True):
+            invariant(asked == digests[index], "a submission came back as another one")
+            admitted[index] = Admission(job_id, is_new=True)
+        old = [pair for pair in first if pair not in inserted]
+        existing = self.jobs_by_key(old) if old else {}
+        for pair, index in first.items():
+            if pair in inserted:
+                admitted[index] = Admission(inserted[pair], is_new=True)
+            else:
+                job = existing[pair]
+                _require_same(submissions[index], digests[index], job.digest)
+                admitted[index] = Admission(job.job_id, is_new=False, existing=job)
+        return [
+            admitted.get(index) or _repeat(admitted[first[submission.client, submission.key or ""]])
+            for index, submission in enumerate(submissions)
+        ]
+
+    def rule(
+        self,
+        rulings: Sequence[tuple[Job, object]],
+        *,
+        actor: str,
+        reason: str | None = None,
+        move_id: str | None = None,
+        grant_id: int | None = None,
+    ) -> list[Move | Refused]:
+        """Move jobs from outside (retry, replay, quarantine, cancel, release), matching id, state and version."""
+        now = self._store.now()
+        answers = [decide(job, command, now) for job, command in rulings]
+        rows = {
+            index: self._job_row(answer, _step(answer, JOB.name), _replay_reason(command))
+            for index, ((_, command), answer) in enumerate(zip(rulings, answers, strict=True))
+            if isinstance(answer, Move) and answer.steps
+        }
+        for _, command in rulings:
+            if isinstance(command, Release):
+                invariant(command.grant_id == grant_id, "a release and its grant are written together")
+        signature = self._signature(actor, reason, move_id)
+        won = self._write("move_jobs", list(rows.values()), grant_id=grant_id, **signature)
+        lost = {index for index, row in rows.items() if row[0] not in won}
+        return [_raced(rulings[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
+
+    # -- executions ---------------------------------------------------------------------------------------------------
+
+    def claim(self, lease: Lease) -> list[Attempt]:
+        """Lease up to n due jobs, highest priority first; each winner gets an execution and a fencing token."""
+        job_step = JOB.path("claim", JobState.PENDING)
+        birth = EXECUTION.path("begin" if lease.begin else "lease", None)
+        until = self._store.lease_until
+        now = self._store.now()
+        signature = self._signature(lease.owner, None)
+        signature.pop("reason")
+        owner = signature.pop("actor")
+        begun = self._run(
+            "claim_executions",
+            status=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            owner=owner,
+            queues=json.dumps(lease.queues),
+            leases=json.dumps({name: until(s) for name, s in lease.seconds_by_operation.items()}),
+            expires=until(lease.seconds),
+            lease_s=lease.seconds,
+            begins=lease.begin,
+            started=self._store.stored(now) if lease.begin else None,
+            n=lease.n,
+            **signature,
+        )
+        if not begun:
+            return []
+        jobs = {
+            job.job_id: job
+            for job in map(
+                self._job,
+                self._run(
+                    "claim_jobs",
+                    rows=json.dumps([row[1] for row in begun]),
+                    source=job_step.source,
+                    target=job_step.target,
+                    edges=len(job_step.edges),
+                    event=job_step.event,
+                    owner=owner,
+                    **signature,
+                ),
+            )
+        }
+        invariant(len(jobs) == len(begun), "a job was leased that could not be claimed")
+        return [
+            Attempt(jobs[job_id], self._begun(jobs[job_id], exec_id, expires, lease, birth))
+            for exec_id, job_id, _, expires in begun
+        ]
+
+    def _begun(self, job: Job, exec_id: int, expires: object, lease: Lease, birth: Path) -> Execution:
+        at = job.updated_at
+        return Execution(
+            exec_id=exec_id,
+            job_id=job.job_id,
+            attempt=job.attempts,
+            status=ExecutionStatus(birth.target),
+            version=len(birth.edges),
+            lease_owner=lease.owner,
+            lease_token=exec_id,
+            lease_expires_at=self._store.moment(expires),
+            excused=False,
+            error_code=None,
+            error_message=None,
+            progress=None,
+            progress_note=None,
+            started_at=at if lease.begin else None,
+            finished_at=None,
+            created_at=at,
+            updated_at=at,
+        )
+
+    def work(
+        self,
+        moves: Sequence[tuple[Attempt, object]],
+        *,
+        actor: str,
+        reason: str | None = None,
+    ) -> list[Move | Refused]:
+        """Carry out commands on attempts: start, commit, finish, complete, fail, give back, expire.
+
+        Each is decided, then written if the execution still has its status, token and lease, and its job with it.
+        """
+        now = self._store.now()
+        answers = [decide(attempt, command, now) for attempt, command in moves]
+        rows = {
+            index: self._execution_row(answer, _step(answer, EXECUTION.name))
+            for index, answer in enumerate(answers)
+            if isinstance(answer, Move) and answer.steps
+        }
+        signature = self._signature(actor, reason)
+        won = self._write("move_executions", list(rows.values()), **signature)
+        lost = {index for index, row in rows.items() if row[0] not in won}
+        accepted = [answer for i, answer in enumerate(answers) if i in rows and i not in lost]
+        self._move_jobs_of(accepted, signature)
+        self._store_results(moves, answers, lost)
+        return [_lease_lost(moves[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
+
+    def _move_jobs_of(self, accepted: Sequence[Move | Refused], signature: dict[str, object]) -> None:
+        rows = [
+            self._job_row(move, step, None)
+            for move in accepted
+            if isinstance(move, Move)
+            for step in move.steps
+            if step.machine == JOB.name
+        ]
+        won = self._write("move_jobs", rows, grant_id=None, **signature)
+        invariant(len(won) == len(rows), "an execution ended whose job could not follow")
+
+    def _store_results(
+        self, moves: Sequence[tuple[Attempt, object]], answers: Sequence[Move | Refused], lost: set[int]
+    ) -> None:
+        """Keep the results of executions that commit without finishing; the others go with their job's move."""
+        rows = [
+            [attempt.job.job_id, answer.result]
+            for i, ((attempt, _), answer) in enumerate(zip(moves, answers, strict=True))
+            if isinstance(answer, Move) and answer.result is not None and i not in lost and not answer.step(JOB)
+        ]
+        self._write("store_results", rows)
+
+    def beat(self, leases: Sequence[tuple[int, int, float]]) -> set[int]:
+        """Extend leases, given as (exec_id, token, seconds); return the executions that are still held."""
+        rows = [[exec_id, token, self._store.lease_until(seconds)] for exec_id, token, seconds in leases]
+        return self._write("beat_executions", rows, now=self._store.time_parameter())
+
+    def progress(self, notes: Sequence[tuple[int, int, float, str | None]]) -> set[int]:
+        """Note progress, given as (exec_id, token, fraction, note); return the executions that are still held."""
+        return self._write("note_progress", [list(note) for note in notes], now=self._store.time_parameter())
+
+    def recover(
+        self, *, actor: str, n: int = 1000, retry_at: datetime | None = None
+    ) -> list[tuple[Attempt, Move | Refused]]:
+        """End what expired leases left behind: finish the committed, then expire and reopen only what did not commit."""
+        rows = self._run("expired_attempts", now=self._store.time_parameter(), n=n)
+        attempts = [self._attempt(row) for row in rows]
+        now = max([self._store.now(), *(attempt.execution.lease_expires_at for attempt in attempts)])
+        moves: list[tuple[Attempt, object]] = [
+            (
+                attempt,
+                Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now),
+            )
+            for attempt in sorted(attempts, key=lambda a: a.execution.status != ExecutionStatus.COMMITTED)
+        ]
+        return [(attempt, answer) for (attempt, _), answer in zip(moves, self.work(moves, actor=actor), strict=True)]
+
+    # -- the ledger itself --------------------------------------------------------------------------------------------
+
+    def declare(self, operations: Mapping[str, str]) -> None:
+        """Make operations known to the ledger, each with its version."""
+        rows = [[name, version] for name, version in sorted(operations.items())]
+        self._run("declare_operations", rows=json.dumps(rows), now=self._store.time_parameter())
+
+    def fold_counts(self) -> None:
+        """Fold the deltas into the counts."""
+        self._run("fold_counts")
+
+    def set_meta(self, name: str, value: str) -> None:
+        """Write one of the ledger's settings."""
+        self._run("set_meta", name=name, value=value)
+
+    def request_grant(
+        self, *, action: str, target: str, scope: str, actor: str, reason: str, expires_at: datetime
+    ) -> int:
+        """Draft a grant and return its id."""
+        birth = GRANT.path("request", None)
+        [[grant_id]] = self._run(
+            "insert_grant",
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            action=action,
+            target=target,
+            scope=scope,
+            expires_at=self._store.stored(expires_at),
+            **self._signature(actor, reason),
+        )
+        return int(grant_id)
+
+    def move_grant(
+        self, grant: Grant, command: GrantEvent, *, reason: str | None = None, move_id: str | None = None
+    ) -> Move | Refused:
+        """Approve, consume, revoke or expire a grant, matching id, state and version."""
+        answer = decide(grant, command, self._store.now())
+        if isinstance(answer, Refused):
+            return answer
+        step = _step(answer, GRANT.name)
+        won = self._run(
+            "move_grant",
+            grant_id=grant.grant_id,
+            source=step.source,
+            version=step.version,
+            state=step.target,
+            edges=step.edges,
+            event=step.event,
+            approved_by=command.actor if command.event == "approve" else None,
+            consumed_by=command.actor if command.event == "consume" else None,
+            **self._signature(command.actor, reason, move_id),
+        )
+        return answer if won else Refused("race", f"grant {grant.grant_id} changed meanwhile")
+
+    @contextmanager
+    def maintenance(self, *, who: str, why: str, grant_id: int | None = None) -> Iterator[int]:
+        """Open the maintenance door for a block; what is written inside is journalled and marked."""
+        [[door]] = self._run("open_door", who=who, why=why, grant_id=grant_id, now=self._store.time_parameter())
+        yield int(door)
+        self._run("shut_door", maintenance_id=door)
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _require_known(self, operations: set[str]) -> None:
+        known = self._store.operations
+        if not operations <= known.keys():
+            known.update(self.operations())
+        unknown = sorted(operations - known.keys())
+        if unknown:
+            raise UnknownOperationError(
+                f"no process has declared the operation {unknown[0]!r} to this ledger",
+                context={"operation": unknown[0]},
+            )
+
+    def _signature(self, actor: str, reason: str | None, move_id: str | None = None) -> dict[str, object]:
+        return {
+            "actor": actor,
+            "reason": reason,
+            "move_id": move_id or uuid4().hex,
+            "now": self._store.time_parameter(),
+        }
+
+    def _write(self, name: str, rows: list[list[object]], **params: object) -> set[int]:
+        return {row[0] for row in self._run(name, rows=json.dumps(rows), **params)} if rows else set()
+
+    def _job_row(self, move: Move, step: Step, replay_reason: str | None) -> list[object]:
+        return [
+            step.subject, step.source, step.version, step.target, step.edges, step.event, int(move.excused),
+            time_text(move.run_at) if move.run_at else None, move.result, move.error_code, move.error_message,
+            move.quarantine_code, replay_reason,
+        ]  # fmt: skip
+
+    def _execution_row(self, move: Move, step: Step) -> list[object]:
+        started = step.target == ExecutionStatus.IN_PROGRESS
+        return [
+            step.subject, step.source, move.token, move.lease_live, step.target, step.edges, step.event,
+            int(move.excused), move.error_code, move.error_message, started, step.target in EXECUTION.final,
+        ]  # fmt: skip
+
+
+def _birth(machine: str, answer: Move | Refused) -> Step:
+    invariant(isinstance(answer, Move), "a birth was refused")
+    return _step(answer, machine)
+
+
+def _step(answer: Move | Refused, machine: str) -> Step:
+    steps = [step for step in answer.steps if step.machine == machine] if isinstance(answer, Move) else []
+    invariant(len(steps) == 1, f"a move with {len(steps)} steps of {machine}")
+    return steps[0]
+
+
+def _replay_reason(command: object) -> str | None:
+    return command.replay_reason if isinstance(command, Replay) else None
+
+
+def _require_same(submission: Submission, asked: str, before: str) -> None:
+    if asked != before:
+        raise IdempotencyConflictError(
+            f"client {submission.client!r} has used the key {submission.key!r} for other work",
+            context={"client": submission.client, "key": submission.key},
+        )
+
+
+def _repeat(admission: Admission) -> Admission:
+    return Admission(admission.job_id, is_new=False, existing=admission.existing)
+
+
+def _raced(job: Job) -> Refused:
+    return Refused("race", f"job {job.job_id} changed between the decision and the write")
+
+
+def _lease_lost(attempt: Attempt) -> Refused:
+    return Refused("lease_lost", f"execution {attempt.execution.exec_id} is no longer held under this lease")

@@ -1,0 +1,90 @@
+"""Fixtures and options of the whole suite: fresh databases of both kinds, and the record of clauses shown.
+
+Invariants:
+- every test gets a database of its own; the PostgreSQL server starts with the first test that asks for one;
+- without a PostgreSQL server those tests fail, they are never skipped;
+- a `req` marker names only clauses that exist.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import clauses
+from tests.support.postgres import Server, tmpfs_directory
+
+# No deadline: a database on a shared machine is now and then slow, and that is not what these tests look for.
+# Function fixtures give a database that a test's examples share on purpose.
+settings.register_profile(
+    "dev", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
+settings.register_profile("prove", settings.get_profile("dev"), max_examples=1000)
+settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--conformance",
+        metavar="PATH",
+        type=Path,
+        help="write {clause: [test ids]} of the collected tests to PATH as JSON",
+    )
+
+
+# First, before -m and -k take tests away: the record is of every test collected.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known = {clause.id for clause in clauses.load()}
+    shown: dict[str, list[str]] = {}
+    for item in items:
+        if "pg_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.pg)
+        for clause in dict.fromkeys(str(arg) for marker in item.iter_markers("req") for arg in marker.args):
+            if clause not in known:
+                raise pytest.UsageError(f"{item.nodeid}: no clause {clause} in tests/support/clauses.toml")
+            shown.setdefault(clause, []).append(item.nodeid)
+    path: Path | None = config.getoption("--conformance")
+    if path is not None:
+        path.write_text(json.dumps(shown, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def pg_server() -> Iterator[Server]:
+    """The session's PostgreSQL server; a test that stops or kills it must start it again."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def pg_url(pg_server: Server) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database, dropped afterwards."""
+    pg_server.start()
+    url = pg_server.create_database()
+    yield url
+    pg_server.start()
+    pg_server.drop_database(url)
+
+
+@pytest.fixture
+def sqlite_url() -> Iterator[str]:
+    """The URL of a SQLite file that does not exist yet, alone in a directory that is removed afterwards."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-sqlite-", dir=tmpfs_directory()))
+    yield f"sqlite:///{directory / 'ledger.db'}"
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def ledger_url(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database of each kind in turn."""
+    # Asked for by name, so that the server starts only for the tests that use it.
+    url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param])
+    return url
