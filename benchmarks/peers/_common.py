@@ -1,5 +1,6 @@
 """What every peer's driver shares: the command line, the payload, the stopwatch, the idle sampler.
 
+Invariants:
 - Runs inside the peers' environments, so it imports the standard library only.
 - The stopwatch and the fsync count cover the measured work alone: no start-up, imports or seeding.
 - A driver never touches what it did not make: a scratch directory or a scratch database per run.
@@ -167,9 +168,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def sample_idle(
-    peer: str, where: str, n: int, submit: Callable[[], Awaitable[object]]
-) -> dict[str, Any]:
+async def sample_idle(peer: str, where: str, n: int, submit: Callable[[], Awaitable[object]]) -> dict[str, Any]:
     """Latency from the call here to the handler in a worker process; memory of that worker."""
     with subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name(f"{peer}_worker.py")), where],

@@ -2,6 +2,7 @@
 # The library is installed in this driver's own environment only.
 """Drives huey on SQLite.
 
+Invariants:
 - WAL and synchronous=FULL on every connection, the handler's own included.
 - A handler returns None, so huey stores no result: one commit a job, its cheapest way.
 """
@@ -64,9 +65,7 @@ def drain(url: str, n: int, workers: int, *, effect: bool) -> dict:
                 if not hasattr(local, "connection"):
                     local.connection = sqlite3.connect(path, isolation_level=None, timeout=60)
                     local.connection.execute("PRAGMA synchronous=FULL")
-                local.connection.execute(
-                    "INSERT INTO effects VALUES (?, ?)", (payload["order"], payload["amount"])
-                )
+                local.connection.execute("INSERT INTO effects VALUES (?, ?)", (payload["order"], payload["amount"]))
             finished()
 
         task = queue.task(name="handle")(handle)
@@ -76,9 +75,7 @@ def drain(url: str, n: int, workers: int, *, effect: bool) -> dict:
         for _ in range(n):
             seed(PAYLOAD)
         seeder.storage.close()
-        consumer = queue.create_consumer(
-            workers=workers, periodic=False, initial_delay=POLL_SECONDS, backoff=1
-        )
+        consumer = queue.create_consumer(workers=workers, periodic=False, initial_delay=POLL_SECONDS, backoff=1)
         watch.start()
         consumer.start()
         done.wait()

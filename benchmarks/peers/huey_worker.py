@@ -13,6 +13,4 @@ from _worker import POLL_SECONDS, live_with_sampler, started
 live_with_sampler()
 queue = SqliteHuey("bench", filename=sys.argv[1], fsync=True, timeout=60)
 queue.task(name="handle")(lambda payload: started())
-queue.create_consumer(
-    workers=1, periodic=False, initial_delay=POLL_SECONDS, backoff=1, max_delay=POLL_SECONDS
-).run()
+queue.create_consumer(workers=1, periodic=False, initial_delay=POLL_SECONDS, backoff=1, max_delay=POLL_SECONDS).run()

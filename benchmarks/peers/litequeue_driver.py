@@ -2,6 +2,7 @@
 # The library is installed in this driver's own environment only.
 """Drives litequeue.
 
+Invariants:
 - It sets synchronous=NORMAL; the driver forces FULL on the one connection that writes.
 - It refuses a database with other tables, so effects go to a second file, with FULL too.
 """

@@ -2,6 +2,7 @@
 # The library is installed in this driver's own environment only.
 """Drives pgqueuer over asyncpg and uvloop, as its own command line and benchmark do.
 
+Invariants:
 - Every table logged (its "durable" level), fsync and synchronous_commit on: checked at the server.
 - A job is finished when the commit that logs it has returned, not when its handler has.
 """

@@ -2,6 +2,7 @@
 # The library is installed in this driver's own environment only.
 """Drives procrastinate over psycopg's pool, with async tasks.
 
+Invariants:
 - fsync and synchronous_commit on: checked at the server.
 - A job is finished when the commit that says so has returned, not when its handler has.
 """

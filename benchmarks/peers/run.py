@@ -1,5 +1,6 @@
 """Measures a peer: runs its driver as a child in its own environment, and hands back what it printed.
 
+Invariants:
 - The driver's time and fsyncs cover the measured work alone; making the environment is never part of them.
 - The simulated disk is the caller's: `env` carries its preload and counter, and for PostgreSQL the counter is
   the one that the server counts in.

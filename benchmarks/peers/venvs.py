@@ -1,5 +1,6 @@
 """Makes the peers' virtual environments on demand, under `.bench/venvs`, with plain pip.
 
+Invariants:
 - An environment is complete when its stamp names the pins and the interpreter it was made for.
 - Nothing of it touches the project's own environment or lock.
 """
@@ -49,9 +50,7 @@ def _interpreter(peer: str) -> str:
         return getattr(sys, "_base_executable", sys.executable)
     pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     candidates = [str(path) for path in sorted(pyenv.glob("versions/3.*/bin/python"))]
-    candidates += filter(
-        None, (shutil.which(f"python3.{minor}") for minor in range(needed[1], needed[1] + 4))
-    )
+    candidates += filter(None, (shutil.which(f"python3.{minor}") for minor in range(needed[1], needed[1] + 4)))
     check = f"import sys; sys.exit(sys.version_info < {needed})"
     for candidate in candidates:
         # A pyenv shim is there for versions that are not selected too: only running it tells.

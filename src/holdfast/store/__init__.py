@@ -9,13 +9,13 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.core.errors import BadUrlError, StoreError
 from holdfast.store.migrations import ENVIRONMENTS, migrate, verify
-from holdfast.store.requests import Admission, Lease, Submission
+from holdfast.store.requests import Admission, Declared, Lease, Submission
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Clock, Store
 from holdfast.store.transaction import Transaction
 
 __all__ = [
-    "ENVIRONMENTS", "Admission", "Clock", "Lease", "Store", "Submission", "Transaction", "connect", "create_store",
+    "ENVIRONMENTS", "Admission", "Clock", "Declared", "Lease", "Store", "Submission", "Transaction", "connect", "create_store",
     "open_store",
 ]  # fmt: skip
 

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.core.digest import sha256
 from holdfast.core.errors import EnforcementDriftError, NotALedgerError, SchemaVersionError
 from holdfast.core.machines import MACHINES
+from holdfast.store.requests import Declared
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
 
@@ -22,7 +23,7 @@ RECORD = (
     " (number integer PRIMARY KEY, name text NOT NULL, digest text NOT NULL, applied_at text NOT NULL)"
 )
 ENVIRONMENTS = ("dev", "stage", "prod")
-BUILT_IN = {"noop": "1.0.0"}
+BUILT_IN = {"noop": Declared()}
 
 
 class Migration(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JOB, ExecutionStatus, GrantState, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
+from holdfast.store.requests import Declared
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -31,6 +32,18 @@ class Count(msgspec.Struct, frozen=True):
     n: int
 
 
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker as the ledger last saw it."""
+
+    worker_id: str
+    queues: list[str]
+    operations: list[str]
+    concurrency: int
+    started_at: datetime
+    seen_at: datetime
+    stopped_at: datetime | None
+
+
 class Reading:
     """A view of the ledger at one moment."""
 
@@ -42,9 +55,12 @@ class Reading:
         """Return the ledger's settings."""
         return dict(self._run("get_meta"))
 
-    def operations(self) -> dict[str, str]:
-        """Return the declared operations and their versions."""
-        return dict(self._run("known_operations"))
+    def operations(self) -> dict[str, Declared]:
+        """Return the declared operations by name."""
+        return {
+            name: msgspec.structs.replace(msgspec.json.decode(defaults, type=Declared), version=version)
+            for name, version, defaults in self._run("known_operations")
+        }
 
     def jobs(self, job_ids: Iterable[int]) -> list[Job]:
         """Return the jobs that exist among these, by id."""
@@ -99,6 +115,30 @@ class Reading:
         """Return how many jobs stand where: the folded counts and the few deltas since."""
         return [Count(row[0], row[1], JobState(row[2]), row[3]) for row in self._run("read_counts")]
 
+    def next_due(self, queues: Sequence[str]) -> datetime | None:
+        """Return the earliest time at which a job of these queues may run: past if one is due, None if none waits."""
+        [[moment]] = self._run("next_due", queues=json.dumps(list(queues)))
+        return None if moment is None else self._store.moment(moment)
+
+    def checkpoints(self, job_id: int) -> dict[str, str]:
+        """Return what earlier attempts at a job have kept, as JSON texts by name."""
+        return dict(self._run("checkpoints_of", job_id=job_id))
+
+    def paused_queues(self) -> list[str]:
+        """Return the queues that give out no work."""
+        return [queue for (queue,) in self._run("paused_queues")]
+
+    def workers(self) -> list[WorkerRow]:
+        """Return the workers that have ever said hello, oldest first."""
+        moment = self._store.moment
+        return [
+            WorkerRow(
+                worker_id, json.loads(queues), json.loads(operations), concurrency, moment(started), moment(seen),
+                None if stopped is None else moment(stopped),
+            )
+            for worker_id, queues, operations, concurrency, started, seen, stopped in self._run("workers")
+        ]  # fmt: skip
+
     def grant(self, grant_id: int) -> Grant | None:
         """Return a grant, if it exists."""
         rows = self._run("get_grant", grant_id=grant_id)
@@ -115,7 +155,9 @@ class Reading:
 
     def _execution(self, row: tuple[Any, ...]) -> Execution:
         fields = dict(zip(Execution.__struct_fields__, row, strict=True))
-        self._times(fields, "lease_expires_at", "started_at", "finished_at", "created_at", "updated_at")
+        self._times(
+            fields, "lease_expires_at", "cancel_asked_at", "started_at", "finished_at", "created_at", "updated_at"
+        )
         fields["status"] = ExecutionStatus(fields["status"])
         fields["excused"] = bool(fields["excused"])
         return Execution(**fields)

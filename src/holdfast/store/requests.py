@@ -33,6 +33,16 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(f"{self.operation}\n{self.payload}")
 
 
+class Declared(msgspec.Struct, frozen=True):
+    """An operation as the ledger knows it: its version, and what a job gets that does not say otherwise."""
+
+    version: str = "1.0.0"
+    queue: str = "default"
+    max_attempts: int = MAX_ATTEMPTS
+    replay_attempts: int = REPLAY_ATTEMPTS
+    priority: int = 0
+
+
 class Admission(msgspec.Struct, frozen=True):
     """What became of a submission: its job, and whether it is new."""
 

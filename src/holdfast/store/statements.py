@@ -11,7 +11,7 @@ from importlib.resources import files
 from holdfast.core.errors import invariant
 from holdfast.core.records import Execution, Grant, Job, JournalRow
 
-FILES = ("jobs.sql", "executions.sql", "ledger.sql")
+FILES = ("jobs.sql", "executions.sql", "ledger.sql", "workers.sql")
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)

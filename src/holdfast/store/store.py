@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.core.errors import HoldfastError
 from holdfast.store.reading import Reading
+from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction
 
 Clock = Callable[[], datetime]
@@ -59,6 +60,18 @@ class Pool(Generic[Connection]):
             self._disconnect(connection)
 
 
+class Watch(ABC):
+    """Notices that other processes have written. `arm` asks for the next notice, `close` ends the thread."""
+
+    @abstractmethod
+    def arm(self) -> None:
+        """Ask to be told of the next change."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop watching."""
+
+
 class Store(ABC, Generic[Connection]):
     """One ledger in one database. Dialects say how to connect, begin, run and translate."""
 
@@ -68,7 +81,7 @@ class Store(ABC, Generic[Connection]):
         self.url = url
         self._clock = clock
         self._pool = Pool(self._open, self._disconnect)
-        self.operations: dict[str, str] = {}  # those known to exist, by name: a name once declared stays declared
+        self.operations: dict[str, Declared] = {}  # those known to exist, by name: a name once declared stays declared
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -79,12 +92,14 @@ class Store(ABC, Generic[Connection]):
             with self._turn():
                 self._begin(connection)
                 try:
-                    yield Transaction(self, connection)
+                    transaction = Transaction(self, connection)
+                    yield transaction
                     self._commit(connection)
                 except BaseException:
                     self._rollback(connection)
                     raise
             sound = True
+            self.announce(transaction.queues_to_announce)
         except HoldfastError:
             sound = True
             raise
@@ -92,6 +107,10 @@ class Store(ABC, Generic[Connection]):
             raise self._translated(error) from error
         finally:
             self._pool.give(connection, sound=sound)
+
+    def borrowed(self, connection: Any) -> Transaction:
+        """Return the verbs over a connection that the caller owns, begins and commits."""
+        return Transaction(self, connection)
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
@@ -163,6 +182,13 @@ class Store(ABC, Generic[Connection]):
     @abstractmethod
     def moment(self, value: object) -> datetime:
         """Return the time that a stored value means."""
+
+    def announce(self, queues: set[str]) -> None:
+        """Tell idle workers of other processes that these queues may have work: committed, but perhaps unnoticed."""
+
+    @abstractmethod
+    def watch(self, on_change: Callable[[], None]) -> Watch:
+        """Return a watch that calls `on_change`, from a thread of its own, when another process has written."""
 
     @abstractmethod
     def translate(self, error: Exception) -> HoldfastError | None:

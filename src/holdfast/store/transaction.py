@@ -11,8 +11,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+import msgspec
 
 from holdfast.core.commands import Expire, Finish, GrantEvent, Release, Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide
@@ -21,11 +23,18 @@ from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, time_text
 from holdfast.store.reading import Reading
-from holdfast.store.requests import Admission, Lease, Submission
+from holdfast.store.requests import Admission, Declared, Lease, Submission
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
 
 
 class Transaction(Reading):
     """One transaction of the ledger."""
+
+    def __init__(self, store: Store[Any], connection: Any) -> None:
+        super().__init__(store, connection)
+        self.queues_to_announce: set[str] = set()
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
@@ -50,6 +59,8 @@ class Transaction(Reading):
             event=born.event,
             **self._signature(actor, reason),
         )
+        if rows:
+            self.queues_to_announce.update(submissions[index].queue for index in to_insert)
         return self._admissions(submissions, digests, first, keyless, rows)
 
     def _row(self, submission: Submission, asked: str) -> list[object]:
@@ -111,6 +122,7 @@ class Transaction(Reading):
         signature = self._signature(actor, reason, move_id)
         won = self._write("move_jobs", list(rows.values()), grant_id=grant_id, **signature)
         lost = {index for index, row in rows.items() if row[0] not in won}
+        self.queues_to_announce.update(job.queue for job, _ in rulings if job.job_id in won)
         return [_raced(rulings[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
 
     # -- executions ---------------------------------------------------------------------------------------------------
@@ -179,6 +191,7 @@ class Transaction(Reading):
             error_message=None,
             progress=None,
             progress_note=None,
+            cancel_asked_at=None,
             started_at=at if lease.begin else None,
             finished_at=None,
             created_at=at,
@@ -233,10 +246,14 @@ class Transaction(Reading):
         ]
         self._write("store_results", rows)
 
-    def beat(self, leases: Sequence[tuple[int, int, float]]) -> set[int]:
-        """Extend leases, given as (exec_id, token, seconds); return the executions that are still held."""
+    def beat(self, leases: Sequence[tuple[int, int, float]]) -> dict[int, bool]:
+        """Extend leases, given as (exec_id, token, seconds).
+
+        Return the executions that are still held, and whether somebody asked to cancel each.
+        """
         rows = [[exec_id, token, self._store.lease_until(seconds)] for exec_id, token, seconds in leases]
-        return self._write("beat_executions", rows, now=self._store.time_parameter())
+        held = self._run("beat_executions", rows=json.dumps(rows), now=self._store.time_parameter())
+        return {exec_id: bool(cancel) for exec_id, cancel in held}
 
     def progress(self, notes: Sequence[tuple[int, int, float, str | None]]) -> set[int]:
         """Note progress, given as (exec_id, token, fraction, note); return the executions that are still held."""
@@ -258,12 +275,57 @@ class Transaction(Reading):
         ]
         return [(attempt, answer) for (attempt, _), answer in zip(moves, self.work(moves, actor=actor), strict=True)]
 
+    def ask_cancel(self, job_id: int) -> bool:
+        """Ask the execution that holds a job to stop; return whether there is one."""
+        return bool(self._run("ask_cancel", job_id=job_id, now=self._store.time_parameter()))
+
+    def keep_checkpoint(self, attempt: Attempt, name: str, value: str) -> bool:
+        """Keep a value for later attempts; return False if the lease is lost."""
+        execution = attempt.execution
+        kept = self._run(
+            "keep_checkpoint",
+            exec_id=execution.exec_id,
+            token=execution.lease_token,
+            name=name,
+            value=value,
+            now=self._store.time_parameter(),
+        )
+        return bool(kept)
+
     # -- the ledger itself --------------------------------------------------------------------------------------------
 
-    def declare(self, operations: Mapping[str, str]) -> None:
-        """Make operations known to the ledger, each with its version."""
-        rows = [[name, version] for name, version in sorted(operations.items())]
+    def declare(self, operations: Mapping[str, Declared]) -> None:
+        """Make operations known to the ledger."""
+        rows = [
+            [name, declared.version, msgspec.json.encode(declared).decode()]
+            for name, declared in sorted(operations.items())
+        ]
         self._run("declare_operations", rows=json.dumps(rows), now=self._store.time_parameter())
+
+    def pause_queue(self, queue: str, *, actor: str, reason: str) -> None:
+        """Stop giving out work of a queue; what is running goes on."""
+        self._run("pause_queue", queue=queue, actor=actor, reason=reason, now=self._store.time_parameter())
+
+    def resume_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+        """Give out work of a queue again; return whether it was paused."""
+        resumed = bool(self._run("resume_queue", queue=queue, actor=actor, reason=reason))
+        self.queues_to_announce.add(queue)
+        return resumed
+
+    def worker_seen(self, worker_id: str, queues: Sequence[str], operations: Sequence[str], concurrency: int) -> None:
+        """Note that a worker lives, and what it does."""
+        self._run(
+            "worker_seen",
+            worker_id=worker_id,
+            queues=json.dumps(list(queues)),
+            operations=json.dumps(list(operations)),
+            concurrency=concurrency,
+            now=self._store.time_parameter(),
+        )
+
+    def worker_stopped(self, worker_id: str) -> None:
+        """Note that a worker has stopped."""
+        self._run("worker_stopped", worker_id=worker_id, now=self._store.time_parameter())
 
     def fold_counts(self) -> None:
         """Fold the deltas into the counts."""

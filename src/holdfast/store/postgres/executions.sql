@@ -65,7 +65,7 @@ UPDATE holdfast_executions AS e
  WHERE e.exec_id = (r ->> 0)::bigint AND e.lease_token = (r ->> 1)::bigint
    AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
    AND e.lease_expires_at > coalesce(:now, statement_timestamp())
-RETURNING e.exec_id;
+RETURNING e.exec_id, e.cancel_asked_at IS NOT NULL;
 
 -- name: note_progress
 UPDATE holdfast_executions AS e SET progress = (r ->> 2)::double precision, progress_note = r ->> 3

@@ -4,13 +4,15 @@ Invariants: READ COMMITTED with synchronous_commit=on; the database's clock meas
 says; set-based statements lock with SKIP LOCKED, so workers never queue for each other's jobs.
 """
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import tuple_row
 
 from holdfast.core.errors import (
     BadUrlError,
@@ -24,11 +26,13 @@ from holdfast.core.errors import (
 )
 from holdfast.store.enforcement import Refusal
 from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
+from holdfast.store.postgres.watch import Announcer, ListenWatch
 from holdfast.store.statements import pyformat, statements
-from holdfast.store.store import Clock, Params, Store
+from holdfast.store.store import Clock, Params, Store, Watch
 
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
+_TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
 
@@ -40,8 +44,11 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock)
         self.schema = schema
+        self._channel = f"holdfast_{schema}"
+        self._announcer = Announcer(self._open, self._channel)
         self._statements = {
-            name: tuple(pyformat(sql) for sql in texts) for name, texts in statements(self.dialect).items()
+            name: tuple(self._qualified(pyformat(text)) for text in texts)
+            for name, texts in statements(self.dialect).items()
         }
         self._server_time: tuple[datetime, float] | None = None
 
@@ -55,7 +62,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         return at + timedelta(seconds=time.monotonic() - since)
 
     def run(self, connection: Any, name: str, params: Params) -> list[tuple[Any, ...]]:
-        cursor = connection.cursor()
+        cursor = connection.cursor(row_factory=tuple_row)  # a borrowed connection may have another
         for text in self._statements[name]:
             cursor.execute(text, params)
         return cursor.fetchall() if cursor.description else []
@@ -75,6 +82,17 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
 
     def moment(self, value: object) -> datetime:
         return cast("datetime", value)
+
+    def announce(self, queues: set[str]) -> None:
+        if queues:
+            self._announcer.tell(queues)
+
+    def close(self) -> None:
+        self._announcer.close()
+        super().close()
+
+    def watch(self, on_change: Callable[[], None]) -> Watch:
+        return ListenWatch(self._open, self._channel, on_change)
 
     def translate(self, error: Exception) -> HoldfastError | None:
         if not isinstance(error, psycopg.Error):
@@ -186,6 +204,10 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
 
     def _triggers(self) -> dict[tuple[str, str], str]:
         return {**triggers(), **partition_triggers("holdfast_journal_p0")}
+
+    def _qualified(self, text: str) -> str:
+        """Name the schema: a borrowed connection may look elsewhere."""
+        return _TABLE.sub(lambda table: self._prefix() + table[0], text)
 
     def _prefix(self) -> str:
         return '"' + self.schema.replace('"', '""') + '".'

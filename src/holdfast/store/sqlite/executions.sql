@@ -54,7 +54,7 @@ UPDATE holdfast_executions AS e SET lease_expires_at = r.value ->> 2
   FROM json_each(:rows) r
  WHERE e.exec_id = r.value ->> 0 AND e.lease_token = r.value ->> 1
    AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > :now
-RETURNING exec_id;
+RETURNING exec_id, cancel_asked_at IS NOT NULL;
 
 -- name: note_progress
 UPDATE holdfast_executions AS e SET progress = r.value ->> 2, progress_note = r.value ->> 3

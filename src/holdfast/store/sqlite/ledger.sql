@@ -7,12 +7,13 @@ SELECT name, value FROM holdfast_meta;
 INSERT INTO holdfast_meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: declare_operations
-INSERT INTO holdfast_operations (operation, version, declared_at)
-SELECT r.value ->> 0, r.value ->> 1, :now FROM json_each(:rows) r WHERE true
-ON CONFLICT (operation) DO UPDATE SET version = excluded.version WHERE holdfast_operations.version <> excluded.version;
+INSERT INTO holdfast_operations (operation, version, defaults, declared_at)
+SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, :now FROM json_each(:rows) r WHERE true
+ON CONFLICT (operation) DO UPDATE SET version = excluded.version, defaults = excluded.defaults
+ WHERE holdfast_operations.version <> excluded.version OR holdfast_operations.defaults <> excluded.defaults;
 
 -- name: known_operations
-SELECT operation, version FROM holdfast_operations ORDER BY operation;
+SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;
 
 -- name: journal_of
 SELECT {journal_columns} FROM holdfast_journal g WHERE g.machine = :machine AND g.subject = :subject ORDER BY g.version;

@@ -5,7 +5,7 @@ Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,8 +24,9 @@ from holdfast.core.errors import (
 from holdfast.core.records import time_from, time_text
 from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
+from holdfast.store.sqlite.watch import DataVersionWatch
 from holdfast.store.statements import statements
-from holdfast.store.store import Clock, Params, Store, host_clock
+from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 
 SQLITE_OLDEST = (3, 40, 0)
 BUSY_S = 30.0
@@ -66,11 +67,11 @@ class SqliteStore(Store[sqlite3.Connection]):
     def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         for sql in self._statements[name]:
-            rows = connection.execute(sql, params).fetchall()
+            rows = _plain(connection).execute(sql, params).fetchall()
         return rows
 
     def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return connection.execute(sql, tuple(params)).fetchall()
+        return _plain(connection).execute(sql, tuple(params)).fetchall()
 
     def stored(self, moment: datetime | None) -> str | None:
         return None if moment is None else time_text(moment)
@@ -83,6 +84,9 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def moment(self, value: object) -> datetime:
         return time_from(str(value))
+
+    def watch(self, on_change: Callable[[], None]) -> Watch:
+        return DataVersionWatch(self._pool, on_change)
 
     def close(self) -> None:
         super().close()
@@ -168,3 +172,10 @@ class SqliteStore(Store[sqlite3.Connection]):
         found = {name: sql for name, sql in rows if name.startswith("holdfast_")}
         expected = triggers(epoch)
         return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+
+
+def _plain(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    """Return a cursor that gives tuples, whatever row factory the owner of a borrowed connection has set."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor

@@ -26,6 +26,7 @@ CREATE TABLE holdfast_transitions (
 CREATE TABLE holdfast_operations (
   operation   TEXT PRIMARY KEY,
   version     TEXT NOT NULL,
+  defaults    TEXT NOT NULL DEFAULT '{}',
   declared_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
@@ -89,6 +90,7 @@ CREATE TABLE holdfast_executions (
   error_message    TEXT,
   progress         REAL,
   progress_note    TEXT,
+  cancel_asked_at  TEXT,
   started_at       TEXT,
   finished_at      TEXT,
   created_at       TEXT NOT NULL,
@@ -104,6 +106,27 @@ CREATE UNIQUE INDEX holdfast_executions_one_commit ON holdfast_executions (job_i
   WHERE status IN ('COMMITTED', 'DONE');
 CREATE INDEX holdfast_executions_open ON holdfast_executions (lease_expires_at)
   WHERE status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED');
+
+-- Values that an attempt keeps for the next one; written only under a live lease.
+CREATE TABLE holdfast_checkpoints (
+  job_id     INTEGER NOT NULL REFERENCES holdfast_jobs (job_id),
+  name       TEXT NOT NULL,
+  value      TEXT NOT NULL,
+  exec_id    INTEGER NOT NULL,
+  created_at TEXT NOT NULL,
+  PRIMARY KEY (job_id, name)
+) WITHOUT ROWID;
+
+-- Who works here: for people and for `explain`. Nothing is decided by it.
+CREATE TABLE holdfast_workers (
+  worker_id   TEXT PRIMARY KEY,
+  queues      TEXT NOT NULL,
+  operations  TEXT NOT NULL,
+  concurrency integer NOT NULL,
+  started_at  TEXT NOT NULL,
+  seen_at     TEXT NOT NULL,
+  stopped_at  TEXT
+) WITHOUT ROWID;
 
 CREATE TABLE holdfast_grants (
   grant_id     INTEGER PRIMARY KEY AUTOINCREMENT,

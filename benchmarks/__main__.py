@@ -1,0 +1,33 @@
+"""The benchmarks: `python -m benchmarks [store] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
+
+Invariants: without a suite's name every suite runs, one after the other, since a suite wants both cores for itself; a
+suite prints its tables and leaves the same figures, as JSON, in the directory of results.
+"""
+
+import argparse
+from pathlib import Path
+
+from benchmarks import store_bench
+
+SUITES = {"store": store_bench.run}
+DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
+RESULTS = Path(__file__).parents[1] / ".bench" / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Holdfast on the simulated disk.")
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"which to run: {', '.join(SUITES)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="few rows, one round: shows that it runs, measures little")
+    parser.add_argument("--db", choices=DATABASES, default="both", help="which database; default: both")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the JSON goes; default: .bench/results")
+    args = parser.parse_args()
+    unknown = [name for name in args.suites if name not in SUITES]
+    if unknown:
+        parser.error(f"there is no suite {unknown[0]!r}; there are {', '.join(SUITES)}")
+    args.results.mkdir(parents=True, exist_ok=True)
+    for name in dict.fromkeys(args.suites or SUITES):
+        SUITES[name](DATABASES[args.db], quick=args.quick, path=args.results / f"{name}.json")
+
+
+if __name__ == "__main__":
+    main()

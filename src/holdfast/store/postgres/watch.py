@@ -1,0 +1,113 @@
+"""Telling other processes that work was committed to PostgreSQL, and noticing it: NOTIFY and LISTEN.
+
+A NOTIFY inside the transaction that writes would make all commits of the cluster wait for each other, so it is sent
+after the commit, by a thread that joins what has gathered. A process that dies in between delays an idle worker until
+its next poll, and loses nothing.
+
+Invariants: the watch has a connection of its own and takes a new one when it loses it; each new connection counts as a
+change, because what was announced meanwhile is lost; it never gives up while it is open.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from holdfast.core.errors import StoreError
+from holdfast.store.store import Watch
+
+CHECK_S = 1.0  # how soon a closed watch ends
+RETRY_S = 0.5
+ANNOUNCE_S = 0.001
+
+
+class ListenWatch(Watch):
+    """A thread that listens on the ledger's channel."""
+
+    def __init__(self, connect: Callable[[], Any], channel: str, on_change: Callable[[], None]) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._on_change = on_change
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
+        self._thread.start()
+
+    def arm(self) -> None:
+        """Do nothing: PostgreSQL tells by itself."""
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._listen()
+            except (psycopg.Error, StoreError):
+                self._closed.wait(RETRY_S)
+
+    def _listen(self) -> None:
+        connection = self._connect()
+        try:
+            connection.autocommit = True
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            self._on_change()
+            while not self._closed.is_set():
+                for _ in connection.notifies(timeout=CHECK_S, stop_after=1):
+                    self._on_change()
+        finally:
+            connection.close()
+
+
+class Announcer:
+    """A thread that notifies the ledger's channel, at most once every few milliseconds."""
+
+    def __init__(self, connect: Callable[[], Any], channel: str) -> None:
+        self._connect = connect
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._queues: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, queues: set[str]) -> None:
+        """Announce these queues soon."""
+        with self._lock:
+            self._queues |= queues
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-announcer", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def close(self) -> None:
+        """Announce what is left, and end the thread."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        connection: Any = None
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            with self._lock:
+                queues, self._queues = self._queues, set()
+            try:
+                if queues:
+                    connection = connection or self._connect()
+                    connection.autocommit = True
+                    for queue in sorted(queues):
+                        connection.execute("SELECT pg_notify(%s, %s)", (self._channel, queue))
+            except (psycopg.Error, StoreError):
+                # Pollers find the work; the next announcement gets a new connection.
+                connection = None
+            if self._closed:
+                break
+            time.sleep(ANNOUNCE_S)
+        if connection is not None:
+            connection.close()
