@@ -1,19 +1,18 @@
 """What the ledger's enforcement costs: the store's own verbs beside bare SQL that writes the same rows.
 
 Both sides have the same tables, columns, checks, references and indexes: the bare side is a ledger whose triggers were
-dropped, so it writes no journal and no deltas and refuses nothing. It is written with the fastest statements found
-for each database, not with the store's.
+dropped, so it writes no journal and no deltas and refuses nothing. Its statements are the fastest found for each
+database, not the store's.
 
 Invariants: both sides take turns, round by round, in one process, each in a database of its own, so that drift of the
-machine falls on both and neither pays for the other's write-ahead log; what is measured is a whole durable transaction
-for each batch, on the simulated disk; a run that did not write exactly the rows it claims to have written stops.
+machine falls on both and neither pays for the other's write-ahead log; a batch is one durable transaction on the
+simulated disk; a run that did not write exactly the rows that it reports stops.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import platform
 import shutil
@@ -23,7 +22,473 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import batched as _batched  # type: ignore[attr-defined,unused-ignore]
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+import msgspec
+import psycopg
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.disk import SimulatedDisk
+from benchmarks.peers._common import PAYLOAD, fsyncs
+from holdfast.core.commands import Complete
+from holdfast.core.digest import payload_text
+from holdfast.core.records import Attempt, time_text
+from holdfast.store import Lease, Store, Submission, create_store
+from tests.support.postgres import Server, tmpfs_directory
+
+ROOT = Path(__file__).parents[1]
+VERBS = ("submit", "claim", "complete")
+ALL = "all three"
+ROWS = {1: 100, 10: 500, 100: 3000, 1000: 10_000}  # a round's rows by batch size: whole batches
+ROWS_QUICK = {1: 4, 10: 20, 100: 200, 1000: 1000}
+ROUNDS, ROUNDS_QUICK = 7, 1
+TARGET_BATCH = 100
+TARGETS = {"sqlite": 0.4, "postgres": 0.3}
+JOURNAL_ROWS = 7  # of one job from submit to complete: 3 edges of the job, 4 of its execution
+
+TEXT = payload_text(PAYLOAD)
+RESULT = '{"ok":true}'
+ACTOR = "bench"
+LEASE_S = 300.0
+# Checkpoints fall between runs, not into some rounds of one.
+SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One line: a verb, or all three, at one batch size on one database."""
+
+    database: str
+    batch: int
+    verb: str
+    rows: int  # a side, over all rounds
+    enforced_per_s: float
+    bare_per_s: float
+    ratio: float
+    enforced_fsyncs_per_row: float
+    bare_fsyncs_per_row: float
+    target: float | None = None
+    met: bool | None = None
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a child hands back: the figures, and the rows that each side left in its database."""
+
+    figures: list[Figure]
+    written: dict[str, dict[str, int]]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The two sides
+
+
+class Side(Protocol):
+    """Writes jobs through their life. `prepare` is not measured; each other call is one durable transaction."""
+
+    def prepare(self, keys: Sequence[str]) -> list[Any]: ...
+    def submit(self, rows: list[Any]) -> None: ...
+    def claim(self, n: int) -> list[Any]: ...
+    def complete(self, claimed: list[Any]) -> None: ...
+
+
+class Enforced:
+    """The real verbs of the store."""
+
+    def __init__(self, store: Store[Any]) -> None:
+        self._store = store
+
+    def prepare(self, keys: Sequence[str]) -> list[Submission]:
+        return [Submission(operation="noop", payload=TEXT, client=ACTOR, key=key) for key in keys]
+
+    def submit(self, rows: list[Submission]) -> None:
+        with self._store.transaction() as transaction:
+            transaction.submit(rows, actor=ACTOR)
+
+    def claim(self, n: int) -> list[Attempt]:
+        with self._store.transaction() as transaction:
+            return transaction.claim(Lease(owner=ACTOR, seconds=LEASE_S, n=n))
+
+    def complete(self, claimed: list[Attempt]) -> None:
+        moves = [(attempt, Complete(attempt.execution.lease_token, RESULT)) for attempt in claimed]
+        with self._store.transaction() as transaction:
+            transaction.work(moves, actor=ACTOR)
+
+
+_GIVEN = {
+    "operation": "text", "operation_version": "text", "client": "text", "key": "text", "queue": "text",
+    "max_attempts": "integer", "replay_attempts": "integer", "priority": "integer", "payload": "text", "digest": "text",
+}  # fmt: skip
+
+
+def _given(key: str) -> tuple[object, ...]:
+    """Return what a caller gives of a job, in the order of `_GIVEN`."""
+    submission = Submission(operation="noop", payload=TEXT, client=ACTOR, key=key)
+    return tuple(getattr(submission, column) for column in _GIVEN)
+
+
+def _encoded(rows: object) -> str:
+    return msgspec.json.encode(rows).decode()
+
+
+class BareSqlite:
+    """Bare SQL on SQLite: `executemany` inserts fastest, `UPDATE … FROM json_each` updates fastest."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def prepare(self, keys: Sequence[str]) -> list[tuple[object, ...]]:
+        return [_given(key) for key in keys]
+
+    def submit(self, rows: list[tuple[object, ...]]) -> None:
+        tail = (_text_now(),) * 3 + (ACTOR, uuid4().hex)
+        with self._transaction() as connection:
+            connection.executemany(
+                f"INSERT INTO holdfast_jobs ({', '.join(_GIVEN)}, state, version, run_at, created_at, updated_at,"
+                f" event, actor, move_id)"
+                f" VALUES ({', '.join('?' * len(_GIVEN))}, 'pending', 1, ?, ?, ?, 'submit', ?, ?)",
+                (row + tail for row in rows),
+            )
+
+    def claim(self, n: int) -> list[tuple[Any, ...]]:
+        now = datetime.now(UTC)
+        given = {
+            "n": n, "now": time_text(now), "until": time_text(now + timedelta(seconds=LEASE_S)),
+            "actor": ACTOR, "move_id": uuid4().hex,
+        }  # fmt: skip
+        with self._transaction() as connection:
+            begun = connection.execute(
+                "INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,"
+                " started_at, created_at, updated_at, event, actor, move_id) SELECT job_id, attempts + 1,"
+                " 'IN_PROGRESS', 2, :actor, :until, :now, :now, :now, 'begin', :actor, :move_id FROM holdfast_jobs"
+                " WHERE state = 'pending' AND queue = 'default' AND run_at <= :now ORDER BY priority, run_at, job_id"
+                " LIMIT :n RETURNING exec_id, job_id",
+                given,
+            ).fetchall()
+            connection.execute(
+                "UPDATE holdfast_jobs SET state = 'running', version = version + 1, attempts = attempts + 1,"
+                " last_attempt_at = :now, updated_at = :now, event = 'claim', actor = :actor, move_id = :move_id"
+                " FROM json_each(:ids) k WHERE job_id = k.value RETURNING job_id, operation, payload, attempts",
+                {**given, "ids": _encoded([job_id for _, job_id in begun])},
+            ).fetchall()
+        return begun
+
+    def complete(self, claimed: list[tuple[Any, ...]]) -> None:
+        given = {"now": _text_now(), "actor": ACTOR, "move_id": uuid4().hex, "result": RESULT}
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE holdfast_executions SET status = 'DONE', version = version + 2, finished_at = :now,"
+                " updated_at = :now, event = 'complete', actor = :actor, move_id = :move_id"
+                " FROM json_each(:ids) k WHERE exec_id = k.value",
+                {**given, "ids": _encoded([exec_id for exec_id, _ in claimed])},
+            )
+            connection.execute(
+                "UPDATE holdfast_jobs SET state = 'succeeded', version = version + 1, result = :result,"
+                " updated_at = :now, event = 'succeed', actor = :actor, move_id = :move_id"
+                " FROM json_each(:ids) k WHERE job_id = k.value",
+                {**given, "ids": _encoded([job_id for _, job_id in claimed])},
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        yield self._connection
+        self._connection.execute("COMMIT")
+
+
+class BarePostgres:
+    """Bare SQL on PostgreSQL: rows as one JSON text, read by `json_to_recordset`; a verb is one statement."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+
+    def prepare(self, keys: Sequence[str]) -> list[dict[str, object]]:
+        return [dict(zip(_GIVEN, _given(key), strict=True)) for key in keys]
+
+    def submit(self, rows: list[dict[str, object]]) -> None:
+        columns = ", ".join(f"{name} {kind}" for name, kind in _GIVEN.items())
+        self._run(
+            f"INSERT INTO holdfast_jobs ({', '.join(_GIVEN)}, state, version, run_at, created_at, updated_at, event,"
+            f" actor, move_id) SELECT r.*, 'pending', 1, statement_timestamp(), statement_timestamp(),"
+            f" statement_timestamp(), 'submit', %(actor)s, %(move_id)s"
+            f" FROM json_to_recordset(%(rows)s) AS r ({columns})",
+            rows=_encoded(rows),
+        )
+
+    def claim(self, n: int) -> list[tuple[Any, ...]]:
+        return self._run(
+            "WITH due AS MATERIALIZED (SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = 'default'"
+            "   AND run_at <= statement_timestamp() ORDER BY priority, run_at, job_id LIMIT %(n)s"
+            "   FOR NO KEY UPDATE SKIP LOCKED),"
+            " j AS (UPDATE holdfast_jobs j SET state = 'running', version = version + 1, attempts = attempts + 1,"
+            "   last_attempt_at = statement_timestamp(), updated_at = statement_timestamp(), event = 'claim',"
+            "   actor = %(actor)s, move_id = %(move_id)s FROM due WHERE j.job_id = due.job_id"
+            "   RETURNING j.job_id, j.operation, j.payload, j.attempts),"
+            " e AS (INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,"
+            "   started_at, created_at, updated_at, event, actor, move_id) SELECT job_id, attempts, 'IN_PROGRESS', 2,"
+            "   %(actor)s, statement_timestamp() + make_interval(secs => %(seconds)s), statement_timestamp(),"
+            "   statement_timestamp(), statement_timestamp(), 'begin', %(actor)s, %(move_id)s FROM j"
+            "   RETURNING exec_id, job_id)"
+            " SELECT e.exec_id, j.* FROM e JOIN j ON j.job_id = e.job_id",
+            n=n,
+            seconds=LEASE_S,
+        )
+
+    def complete(self, claimed: list[tuple[Any, ...]]) -> None:
+        self._run(
+            "WITH e AS (UPDATE holdfast_executions e SET status = 'DONE', version = version + 2,"
+            "   finished_at = statement_timestamp(), updated_at = statement_timestamp(), event = 'complete',"
+            "   actor = %(actor)s, move_id = %(move_id)s FROM json_array_elements_text(%(ids)s) k"
+            "   WHERE e.exec_id = k::bigint RETURNING e.job_id)"
+            " UPDATE holdfast_jobs j SET state = 'succeeded', version = version + 1, result = %(result)s,"
+            "   updated_at = statement_timestamp(), event = 'succeed', actor = %(actor)s, move_id = %(move_id)s"
+            " FROM e WHERE j.job_id = e.job_id",
+            ids=_encoded([row[0] for row in claimed]),
+            result=RESULT,
+        )
+
+    def _run(self, statement: str, **given: object) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor()
+        cursor.execute(statement.encode(), {**given, "actor": ACTOR, "move_id": uuid4().hex})
+        rows = cursor.fetchall() if cursor.description else []
+        self._connection.commit()
+        return rows
+
+
+def _text_now() -> str:
+    return time_text(datetime.now(UTC))
+
+
+@contextmanager
+def _bare_side(url: str) -> Iterator[Side]:
+    """Yield the bare side, over a new ledger whose triggers are dropped."""
+    create_store(url).close()
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(_file(url), isolation_level=None)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        yield BareSqlite(connection)
+        connection.close()
+        return
+    with psycopg.connect(url) as server:
+        triggers = server.execute(
+            "SELECT tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal AND tgparentid = 0"
+        ).fetchall()
+        for name, table in triggers:
+            server.execute(f"DROP TRIGGER {name} ON {table}".encode())
+        server.commit()
+        yield BarePostgres(server)
+
+
+def _file(url: str) -> str:
+    return url.removeprefix("sqlite:///")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Measuring, in a child process on the simulated disk
+
+
+class Timing(msgspec.Struct):
+    """Seconds and fsyncs of each verb in one round of one side."""
+
+    seconds: dict[str, float]
+    fsyncs: dict[str, int]
+
+
+def _round(side: Side, rows: int, batch: int, name: str) -> Timing:
+    prepared = side.prepare([f"{name}/{index}" for index in range(rows)])
+    held: list[list[Any]] = []
+    timing = Timing({}, {})
+
+    def submit() -> None:
+        for start in range(0, rows, batch):
+            side.submit(prepared[start : start + batch])
+
+    def claim() -> None:
+        held.extend(side.claim(batch) for _ in range(rows // batch))
+
+    def complete() -> None:
+        for claimed in held:
+            side.complete(claimed)
+
+    for verb, work in zip(VERBS, (submit, claim, complete), strict=True):
+        gc.collect()
+        synced, began = fsyncs(), time.perf_counter()
+        work()
+        timing.seconds[verb], timing.fsyncs[verb] = time.perf_counter() - began, fsyncs() - synced
+    assert [len(claimed) for claimed in held] == [batch] * (rows // batch)
+    return timing
+
+
+def measure(database: str, enforced_url: str, bare_url: str, *, quick: bool) -> Measured:
+    """Return the figures of one database, in the order in which they are shown."""
+    rounds = ROUNDS_QUICK if quick else ROUNDS
+    figures: list[Figure] = []
+    jobs = 0
+    with create_store(enforced_url) as store, _bare_side(bare_url) as bare:
+        sides: dict[str, Side] = {"enforced": Enforced(store), "bare": bare}
+        for batch, rows in (ROWS_QUICK if quick else ROWS).items():
+            timings: dict[str, list[Timing]] = {name: [] for name in sides}
+            # The first round warms caches and prepared statements up, and is not counted.
+            for number in range(rounds + 1):
+                jobs += rows
+                for name, side in sides.items():
+                    timings[name].append(_round(side, rows, batch, f"{batch}.{number}"))
+            figures += [
+                _figure(database, batch, rows, label, {name: rounds[1:] for name, rounds in timings.items()})
+                for label in (*VERBS, ALL)
+            ]
+    written = {"enforced": _written(enforced_url), "bare": _written(bare_url)}
+    finished = {"jobs": jobs, "executions": jobs}
+    assert written["enforced"] == finished | {"journal": JOURNAL_ROWS * jobs, "counted": jobs}, written
+    assert written["bare"] == finished | {"journal": 0, "counted": 0}, written
+    return Measured(figures=figures, written=written)
+
+
+def _figure(database: str, batch: int, rows: int, label: str, timings: dict[str, list[Timing]]) -> Figure:
+    verbs = VERBS if label == ALL else (label,)
+    rounds = len(timings["bare"])
+    seconds = {
+        name: statistics.median(sum(timing.seconds[verb] for verb in verbs) for timing in side)
+        for name, side in timings.items()
+    }
+    syncs = {
+        name: sum(timing.fsyncs[verb] for timing in side for verb in verbs) / (rows * rounds)
+        for name, side in timings.items()
+    }
+    ratio = seconds["bare"] / seconds["enforced"]
+    target = TARGETS[database] if batch == TARGET_BATCH and label == ALL else None
+    return Figure(
+        database=database,
+        batch=batch,
+        verb=label,
+        rows=rows * rounds,
+        enforced_per_s=rows / seconds["enforced"],
+        bare_per_s=rows / seconds["bare"],
+        ratio=ratio,
+        enforced_fsyncs_per_row=syncs["enforced"],
+        bare_fsyncs_per_row=syncs["bare"],
+        target=target,
+        met=None if target is None else ratio >= target,
+    )
+
+
+def _written(url: str) -> dict[str, int]:
+    """Return what a side left behind: finished jobs and executions, journal rows, jobs that the deltas counted."""
+    queries = {
+        "jobs": "SELECT count(*) FROM holdfast_jobs WHERE state = 'succeeded'",
+        "executions": "SELECT count(*) FROM holdfast_executions WHERE status = 'DONE'",
+        "journal": "SELECT count(*) FROM holdfast_journal",
+        "counted": "SELECT coalesce(sum(n), 0) FROM holdfast_count_deltas WHERE target = 'succeeded'",
+    }
+    if url.startswith("sqlite"):
+        file = sqlite3.connect(_file(url))
+        answers = {name: int(file.execute(query).fetchone()[0]) for name, query in queries.items()}
+        file.close()
+        return answers
+    with psycopg.connect(url) as server:
+        rows = {name: server.execute(query.encode()).fetchone() for name, query in queries.items()}
+    return {name: int(row[0]) for name, row in rows.items() if row is not None}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The suite: a child a database, then the tables and the JSON
+
+
+def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
+    """Measure, print a table for each database, and write the figures to `path`."""
+    console = Console(width=118)
+    measured: dict[str, Measured] = {}
+    with SimulatedDisk() as disk:
+        for database in databases:
+            with _two_databases(database, disk) as urls:
+                measured[database] = _child(database, urls, disk, quick=quick)
+            console.print(_table(database, measured[database].figures, disk, quick=quick))
+        result = {
+            "suite": "store",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "quick": quick,
+            "sync_us": disk.sync_us,
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "sqlite": sqlite3.sqlite_version,
+            "written": {database: answer.written for database, answer in measured.items()},
+            "figures": [figure for answer in measured.values() for figure in answer.figures],
+        }
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    console.print(f"Figures: {path}")
+
+
+@contextmanager
+def _two_databases(database: str, disk: SimulatedDisk) -> Iterator[tuple[str, str]]:
+    """Yield the URLs of two empty databases in memory, for the enforced side and for the bare one."""
+    if database == "postgres":
+        with Server(settings=SERVER_SETTINGS, env=disk.env()) as server:
+            yield server.create_database(), server.create_database()
+        return
+    directory = tempfile.mkdtemp(prefix="holdfast-bench-", dir=tmpfs_directory())
+    try:
+        yield f"sqlite:///{directory}/enforced.db", f"sqlite:///{directory}/bare.db"
+    finally:
+        shutil.rmtree(directory)
+
+
+def _child(database: str, urls: tuple[str, str], disk: SimulatedDisk, *, quick: bool) -> Measured:
+    command = [sys.executable, "-m", "benchmarks.store_bench", database, *urls, *(["--quick"] if quick else [])]
+    done = subprocess.run(command, env=disk.env(), cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return msgspec.json.decode(done.stdout, type=Measured)
+
+
+def _table(database: str, figures: Sequence[Figure], disk: SimulatedDisk, *, quick: bool) -> Table:
+    name = {"sqlite": "SQLite", "postgres": "PostgreSQL"}[database]
+    rounds = "one round, too small to trust" if quick else f"medians of {ROUNDS} rounds"
+    table = Table(
+        title=f"{name}: the ledger's verbs beside bare SQL; {disk.sync_us / 1000:g} ms an fsync; {rounds}",
+        box=SIMPLE,
+        title_justify="left",
+    )
+    for heading in ("batch", "verb", "rows/s", "bare rows/s", "ratio", "fsyncs/row", "bare fsyncs/row", "target"):
+        table.add_column(heading, justify="left" if heading in ("verb", "target") else "right", no_wrap=True)
+    for figure in figures:
+        table.add_row(
+            str(figure.batch),
+            figure.verb,
+            f"{figure.enforced_per_s:,.0f}",
+            f"{figure.bare_per_s:,.0f}",
+            f"{figure.ratio:.2f}",
+            f"{figure.enforced_fsyncs_per_row:.4f}",
+            f"{figure.bare_fsyncs_per_row:.4f}",
+            _verdict(figure),
+            end_section=figure.verb == ALL,
+        )
+    return table
+
+
+def _verdict(figure: Figure) -> str:
+    if figure.target is None:
+        return ""
+    return f"at least {figure.target}: " + ("met" if figure.met else "FALLS SHORT")
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Measure one database; the caller provides the simulated disk.")
+    parser.add_argument("database", choices=TARGETS)
+    parser.add_argument("enforced_url")
+    parser.add_argument("bare_url")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    measured = measure(args.database, args.enforced_url, args.bare_url, quick=args.quick)
+    sys.stdout.buffer.write(msgspec.json.encode(measured))
+
+
+if __name__ == "__main__":
+    _main()

@@ -8,8 +8,12 @@
     │   ├── PayloadTooLargeError
     │   ├── UnknownOperationError
     │   ├── IdempotencyConflictError
+    │   ├── ArgumentsError
+    │   ├── EffectError                  a staged statement that may not, or could not, be applied
+    │   ├── ConnectionUnfitError
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
+    ├── WaitTimeoutError                 exit 1 (also a TimeoutError)
     ├── RefusedError                     exit 3: a guard said no
     │   ├── InvalidStateTransitionError  (also a ValueError)
     │   ├── StateTransitionRaceError     (also a RuntimeError)
@@ -17,6 +21,7 @@
     │   └── RefusedByDatabaseError       a trigger or an index of the ledger said no
     ├── StoreError                       exit 4: the database is out of reach, or is not fit to use
     │   ├── StoreUnavailableError
+    │   │   └── CommitUnknownError       the answer to COMMIT was lost
     │   ├── StoreBusyError
     │   ├── StoreReadOnlyError
     │   ├── NotALedgerError
@@ -111,6 +116,27 @@ class IdempotencyConflictError(InputError):
     next_step = "Use a new key for new work, or submit exactly what was submitted first."
 
 
+class ArgumentsError(InputError):
+    """Arguments that do not fit the operation's handler."""
+
+    code = "arguments_invalid"
+    next_step = "Compare the arguments with the handler's parameters and annotations."
+
+
+class EffectError(InputError):
+    """A staged statement that is not an effect, or that the database would not apply."""
+
+    code = "effect_failed"
+    next_step = "Stage one INSERT, UPDATE, DELETE, MERGE, WITH or SELECT on your own tables."
+
+
+class ConnectionUnfitError(InputError):
+    """A borrowed connection on which Holdfast cannot keep its promises."""
+
+    code = "connection_unfit"
+    next_step = "SQLite: the same file, inside BEGIN IMMEDIATE, synchronous=FULL. PostgreSQL: READ COMMITTED."
+
+
 class MachineError(InputError):
     """A transition table that is ambiguous, unreachable or dead-ended."""
 
@@ -123,6 +149,13 @@ class JobNotFoundError(HoldfastError, KeyError):
 
     code = "job_not_found"
     next_step = "List jobs with `holdfast jobs`."
+
+
+class WaitTimeoutError(HoldfastError, TimeoutError):
+    """The job did not end in the time given."""
+
+    code = "wait_timeout"
+    next_step = "Wait longer, or see why it does not run with `holdfast show ID`."
 
 
 class RefusedError(HoldfastError):
@@ -173,6 +206,13 @@ class StoreUnavailableError(StoreError):
     """Nobody answers at the URL, or the file cannot be opened."""
 
     code = "store_unavailable"
+
+
+class CommitUnknownError(StoreUnavailableError):
+    """The connection was lost while COMMIT was under way: it may or may not have happened."""
+
+    code = "commit_unknown"
+    next_step = "Submit again under the same key: it is safe. Without a key, look whether the job is there."
 
 
 class StoreBusyError(StoreError):

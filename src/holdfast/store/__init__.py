@@ -15,8 +15,8 @@ from holdfast.store.store import Clock, Store
 from holdfast.store.transaction import Transaction
 
 __all__ = [
-    "ENVIRONMENTS", "Admission", "Clock", "Declared", "Lease", "Store", "Submission", "Transaction", "connect", "create_store",
-    "open_store",
+    "ENVIRONMENTS", "Admission", "Clock", "Declared", "Lease", "Store", "Submission", "Transaction", "connect",
+    "create_store", "open_store",
 ]  # fmt: skip
 
 

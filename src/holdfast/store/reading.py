@@ -120,6 +120,11 @@ class Reading:
         [[moment]] = self._run("next_due", queues=json.dumps(list(queues)))
         return None if moment is None else self._store.moment(moment)
 
+    def any_expired(self, at: datetime | None = None) -> bool:
+        """Tell whether a lease has run out, without taking any lock."""
+        [[found]] = self._run("any_expired", now=self._time(at))
+        return bool(found)
+
     def checkpoints(self, job_id: int) -> dict[str, str]:
         """Return what earlier attempts at a job have kept, as JSON texts by name."""
         return dict(self._run("checkpoints_of", job_id=job_id))
@@ -143,6 +148,10 @@ class Reading:
         """Return a grant, if it exists."""
         rows = self._run("get_grant", grant_id=grant_id)
         return self._grant(rows[0]) if rows else None
+
+    def _time(self, at: datetime | None) -> object:
+        """Return `:now`: a given time on a database that goes by ours, else what the dialect says."""
+        return self._store.time_parameter() if at is None else self._store.judged_at(at)
 
     def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
         return self._store.run(self._connection, name, params)

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
+from holdfast.store.effects import Effect
 from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction
@@ -94,14 +95,13 @@ class Store(ABC, Generic[Connection]):
                 try:
                     transaction = Transaction(self, connection)
                     yield transaction
-                    self._commit(connection)
+                    self._commit_or_say(connection)
                 except BaseException:
-                    self._rollback(connection)
+                    sound = self._rolled_back(connection)
                     raise
             sound = True
             self.announce(transaction.queues_to_announce)
         except HoldfastError:
-            sound = True
             raise
         except Exception as error:
             raise self._translated(error) from error
@@ -110,6 +110,7 @@ class Store(ABC, Generic[Connection]):
 
     def borrowed(self, connection: Any) -> Transaction:
         """Return the verbs over a connection that the caller owns, begins and commits."""
+        self.require_fit(connection)
         return Transaction(self, connection)
 
     @contextmanager
@@ -142,6 +143,23 @@ class Store(ABC, Generic[Connection]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _rolled_back(self, connection: Connection) -> bool:
+        """Roll back, and tell whether the connection can be used again."""
+        try:
+            self._rollback(connection)
+        except Exception:  # noqa: BLE001 - whatever a dying connection raises, the first error is the one to report
+            return False
+        return True
+
+    def _commit_or_say(self, connection: Connection) -> None:
+        try:
+            self._commit(connection)
+        except Exception as error:
+            translated = self._translated(error)
+            if isinstance(translated, StoreUnavailableError):
+                raise CommitUnknownError(f"the connection was lost during COMMIT: {translated}") from error
+            raise translated from error
+
     def _take(self) -> Connection:
         try:
             return self._pool.take()
@@ -168,12 +186,41 @@ class Store(ABC, Generic[Connection]):
         """Run one statement given as text: for migrations and for what an operator stages."""
 
     @abstractmethod
+    def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
+        """Apply effects in order; raise EffectError if one fails, touches other rows, or ends the transaction."""
+
+    @abstractmethod
+    def is_open(self, connection: Any) -> bool:
+        """Tell whether the connection's transaction still stands."""
+
+    @contextmanager
+    def savepoint(self, connection: Any) -> Iterator[None]:
+        """Yield a block whose writes are undone, and no others, if it raises."""
+        self.execute(connection, "SAVEPOINT holdfast")
+        try:
+            yield
+        except BaseException:
+            if self.is_open(connection):
+                self.execute(connection, "ROLLBACK TO SAVEPOINT holdfast")
+                self.execute(connection, "RELEASE SAVEPOINT holdfast")
+            raise
+        self.execute(connection, "RELEASE SAVEPOINT holdfast")
+
+    @abstractmethod
+    def require_fit(self, connection: Any) -> None:
+        """Raise ConnectionUnfitError unless the promises can be kept on a connection that the caller owns."""
+
+    @abstractmethod
     def stored(self, moment: datetime | None) -> object:
         """Return a time as this dialect stores it."""
 
     @abstractmethod
     def time_parameter(self) -> object:
         """Return what `:now` is: a time, or None where the database's own clock decides."""
+
+    @abstractmethod
+    def judged_at(self, at: datetime) -> object:
+        """Return `:now` for judging leases at a time that this process read earlier."""
 
     @abstractmethod
     def lease_until(self, seconds: float) -> object:

@@ -8,8 +8,8 @@ from the machines, never from these texts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -22,6 +22,7 @@ from holdfast.core.errors import IdempotencyConflictError, UnknownOperationError
 from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, time_text
+from holdfast.store.effects import Effect
 from holdfast.store.reading import Reading
 from holdfast.store.requests import Admission, Declared, Lease, Submission
 
@@ -36,10 +37,20 @@ class Transaction(Reading):
         super().__init__(store, connection)
         self.queues_to_announce: set[str] = set()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction still stands: a statement may have ended it."""
+        return self._store.is_open(self._connection)
+
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
-    def submit(self, submissions: Sequence[Submission], *, actor: str, reason: str | None = None) -> list[Admission]:
-        """Record work, once for each (client, key); raise on a used key with other work, or an unknown operation."""
+    def submit(
+        self, submissions: Sequence[Submission], *, actor: str | None = None, reason: str | None = None
+    ) -> list[Admission]:
+        """Record work, once for each (client, key); raise on a used key with other work, or an unknown operation.
+
+        Without an actor, each job's client is on record as the one who submitted it.
+        """
         self._require_known({submission.operation for submission in submissions})
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
@@ -129,6 +140,13 @@ class Transaction(Reading):
 
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs, highest priority first; each winner gets an execution and a fencing token."""
+        return self._lease("claim_executions", lease, queues=json.dumps(lease.queues), n=lease.n)
+
+    def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
+        """Lease those of the given jobs that are pending, due and in a queue that is not paused."""
+        return self._lease("claim_these", lease, rows=json.dumps(sorted(set(job_ids))))
+
+    def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
         job_step = JOB.path("claim", JobState.PENDING)
         birth = EXECUTION.path("begin" if lease.begin else "lease", None)
         until = self._store.lease_until
@@ -137,18 +155,17 @@ class Transaction(Reading):
         signature.pop("reason")
         owner = signature.pop("actor")
         begun = self._run(
-            "claim_executions",
+            statement,
             status=birth.target,
             version=len(birth.edges),
             event=birth.event,
             owner=owner,
-            queues=json.dumps(lease.queues),
             leases=json.dumps({name: until(s) for name, s in lease.seconds_by_operation.items()}),
             expires=until(lease.seconds),
             lease_s=lease.seconds,
             begins=lease.begin,
             started=self._store.stored(now) if lease.begin else None,
-            n=lease.n,
+            **which,
             **signature,
         )
         if not begun:
@@ -204,12 +221,13 @@ class Transaction(Reading):
         *,
         actor: str,
         reason: str | None = None,
+        now: datetime | None = None,
     ) -> list[Move | Refused]:
         """Carry out commands on attempts: start, commit, finish, complete, fail, give back, expire.
 
         Each is decided, then written if the execution still has its status, token and lease, and its job with it.
         """
-        now = self._store.now()
+        now = now or self._store.now()
         answers = [decide(attempt, command, now) for attempt, command in moves]
         rows = {
             index: self._execution_row(answer, _step(answer, EXECUTION.name))
@@ -246,6 +264,14 @@ class Transaction(Reading):
         ]
         self._write("store_results", rows)
 
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Apply effects, at or after the commit of the executions that staged them."""
+        self._store.apply(self._connection, effects)
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Return a block whose writes are undone, and no others, if it raises."""
+        return self._store.savepoint(self._connection)
+
     def beat(self, leases: Sequence[tuple[int, int, float]]) -> dict[int, bool]:
         """Extend leases, given as (exec_id, token, seconds).
 
@@ -260,20 +286,19 @@ class Transaction(Reading):
         return self._write("note_progress", [list(note) for note in notes], now=self._store.time_parameter())
 
     def recover(
-        self, *, actor: str, n: int = 1000, retry_at: datetime | None = None
+        self, *, actor: str, n: int = 1000, at: datetime | None = None, retry_at: datetime | None = None
     ) -> list[tuple[Attempt, Move | Refused]]:
-        """End what expired leases left behind: finish the committed, then expire and reopen only what did not commit."""
-        rows = self._run("expired_attempts", now=self._store.time_parameter(), n=n)
+        """End what leases that had expired `at` that time left behind: finish the committed, then expire the rest."""
+        rows = self._run("expired_attempts", now=self._time(at), n=n)
         attempts = [self._attempt(row) for row in rows]
-        now = max([self._store.now(), *(attempt.execution.lease_expires_at for attempt in attempts)])
+        attempts.sort(key=lambda attempt: attempt.execution.status != ExecutionStatus.COMMITTED)
+        # The database has found these expired; a clock of ours that lags behind must not contradict it.
+        now = max([at or self._store.now(), *(attempt.execution.lease_expires_at for attempt in attempts)])
         moves: list[tuple[Attempt, object]] = [
-            (
-                attempt,
-                Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now),
-            )
-            for attempt in sorted(attempts, key=lambda a: a.execution.status != ExecutionStatus.COMMITTED)
+            (attempt, Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now))
+            for attempt in attempts
         ]
-        return [(attempt, answer) for (attempt, _), answer in zip(moves, self.work(moves, actor=actor), strict=True)]
+        return list(zip(attempts, self.work(moves, actor=actor, now=now), strict=True))
 
     def ask_cancel(self, job_id: int) -> bool:
         """Ask the execution that holds a job to stop; return whether there is one."""
@@ -395,7 +420,7 @@ class Transaction(Reading):
                 context={"operation": unknown[0]},
             )
 
-    def _signature(self, actor: str, reason: str | None, move_id: str | None = None) -> dict[str, object]:
+    def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]:
         return {
             "actor": actor,
             "reason": reason,

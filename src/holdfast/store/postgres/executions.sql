@@ -29,6 +29,24 @@ SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
   FROM due d, t
 RETURNING exec_id, job_id, attempt, lease_expires_at;
 
+-- name: claim_these
+-- No SKIP LOCKED: who asks for one job wants to know whether it is to be had, so it waits and looks again.
+INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
+  updated_at, event, actor, move_id)
+WITH
+  t AS MATERIALIZED (SELECT coalesce(:now, statement_timestamp()) AS now),
+  due AS MATERIALIZED (
+    SELECT j.job_id, j.attempts, j.operation
+      FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint
+     WHERE j.state = 'pending' AND j.run_at <= (SELECT now FROM t)
+       AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+     ORDER BY j.job_id FOR NO KEY UPDATE OF j)
+SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
+  t.now + make_interval(secs => coalesce((:leases::json ->> d.operation)::double precision, :lease_s)),
+  CASE WHEN :begins THEN t.now END, t.now, t.now, :event, :owner, :move_id
+  FROM due d, t
+RETURNING exec_id, job_id, attempt, lease_expires_at;
+
 -- name: claim_jobs
 UPDATE holdfast_jobs AS j
    SET state = :target, version = j.version + :edges, attempts = j.attempts + 1,
@@ -90,3 +108,7 @@ SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id O
 SELECT {execution_columns}, {job_columns}
   FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id
  WHERE e.exec_id = :exec_id;
+
+-- name: any_expired
+SELECT EXISTS (SELECT 1 FROM holdfast_executions e
+  WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= coalesce(:now, statement_timestamp()));

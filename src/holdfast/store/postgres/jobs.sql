@@ -6,7 +6,7 @@ INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max
   run_at, payload, digest, replaces, state, version, created_at, updated_at, event, actor, reason, move_id)
 SELECT r.v ->> 0, r.v ->> 1, r.v ->> 2, r.v ->> 3, r.v ->> 4, (r.v ->> 5)::integer, (r.v ->> 6)::integer,
   (r.v ->> 7)::integer, coalesce((r.v ->> 8)::timestamptz, t.now), r.v ->> 9, r.v ->> 10, (r.v ->> 11)::bigint,
-  :state, :version, t.now, t.now, :event, :actor, :reason, :move_id
+  :state, :version, t.now, t.now, :event, coalesce(:actor::text, r.v ->> 2), :reason, :move_id
   FROM json_array_elements(:rows) WITH ORDINALITY r (v, n),
        (SELECT coalesce(:now, statement_timestamp()) AS now) t
  ORDER BY r.n

@@ -12,11 +12,14 @@ from typing import Any, cast
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.core.errors import (
     BadUrlError,
+    ConnectionUnfitError,
     DurabilityError,
+    EffectError,
     HoldfastError,
     RefusedByDatabaseError,
     StoreBusyError,
@@ -24,6 +27,7 @@ from holdfast.core.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import Refusal
 from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
 from holdfast.store.postgres.watch import Announcer, ListenWatch
@@ -32,6 +36,7 @@ from holdfast.store.store import Clock, Params, Store, Watch
 
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
+LOCK_S = 5
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
@@ -71,11 +76,58 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         cursor = connection.execute(sql, tuple(params) or None)
         return cursor.fetchall() if cursor.description else []
 
+    def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
+        cursor = connection.cursor()
+        try:
+            for text, rows, group in groups(effects):
+                if rows is None and len(group) > 1:
+                    cursor.executemany(as_pyformat(text), [effect.params for effect in group])
+                else:
+                    for effect in group:
+                        cursor.execute(as_pyformat(text), effect.params)
+                        require_rows(effect, cursor.rowcount)
+        except psycopg.Error as error:
+            unavailable = self.translate(error)
+            if isinstance(unavailable, StoreUnavailableError):
+                raise unavailable from error
+            raise EffectError(f"the database refused an effect: {str(error).splitlines()[0]}") from error
+        if connection.info.transaction_status != TransactionStatus.INTRANS:
+            raise EffectError("an effect ended the transaction")
+
+    def is_open(self, connection: Any) -> bool:
+        # INERROR is open too: it can be rolled back to a savepoint.
+        return bool(connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR))
+
+    def require_fit(self, connection: Any) -> None:
+        if not isinstance(connection, psycopg.Connection):
+            raise ConnectionUnfitError(f"a psycopg connection is needed, not a {type(connection).__name__}")
+        if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
+            raise ConnectionUnfitError("the connection commits by itself: begin a transaction first")
+        [isolation, durable, ours] = cast(
+            "tuple[str, str, str | None]",
+            connection.cursor(row_factory=tuple_row)
+            .execute(
+                "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
+                " to_regclass(%s)::text",
+                (self._prefix() + "holdfast_jobs",),
+            )
+            .fetchone(),
+        )
+        if isolation != "read committed":
+            raise ConnectionUnfitError(f"the transaction is {isolation}; READ COMMITTED is needed")
+        if durable not in ("on", "remote_apply"):
+            raise ConnectionUnfitError(f"synchronous_commit is {durable}; on is needed")
+        if ours is None:
+            raise ConnectionUnfitError("the connection is to another database than the ledger's")
+
     def stored(self, moment: datetime | None) -> datetime | None:
         return moment
 
     def time_parameter(self) -> datetime | None:
         return self._clock() if self._clock is not None else None
+
+    def judged_at(self, at: datetime) -> datetime | None:
+        return None if self._clock is None else at  # its own clock, and SKIP LOCKED never waits
 
     def lease_until(self, seconds: float) -> float:
         return seconds
@@ -130,6 +182,8 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             )
         connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
         connection.execute("SET timezone TO 'UTC'")
+        # A user's lock may hold up one effect; it must not hold up the ledger.
+        connection.execute(sql.SQL("SET lock_timeout TO {}").format(sql.Literal(f"{LOCK_S}s")))
         [durable, at] = cast(
             "tuple[str, datetime]",
             connection.execute("SELECT current_setting('synchronous_commit'), statement_timestamp()").fetchone(),

@@ -217,7 +217,8 @@ def _door_row(schema: str, epoch: int, row: str, *, version: int, source: str, t
     return (
         f"BEGIN\n  INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS}) VALUES\n"
         f"    ({epoch}, {XID}, 'MAINTENANCE', {row}.maintenance_id, {version}, {source}, {target}, {target},"
-        f" {row}.who, {row}.why,\n     NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id, {row}.maintenance_id, {at});\n"
+        f" {row}.who, {row}.why,\n     NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id,"
+        f" {row}.maintenance_id, {at});\n"
         f"  RETURN {row};\nEND"
     )
 

@@ -22,6 +22,16 @@ SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(:leases ->>
  LIMIT :n
 RETURNING exec_id, job_id, attempt, lease_expires_at;
 
+-- name: claim_these
+INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
+  updated_at, event, actor, move_id)
+SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(:leases ->> j.operation, :expires), :started, :now,
+  :now, :event, :owner, :move_id
+  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
+ WHERE j.state = 'pending' AND j.run_at <= :now
+   AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+RETURNING exec_id, job_id, attempt, lease_expires_at;
+
 -- name: claim_jobs
 UPDATE holdfast_jobs AS j
    SET state = :target, version = j.version + :edges, attempts = j.attempts + 1, last_attempt_at = :now,
@@ -76,3 +86,7 @@ SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id O
 SELECT {execution_columns}, {job_columns}
   FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
  WHERE e.exec_id = :exec_id;
+
+-- name: any_expired
+SELECT EXISTS (SELECT 1 FROM holdfast_executions e
+  WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now);

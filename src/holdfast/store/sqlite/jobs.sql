@@ -6,7 +6,7 @@ INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max
   run_at, payload, digest, replaces, state, version, created_at, updated_at, event, actor, reason, move_id)
 SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6,
   r.value ->> 7, coalesce(r.value ->> 8, :now), r.value ->> 9, r.value ->> 10, r.value ->> 11,
-  :state, :version, :now, :now, :event, :actor, :reason, :move_id
+  :state, :version, :now, :now, :event, coalesce(:actor, r.value ->> 2), :reason, :move_id
   FROM json_each(:rows) r
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.client = r.value ->> 2 AND j.key = r.value ->> 3)
  ORDER BY r.key

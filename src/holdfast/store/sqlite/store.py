@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import (
+    ConnectionUnfitError,
     DurabilityError,
+    EffectError,
     HoldfastError,
     NotALedgerError,
     RefusedByDatabaseError,
@@ -22,6 +24,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.core.records import time_from, time_text
+from holdfast.store.effects import Effect, require_rows
 from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
@@ -73,11 +76,43 @@ class SqliteStore(Store[sqlite3.Connection]):
     def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return _plain(connection).execute(sql, tuple(params)).fetchall()
 
+    def apply(self, connection: sqlite3.Connection, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            try:
+                cursor = connection.execute(effect.sql, effect.params)
+                cursor.fetchall()
+            except sqlite3.Error as error:
+                unavailable = self.translate(error)
+                if isinstance(unavailable, StoreUnavailableError):
+                    raise unavailable from error
+                raise EffectError(f"the database refused an effect: {error}") from error
+            require_rows(effect, cursor.rowcount)
+            if not connection.in_transaction:
+                raise EffectError("an effect ended the transaction")
+
+    def is_open(self, connection: sqlite3.Connection) -> bool:
+        return connection.in_transaction
+
+    def require_fit(self, connection: Any) -> None:
+        if not isinstance(connection, sqlite3.Connection):
+            raise ConnectionUnfitError(f"a sqlite3 connection is needed, not a {type(connection).__name__}")
+        files = {Path(file).resolve() for _, name, file in _plain(connection).execute("PRAGMA database_list") if file}
+        if self.path.resolve() not in files:
+            raise ConnectionUnfitError("the connection is to another file than the ledger's")
+        [synchronous] = _plain(connection).execute("PRAGMA main.synchronous").fetchone()
+        if synchronous < _FULL:
+            raise ConnectionUnfitError("the connection does not have synchronous=FULL")
+        if not connection.in_transaction:
+            raise ConnectionUnfitError("the connection is not inside a transaction: begin with BEGIN IMMEDIATE")
+
     def stored(self, moment: datetime | None) -> str | None:
         return None if moment is None else time_text(moment)
 
     def time_parameter(self) -> str:
         return time_text(self.now())
+
+    def judged_at(self, at: datetime) -> str:
+        return time_text(at)
 
     def lease_until(self, seconds: float) -> str:
         return time_text(self.now() + timedelta(seconds=seconds))

@@ -134,7 +134,11 @@ def _journal_triggers() -> Iterator[str]:
     )
     door = "WHEN 'MAINTENANCE' THEN (SELECT 2 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
     # Every version of a record is journalled when it is reached, so a row for any other is written by hand.
-    known = f"coalesce(CASE NEW.machine {version} {door} END, 0) >= NEW.version"
+    # A column takes any number here, so 0 and 1.5 are ruled out too.
+    known = (
+        "typeof(NEW.version) = 'integer'"
+        f" AND NEW.version BETWEEN 1 AND coalesce(CASE NEW.machine {version} {door} END, 0)"
+    )
     again = (
         "EXISTS (SELECT 1 FROM holdfast_journal WHERE machine = NEW.machine AND subject = NEW.subject"
         " AND version = NEW.version) OR EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq)"
@@ -142,7 +146,7 @@ def _journal_triggers() -> Iterator[str]:
     yield _guard(
         "holdfast_journal_insert",
         "BEFORE INSERT ON holdfast_journal",
-        [Violation(Refusal.WRITTEN_BY_HAND, f"{again} OR (NOT {known} AND {NO_DOOR})")],
+        [Violation(Refusal.WRITTEN_BY_HAND, f"{again} OR (NOT ({known}) AND {NO_DOOR})")],
     )
     yield _guard("holdfast_journal_update", "BEFORE UPDATE ON holdfast_journal", [_always(Refusal.APPEND_ONLY)])
     yield _guard(

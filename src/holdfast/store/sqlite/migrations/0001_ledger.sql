@@ -3,7 +3,7 @@
 -- Triggers are not here: they are generated from the transition table and written after every migration.
 
 CREATE TABLE holdfast_meta (
-  name  TEXT PRIMARY KEY,
+  name  TEXT PRIMARY KEY CHECK (name <> 'must be gone at commit'), -- what an open maintenance door refers to in vain
   value TEXT NOT NULL
 ) WITHOUT ROWID;
 
@@ -212,7 +212,7 @@ CREATE TABLE holdfast_maintenance (
   why            TEXT NOT NULL CHECK (why <> ''),
   grant_id       INTEGER,
   opened_at      TEXT NOT NULL,
-  shut_before_commit TEXT NOT NULL DEFAULT 'must be gone at commit'
+  shut_before_commit TEXT NOT NULL DEFAULT 'must be gone at commit' CHECK (shut_before_commit = 'must be gone at commit')
     REFERENCES holdfast_meta (name) DEFERRABLE INITIALLY DEFERRED
 );
 

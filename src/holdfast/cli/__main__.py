@@ -1,0 +1,6 @@
+"""`python -m holdfast.cli`: the same as `holdfast`."""
+
+from holdfast.cli import main
+
+if __name__ == "__main__":
+    main()

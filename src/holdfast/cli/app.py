@@ -1,0 +1,147 @@
+"""The commands, and the one place where their errors become words and exit codes.
+
+Invariants: a command's module is imported only when that command runs; with `--json` standard output holds exactly one
+JSON value, the answer or the error; no traceback is printed unless HOLDFAST_DEBUG is set. Exit codes: 0 ok, 1 error or
+violation, 2 bad arguments or spec, 3 a guard refused, 4 the database is out of reach.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand
+from typer.main import get_command
+
+from holdfast.cli import output
+from holdfast.core.errors import HoldfastError, InputError
+
+INTERRUPTED = 130
+# Typer brings its own copy of these classes, in a place that moves between its versions.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class Command(NamedTuple):
+    """A line of the help, and where its function (or its Typer, for a group of commands) lives."""
+
+    panel: str
+    target: str
+    summary: str
+
+
+COMMANDS = {
+    "init": Command("The ledger", "holdfast.cli.setup:init", "Make a ledger, or say that there is one."),
+    "migrate": Command("The ledger", "holdfast.cli.setup:migrate", "Bring a ledger to this version of Holdfast."),
+    "machines": Command("The ledger", "holdfast.cli.machines:machines", "Draw the state machines."),
+    "submit": Command("Work", "holdfast.cli.submit:submit", "Record a unit of work."),
+    "jobs": Command("Work", "holdfast.cli.jobs:jobs", "List jobs, newest first."),
+    "show": Command("Work", "holdfast.cli.jobs:show", "Show one job: its attempts and its history."),
+    "stats": Command("Work", "holdfast.cli.jobs:stats", "Count jobs by state and operation."),
+}
+
+
+class Lazy(TyperCommand):
+    """A command that is known by its line of help until it is run."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        super().__init__(name=name, help=command.summary, rich_help_panel=command.panel)
+        self._target = command.target
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+    def load(self) -> Any:
+        """Import the command and build it."""
+        module, _, attribute = self._target.partition(":")
+        target = getattr(import_module(module), attribute)
+        if isinstance(target, typer.Typer):
+            return get_command(target)
+        app = typer.Typer(add_completion=False)
+        app.command(self.name)(target)
+        return get_command(app)
+
+
+app = typer.Typer(
+    help="Holdfast: a durable work ledger.",
+    epilog="Every command takes --json. Guide: docs/cli.md.",
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - Typer's own convention for a callback
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and only for this
+
+        output.line(version("holdfast"))
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None: ...
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    output.make_printable()
+    as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    try:
+        return _answered(list(arguments) or ["--help"])
+    except BrokenPipeError:
+        # Whoever read the output has gone: there is nobody left to tell.
+        output.give_up()
+        return 1
+    except (KeyboardInterrupt, typer.Abort):
+        output.error({"error_code": "interrupted", "error_message": "interrupted", "context": {}}, as_json=as_json)
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last resort: nothing may reach the user as a traceback
+        if os.environ.get("HOLDFAST_DEBUG"):
+            traceback.print_exc()
+        known = error if isinstance(error, HoldfastError) else _understood(error)
+        output.error(known.as_dict() if known else _internal(error), as_json=as_json)
+        return known.exit_code if known else 1
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def _answered(arguments: list[str]) -> int:
+    group: Any = get_command(app)
+    for name, command in COMMANDS.items():
+        group.add_command(Lazy(name, command))
+    code = group.main(arguments, prog_name="holdfast", standalone_mode=False)
+    # Now, while an error can still be told: at exit Python would only mumble.
+    sys.stdout.flush()
+    return code if isinstance(code, int) else 0
+
+
+def _understood(error: Exception) -> HoldfastError | None:
+    """Return the typed form of an error of the command line, if it is one."""
+    if not isinstance(error, _UsageError):
+        return None
+    context: Any = getattr(error, "ctx", None)
+    path = context.command_path if context else "holdfast"
+    words: Any = error
+    return InputError(words.format_message(), next_step=f"See `{path} --help`.")
+
+
+def _internal(error: Exception) -> dict[str, object]:
+    # Its text may quote anything, a payload or a password too: only the kind of the error is told.
+    kind = type(error)
+    return {
+        "error_code": "internal",
+        "error_message": f"an unexpected {kind.__name__}: a defect of Holdfast or of its surroundings",
+        "context": {
+            "exception": f"{kind.__module__}.{kind.__qualname__}",
+            "next_step": "Set HOLDFAST_DEBUG=1 to see where it happened, and report it.",
+        },
+    }

@@ -1,0 +1,44 @@
+"""`holdfast machines`: the transition table, drawn. Needs no ledger."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.options import Json
+from holdfast.core.errors import InputError
+from holdfast.diagrams import ascii_text, diagrams, find, json_value, mermaid, svg
+
+
+class Format(StrEnum):
+    """What a drawing is made of."""
+
+    ASCII = "ascii"
+    MERMAID = "mermaid"
+    SVG = "svg"
+    JSON = "json"
+
+
+_DRAW = {Format.ASCII: ascii_text, Format.MERMAID: mermaid, Format.SVG: svg}
+
+
+def machines(
+    *,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One machine; all of them without it.")] = None,
+    form: Annotated[Format | None, typer.Option("--format", help="The form of the drawing (ascii).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw the state machines.
+
+    Every picture is made from the one transition table: governed edges and the paths that take several edges in one
+    write are shown as such.
+    """
+    if as_json and form not in (None, Format.JSON):
+        raise InputError(f"--json and --format {form} ask for two things", next_step="Give one of them.")
+    drawn = (find(name),) if name else diagrams()
+    if as_json or form is Format.JSON:
+        values = [json_value(diagram) for diagram in drawn]
+        output.json_line(values[0] if name else values)
+    else:
+        output.line(_DRAW[form or Format.ASCII](drawn).rstrip("\n"))

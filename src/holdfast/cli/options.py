@@ -1,0 +1,97 @@
+"""The options that commands share, and how a command comes to its ledger.
+
+Invariants: every command that opens a ledger does so here; nothing is written unless the ledger was verified; a word
+given on the command line is text that both databases can hold.
+"""
+
+import os
+import pwd
+from contextlib import AbstractContextManager
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.core.digest import PAYLOAD_BYTES_MAX
+from holdfast.core.errors import BadUrlError, InputError
+from holdfast.store import Store, open_store
+
+ID_MAX = 2**63 - 1
+INTEGER_MAX = 2**31 - 1
+WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
+PAYLOAD_MAX_VARIABLE = "HOLDFAST_PAYLOAD_MAX_BYTES"
+
+
+def _word(value: str | None) -> str | None:
+    """Refuse what is no name: nothing at all, bytes that are no text, or too much of it."""
+    if value is None:
+        return None
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise typer.BadParameter("it is not UTF-8 text") from None
+    if not value.strip():
+        raise typer.BadParameter("it is empty")
+    if size > WORD_BYTES_MAX:
+        raise typer.BadParameter(f"it has {size} bytes; the limit is {WORD_BYTES_MAX}")
+    return value
+
+
+def word(flag: str, help_text: str) -> Any:
+    """Return the option of a name: of a client, a key, a queue, an operation."""
+    return typer.Option(flag, metavar="NAME", help=help_text, callback=_word, show_default=True)
+
+
+Db = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        envvar="HOLDFAST_URL",
+        show_envvar=True,
+        metavar="URL",
+        help="The ledger: a file, sqlite:///FILE, or postgresql://….",
+    ),
+]
+Schema = Annotated[
+    str | None, typer.Option("--schema", metavar="NAME", help="Its schema, on PostgreSQL (public).", callback=_word)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; errors too.")]
+Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="The kind of work.", callback=_word)]
+
+
+def ledger_url(db: str | None, schema: str | None) -> str:
+    """Return the URL that was named, or raise."""
+    if not db:
+        raise BadUrlError("no ledger was named", next_step="Give --db with a file or a URL, or set HOLDFAST_URL.")
+    if schema and not db.startswith(("postgresql://", "postgres://")):
+        raise InputError(
+            "--schema is for PostgreSQL, and this ledger is a SQLite file", next_step="Leave --schema out."
+        )
+    return db
+
+
+def opened(db: str | None, schema: str | None) -> AbstractContextManager[Store[Any]]:
+    """Return the verified store of the ledger that was named."""
+    return open_store(ledger_url(db, schema), schema=schema or "public")
+
+
+def actor() -> str:
+    """Return who gives this command: the user of the operating system."""
+    uid = os.getuid()
+    try:
+        return f"cli:{pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"cli:{uid}"
+
+
+def payload_bytes_max() -> int:
+    """Return the limit of a payload's size, from the environment or the default."""
+    text = os.environ.get(PAYLOAD_MAX_VARIABLE)
+    if not text:
+        return PAYLOAD_BYTES_MAX
+    if not text.isdecimal() or not text.isascii() or int(text) < 1:
+        raise InputError(
+            f"{PAYLOAD_MAX_VARIABLE} is not a number of bytes",
+            next_step=f"Set it to a whole number above 0, such as {PAYLOAD_BYTES_MAX}, or unset it.",
+            context={"variable": PAYLOAD_MAX_VARIABLE},
+        )
+    return int(text)

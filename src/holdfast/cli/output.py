@@ -1,0 +1,189 @@
+"""How the command speaks: JSON for programs; lines, tables and colours for people.
+
+Invariants: JSON is one value on one line (indented on a terminal), in ASCII, so that it is the same bytes everywhere;
+what people see is plain text unless standard output is a terminal and NO_COLOR is unset; an id, a state or a key is
+never shortened; no control character of the data reaches a terminal.
+"""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON needs none of it
+    from rich.console import Console
+    from rich.text import Text
+
+STYLES = {
+    "pending": "cyan",
+    "running": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "quarantined": "magenta",
+    "LEASED": "cyan",
+    "IN_PROGRESS": "yellow",
+    "COMMITTED": "green",
+    "DONE": "green",
+    "ABORTED": "red",
+}
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
+_WIDE = 1 << 16  # no terminal, no edge to wrap at
+
+
+class Column(NamedTuple):
+    """A column of a table. One that folds gives way when the terminal is narrow; the others never do."""
+
+    title: str
+    right: bool = False
+    folds: bool = False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For both
+
+
+def answer(value: object, human: Callable[[], None], *, as_json: bool) -> None:
+    """Print an answer: as JSON, or as `human` prints it."""
+    if as_json:
+        json_line(value)
+    else:
+        human()
+
+
+def error(value: Mapping[str, object], *, as_json: bool) -> None:
+    """Print an error: as JSON on standard output, or as a line and a next step on standard error."""
+    if as_json:
+        try:
+            json_line(value)
+            sys.stdout.flush()
+        except OSError:
+            give_up()
+        return
+    terminal = console(stderr=True)
+    terminal.print(styled("error:", "bold red"), f"{clean(value['error_message'])} ({value['error_code']})")
+    context = value["context"]
+    if isinstance(context, Mapping) and "next_step" in context:
+        terminal.print(styled("next: ", "bold"), clean(context["next_step"]))
+
+
+def make_printable() -> None:
+    """Let no character of the data fail to print, whatever the encoding of the terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def give_up() -> None:
+    """Drop what cannot be written any more, so that leaving does not fail over it."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        sys.stdout = io.StringIO()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For programs
+
+
+def json_line(value: object) -> None:
+    """Print one JSON value."""
+    sys.stdout.write(json.dumps(value, indent=2 if sys.stdout.isatty() else None) + "\n")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For people
+
+
+def line(text: str) -> None:
+    """Print plain text that Holdfast wrote itself."""
+    sys.stdout.write(text + "\n")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Return the terminal, or something as wide as it takes where there is none."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    # An empty NO_COLOR means nothing; Rich and the convention agree on that.
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _WIDE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def clean(value: object) -> str:
+    """Return text without control characters: a message must not move the cursor or ring the bell."""
+    return str(value).translate(_CONTROLS)
+
+
+def styled(value: object, style: str = "") -> "Text":
+    """Return text for a terminal, in a style."""
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    return Text(clean(value), style)
+
+
+def state(name: str) -> "Text":
+    """Return a state in its colour."""
+    return styled(name, STYLES.get(name, ""))
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print a table; a column without any value is left out."""
+    from rich import box  # noqa: PLC0415 - see above
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    kept = [i for i, column in enumerate(columns) if any(row[i].plain for row in lines) or column.right]
+    for i in kept:
+        column = columns[i]
+        width = max([len(column.title), *(row[i].cell_len for row in lines)])
+        grid.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not column.folds,
+            overflow="fold",
+            min_width=12 if column.folds else width,
+        )
+    for row in lines:
+        grid.add_row(*(row[i] for i in kept))
+    terminal = console()
+    if title:
+        terminal.print(styled(title, "bold"))
+    terminal.print(grid, crop=False, soft_wrap=False)
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and values below each other."""
+    from rich.table import Table  # noqa: PLC0415 - see above
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, styled(value))
+    console().print(grid, crop=False, soft_wrap=False)
+
+
+def span(seconds: float) -> str:
+    """Return a duration, short enough to read at a glance."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s" if seconds >= 1 else f"{int(seconds * 1000)} ms"
+
+
+def age(moment: datetime, now: datetime) -> str:
+    """Return how long ago a moment was, or how far ahead it is."""
+    seconds = (now - moment).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
+
+
+def instant(moment: datetime, *, parts: str = "seconds") -> str:
+    """Return a moment as people read it, in UTC."""
+    return moment.replace(tzinfo=None).isoformat(" ", timespec=parts)

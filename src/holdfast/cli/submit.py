@@ -1,0 +1,111 @@
+"""`holdfast submit`: record a unit of work.
+
+Invariants: the payload is read and judged before the ledger is opened; no more of it is read than the limit allows.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.options import INTEGER_MAX, Db, Json, Operation, Schema, actor, opened, payload_bytes_max, word
+from holdfast.cli.values import result_value
+from holdfast.core.digest import loads, payload_text
+from holdfast.core.errors import InputError, PayloadTooLargeError
+from holdfast.core.machines import JOB
+from holdfast.core.records import MAX_ATTEMPTS
+from holdfast.store import Submission
+
+
+def submit(
+    *,
+    operation: Operation,
+    payload: Annotated[
+        str, typer.Argument(metavar="PAYLOAD", help="JSON; - reads it from standard input, @FILE from a file.")
+    ] = "{}",
+    client: Annotated[str, word("--client", "Who submits: keys are unique within a client.")] = "local",
+    key: Annotated[str | None, word("--key", "The idempotency key: the same work is recorded once.")] = None,
+    queue: Annotated[str, word("--queue", "The queue.")] = "default",
+    priority: Annotated[
+        int, typer.Option("--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Higher runs first.")
+    ] = 0,
+    run_at: Annotated[
+        str | None, typer.Option("--run-at", metavar="TIME", help="Not before: 2030-01-31T12:00:00Z.")
+    ] = None,
+    max_attempts: Annotated[
+        int, typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Attempts before automatic retry stops.")
+    ] = MAX_ATTEMPTS,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Record a unit of work.
+
+    A repeat of the same work under the same --client and --key records nothing and gives the first answer again.
+    """
+    size_max = payload_bytes_max()
+    submission = Submission(
+        operation=operation,
+        payload=payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max),
+        client=client,
+        key=key,
+        queue=queue,
+        priority=priority,
+        run_at=_moment(run_at),
+        max_attempts=max_attempts,
+    )
+    with opened(db, schema) as store, store.transaction() as transaction:
+        [admission] = transaction.submit([submission], actor=actor())
+    job = admission.existing
+    receipt = {
+        "job_id": admission.job_id,
+        "is_new": admission.is_new,
+        "state": job.state if job else JOB.path("submit", None).target,
+        "result": result_value(job) if job else None,
+    }
+    what = "new" if admission.is_new else "submitted before"
+    human = f"job {receipt['job_id']}  {receipt['state']}  ({what})"
+    output.answer(receipt, lambda: output.line(human), as_json=as_json)
+
+
+def _read(payload: str, size_max: int) -> str | bytes:
+    if payload == "-":
+        return _bounded(sys.stdin.buffer, size_max)
+    if not payload.startswith("@"):
+        return payload
+    path = Path(payload[1:])
+    try:
+        with path.open("rb") as file:
+            return _bounded(file, size_max)
+    except OSError as error:
+        raise InputError(
+            f"the payload cannot be read from {path}: {error.strerror}",
+            next_step="Name a readable file after @, or give the JSON itself.",
+            context={"path": str(path)},
+        ) from None
+
+
+def _bounded(file: BinaryIO, size_max: int) -> bytes:
+    text = file.read(size_max + 1)
+    if len(text) > size_max:
+        raise PayloadTooLargeError(f"the payload has more than {size_max} bytes", context={"limit": size_max})
+    return text
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"--run-at is not a time with a zone: {text}",
+            next_step="Write it as 2030-01-31T12:00:00Z or 2030-01-31T13:00:00+01:00.",
+            context={"run_at": text},
+        ) from None

@@ -1,0 +1,159 @@
+"""What goes into the queue of G, what comes out of it, and how both look in the ledger.
+
+Invariants: a job's id is the caller's own text, and is the idempotency key of the client `compat`; times are aware, in
+UTC; what cannot be taken is a typed error before anything is written.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any, TypedDict
+
+import msgspec
+
+from holdfast.compat.states import JobStatus
+from holdfast.core.digest import payload_text
+from holdfast.core.errors import InputError, JobNotFoundError
+from holdfast.core.records import MAX_ATTEMPTS, Attempt, Job
+from holdfast.store import Submission
+from holdfast.store.reading import Reading
+
+CLIENT = "compat"
+QUEUE = "compat"
+_PAGE = 1000
+
+
+class JobPriority(IntEnum):
+    """Which job goes first. The number is the ledger's own priority."""
+
+    LOW = 1
+    NORMAL = 2
+    HIGH = 3
+
+
+class IngestionJob(msgspec.Struct, frozen=True):
+    """Work to put into the queue. `job_type` is the ledger's operation."""
+
+    job_id: str
+    job_type: str
+    payload: Any
+    priority: JobPriority = JobPriority.NORMAL
+    scheduled_for: datetime | None = None
+    max_attempts: int = MAX_ATTEMPTS
+
+
+class JobRow(TypedDict):
+    """A job as the queue shows it: a snapshot, not a handle."""
+
+    job_id: str
+    job_type: str
+    payload: Any
+    priority: JobPriority
+    scheduled_for: datetime
+    status: JobStatus
+    attempts: int
+    created_at: datetime
+    updated_at: datetime
+    last_error_code: str | None
+    last_error_message: str | None
+
+
+class LeaseToken(msgspec.Struct, frozen=True):
+    """A claim that was won: the job, its fencing token, and until when it is held."""
+
+    job_id: str
+    token: int
+    attempt: int
+    expires_at: datetime
+    job: JobRow
+
+
+def submission(job: IngestionJob) -> Submission:
+    """Return a job as the ledger takes it, or raise an InputError."""
+    _require_text("job_id", job.job_id)
+    _require_text("job_type", job.job_type)
+    if job.priority not in set(JobPriority):
+        raise InputError(f"priority {job.priority!r} is not one of {', '.join(map(repr, JobPriority))}")
+    require_aware("scheduled_for", job.scheduled_for)
+    if job.max_attempts < 1:
+        raise InputError(f"max_attempts is {job.max_attempts}, and a job needs one")
+    return Submission(
+        operation=job.job_type,
+        payload=payload_text(job.payload),
+        client=CLIENT,
+        key=job.job_id,
+        queue=QUEUE,
+        priority=int(job.priority),
+        run_at=job.scheduled_for,
+        max_attempts=job.max_attempts,
+    )
+
+
+def row(job: Job) -> JobRow:
+    """Return a job of the ledger as the queue shows it."""
+    return JobRow(
+        job_id=job.key or "",
+        job_type=job.operation,
+        payload=None if job.payload is None else json.loads(job.payload),
+        priority=JobPriority(job.priority),
+        scheduled_for=job.run_at,
+        status=job.state,
+        attempts=job.attempts,
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        last_error_code=job.last_error_code,
+        last_error_message=job.last_error_message,
+    )
+
+
+def lease_token(attempt: Attempt) -> LeaseToken:
+    """Return what a winner is given."""
+    execution, shown = attempt.execution, row(attempt.job)
+    return LeaseToken(shown["job_id"], execution.lease_token, execution.attempt, execution.lease_expires_at, shown)
+
+
+def find(reading: Reading, job_id: str) -> Job:
+    """Return the job that was enqueued under this id, or raise JobNotFoundError."""
+    _require_text("job_id", job_id)
+    found = reading.jobs_by_key([(CLIENT, job_id)])
+    if not found:
+        raise JobNotFoundError(f"Job {job_id} not found", context={"job_id": job_id})
+    return found[CLIENT, job_id]
+
+
+def every(reading: Reading, status: JobStatus | None = None) -> Iterator[Job]:
+    """Yield all jobs of the queue, or those with one status, newest first."""
+    before = None
+    while page := reading.list_jobs(state=status, queue=QUEUE, client=CLIENT, before=before, limit=_PAGE):
+        yield from page
+        before = page[-1].job_id
+
+
+def after(now: datetime, seconds: float) -> datetime:
+    """Return the time that is so many seconds from now, or raise an InputError."""
+    try:
+        if seconds >= 0:
+            return now + timedelta(seconds=seconds)
+    except OverflowError:
+        pass
+    raise InputError(f"a delay of {seconds} s leads nowhere", next_step="Give seconds, zero or more.")
+
+
+def require_aware(name: str, moment: datetime | None) -> None:
+    """Raise an InputError for a time that does not say where it is."""
+    if moment is not None and moment.tzinfo is None:
+        raise InputError(f"{name} has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
+
+
+def _require_text(name: str, value: str) -> None:
+    if not value or "\0" in value or not _encodes(value):
+        raise InputError(f"{name} is not a text that can be stored", next_step=f"Give a {name} of ordinary characters.")
+
+
+def _encodes(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""The validator of G: judges a transition by the table, and keeps and reports those that it is told to record.
+
+Invariants: `judge` records nothing, so that a move which then loses its race leaves no trace of having happened;
+the history is bounded; times are aware, in UTC.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from holdfast.compat.states import JobStatus, StateTransition
+from holdfast.core.errors import InvalidStateTransitionError
+from holdfast.store.store import Clock, host_clock
+
+HISTORY_MAX = 10_000
+
+logger = logging.getLogger(__name__)
+
+
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit logger is told about one transition."""
+
+    job_id: str
+    source: str
+    action: str
+    status: str
+    timestamp: datetime
+    metadata: Mapping[str, object]
+
+
+class AuditLogger(Protocol):
+    """Whatever takes audit events."""
+
+    def record(self, event: AuditEvent, /) -> object:
+        """Take one event."""
+
+
+class StateMachineValidator:
+    """Judges transitions, remembers the latest ones, and tells the audit logger."""
+
+    def __init__(
+        self,
+        audit_logger: AuditLogger | None = None,
+        *,
+        clock: Clock = host_clock,
+        history_max: int = HISTORY_MAX,
+    ) -> None:
+        self._audit = audit_logger
+        self._clock = clock
+        self._history: deque[StateTransition] = deque(maxlen=history_max)
+
+    @property
+    def history(self) -> tuple[StateTransition, ...]:
+        """Return the latest transitions that were recorded, oldest first."""
+        return tuple(self._history)
+
+    def validate_transition(
+        self,
+        job_id: str,
+        from_status: JobStatus,
+        to_status: JobStatus,
+        *,
+        operator: str | None = None,
+        reason: str | None = None,
+    ) -> StateTransition:
+        """Judge a transition and record it, or raise InvalidStateTransitionError."""
+        transition = self.judge(job_id, from_status, to_status, operator=operator, reason=reason)
+        self._history.append(transition)
+        if self._audit is not None:
+            self._audit.record(_event(transition))
+        return transition
+
+    def judge(
+        self,
+        job_id: str,
+        from_status: JobStatus,
+        to_status: JobStatus,
+        *,
+        operator: str | None = None,
+        reason: str | None = None,
+    ) -> StateTransition:
+        """Return the transition if the table lists it, or raise InvalidStateTransitionError; record nothing."""
+        transition = StateTransition(job_id, from_status, to_status, self._clock(), operator, reason)
+        words = {"job_id": job_id, "from_status": str(from_status), "to_status": str(to_status)}
+        if not transition.is_valid():
+            logger.error("Invalid state transition", extra=words)
+            raise InvalidStateTransitionError(f"Invalid transition: {from_status} -> {to_status}", context=words)
+        if transition.is_idempotent():
+            logger.debug("Idempotent state transition", extra=words)
+        return transition
+
+
+def _event(transition: StateTransition) -> AuditEvent:
+    source, target = str(transition.from_status), str(transition.to_status)
+    return AuditEvent(
+        job_id=transition.job_id,
+        source="state_machine",
+        action=f"transition_{source}_to_{target}",
+        status="validated",
+        timestamp=transition.timestamp,
+        metadata={
+            "from_status": source,
+            "to_status": target,
+            "operator": transition.operator,
+            "reason": transition.reason,
+        },
+    )

@@ -1,0 +1,118 @@
+"""Events: every transition that the engine makes, told to whoever subscribes.
+
+Invariants: events are told after their transaction is durable, in order, from a thread of their own; a subscriber that
+is slow loses events (they are counted) and one that raises is noted; neither can hurt or delay the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+logger = logging.getLogger("holdfast")
+
+WAITING_MAX = 10_000
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """One edge, or path of edges, that a record took."""
+
+    machine: str
+    subject: int
+    event: str
+    source: str | None
+    target: str
+    job_id: int | None
+    operation: str | None
+    queue: str | None
+    attempt: int | None
+    actor: str | None
+    error_code: str | None
+    excused: bool
+    at: datetime
+
+
+Subscriber = Callable[[Transition], None]
+
+
+class Subscription:
+    """One subscriber with its own waiting line and thread."""
+
+    def __init__(self, subscriber: Subscriber, on_close: Callable[[Subscription], None]) -> None:
+        self._subscriber = subscriber
+        self._on_close = on_close
+        self._waiting: deque[Transition] = deque()
+        self._wake = threading.Condition()
+        self._busy = False
+        self._closed = False
+        self.lost = 0  # how many events did not fit in the line
+        self.broken = 0  # how many times the subscriber raised
+        self._thread = threading.Thread(target=self._run, name="holdfast-events", daemon=True)
+        self._thread.start()
+
+    def put(self, events: list[Transition]) -> None:
+        """Line events up; what does not fit is lost and counted."""
+        with self._wake:
+            room = WAITING_MAX - len(self._waiting)
+            self._waiting.extend(events[:room])
+            self.lost += max(0, len(events) - room)
+            self._wake.notify_all()
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until everything lined up so far was told; return False if that took too long."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
+
+    def close(self) -> None:
+        """Stop telling."""
+        self._on_close(self)
+        with self._wake:
+            self._closed = True
+            self._wake.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._busy = False
+                self._wake.notify_all()
+                self._wake.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                event = self._waiting.popleft()
+                self._busy = True
+            try:
+                self._subscriber(event)
+            except Exception:
+                self.broken += 1
+                logger.exception("a subscriber failed on %s %s", event.machine, event.event)
+
+
+class Bus:
+    """The subscriptions of one ledger object."""
+
+    def __init__(self) -> None:
+        self._subscriptions: tuple[Subscription, ...] = ()
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody listens: without, events are not even made."""
+        return bool(self._subscriptions)
+
+    def subscribe(self, subscriber: Subscriber) -> Subscription:
+        """Tell a subscriber every transition from now on."""
+        subscription = Subscription(subscriber, self._forget)
+        self._subscriptions = (*self._subscriptions, subscription)
+        return subscription
+
+    def publish(self, events: list[Transition]) -> None:
+        """Hand events to every subscription, without waiting for any."""
+        for subscription in self._subscriptions:
+            subscription.put(events)
+
+    def _forget(self, subscription: Subscription) -> None:
+        self._subscriptions = tuple(kept for kept in self._subscriptions if kept is not subscription)

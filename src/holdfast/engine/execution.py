@@ -1,0 +1,121 @@
+"""Execution: what a handler is given to do its work with.
+
+Invariants: before the commit boundary nothing takes effect: effects and follow-up calls are staged as data; a value
+that is checkpointed is kept only under a live lease; once the lease is lost nothing written through here counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast.core.commands import Complete
+from holdfast.core.decide import Refused
+from holdfast.core.digest import Json, payload_text
+from holdfast.core.errors import InputError, LeaseLostError
+from holdfast.core.records import Attempt, Job
+from holdfast.engine.operations import Call
+from holdfast.store.effects import Effect, Params, staged
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+
+T = TypeVar("T")
+
+
+class Staged(msgspec.Struct):
+    """What a handler has left to be done at the commit boundary."""
+
+    effects: list[Effect]
+    calls: list[Call]
+
+
+class Execution:
+    """One attempt at a job, seen by its handler."""
+
+    def __init__(self, ledger: Ledger, attempt: Attempt) -> None:
+        self._ledger = ledger
+        self._attempt = attempt
+        self._kept: dict[str, str] | None = None
+        self._cancelled = False
+        self.staged = Staged([], [])
+        self.committed = False
+
+    def __repr__(self) -> str:
+        return f"Execution(job_id={self.job.job_id}, attempt={self.attempt})"
+
+    @property
+    def job(self) -> Job:
+        """The job's record, as it was when it was claimed."""
+        return self._attempt.job
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, counted from 1."""
+        return self._attempt.execution.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this attempt: larger than that of any earlier one."""
+        return self._attempt.execution.lease_token
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether to stop: somebody asked to cancel the job, the worker is stopping, or the lease is lost."""
+        return self._cancelled
+
+    def stop(self) -> None:
+        """Ask the handler to stop at its next look at `cancelled`."""
+        self._cancelled = True
+
+    def effect(self, sql: str, params: Params | None = None, *, rows: int | None = None) -> None:
+        """Stage a statement in the ledger's own database, applied exactly once, when this attempt commits."""
+        self._refuse_late()
+        self.staged.effects.append(staged(sql, params, rows))
+
+    def after_commit(self, call: Call) -> None:
+        """Stage a call that becomes a job of its own, submitted when this attempt commits."""
+        self._refuse_late()
+        self.staged.calls.append(call)
+
+    def checkpoint(self, name: str, fn: Callable[[], T]) -> T:
+        """Return the value kept under this name by any attempt; the first time, compute and keep it."""
+        if self._kept is None:
+            with self._ledger.store.reading() as reading:
+                self._kept = reading.checkpoints(self.job.job_id)
+        if name in self._kept:
+            kept: T = json.loads(self._kept[name])
+            return kept
+        text = payload_text(fn())
+        if not self._ledger.perform(lambda tx: tx.keep_checkpoint(self._attempt, name, text)):
+            raise LeaseLostError(f"the lease of job {self.job.job_id} was lost; nothing was kept")
+        self._kept[name] = text
+        # From the text, so that the first attempt sees exactly what a later one would.
+        value: T = json.loads(text)
+        return value
+
+    def progress(self, fraction: float, note: str | None = None) -> None:
+        """Note how far the work is, from 0 to 1; written by the next heartbeat, and free in between."""
+        if not 0 <= fraction <= 1:
+            raise InputError("progress is from 0 to 1")
+        self._ledger.note_progress(self._attempt, fraction, note)
+
+    def commit(self, *, connection: Any, result: Json = None) -> None:
+        """Complete this job inside the caller's own transaction; it counts when the caller commits."""
+        self._refuse_late()
+        if self.staged.effects:
+            raise InputError("effects are staged already: use them, or the caller's connection, not both")
+        transaction = self._ledger.store.borrowed(connection)
+        complete = Complete(self.token, payload_text(result))
+        [answer] = transaction.work([(self._attempt, complete)], actor=self._attempt.execution.lease_owner)
+        if isinstance(answer, Refused):
+            raise LeaseLostError(answer.message)
+        self._ledger.submit_followups(transaction, self._attempt, self.staged.calls)
+        self.committed = True
+
+    def _refuse_late(self) -> None:
+        if self.committed:
+            raise InputError("this execution has committed; nothing more can be staged")

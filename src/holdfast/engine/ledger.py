@@ -1,0 +1,402 @@
+"""Ledger: the front door. Declare operations, submit work, look at it, and run it.
+
+Invariants: nothing is opened before it is first used, and a forked child opens for itself; every write of this process
+goes through one committer, except those in the caller's own transaction; a submit that returned is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import msgspec
+
+from holdfast.core import commands
+from holdfast.core.decide import Move, Refused
+from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
+from holdfast.core.errors import (
+    ArgumentsError,
+    InvalidStateTransitionError,
+    StateTransitionRaceError,
+    UnknownOperationError,
+    WaitTimeoutError,
+)
+from holdfast.core.machines import JobState
+from holdfast.core.records import Attempt, Job
+from holdfast.engine.committer import CallTask, Committer, EndTask, SubmitTask, Task
+from holdfast.engine.events import Bus, Subscriber, Subscription, Transition
+from holdfast.engine.operations import LEASE_S, Call, Operation, Operations
+from holdfast.engine.receipt import ENDED, Receipt
+from holdfast.engine.world import World
+from holdfast.store import Admission, Declared, Store, Submission, Transaction, create_store
+from holdfast.store.reading import Count
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+WAIT_FIRST_S, WAIT_LAST_S = 0.002, 0.05
+URL_VARIABLE = "HOLDFAST_URL"
+DEFAULT_URL = "holdfast.db"
+FOLLOWUP_CLIENT = "holdfast"
+
+
+class _Opened:
+    """What exists once a ledger is in use: the store and its committer, in one process."""
+
+    def __init__(self, ledger: Ledger, url: str) -> None:
+        self.url = url
+        self.pid = os.getpid()
+        self.store = create_store(url, ledger.world.clock, schema=ledger.schema)
+        self.committer = Committer(self.store, ledger.world, ledger._committed)  # noqa: SLF001 - two halves of one
+        self.declared: set[str] = set()
+
+
+class Ledger:
+    """A durable work ledger: a SQLite file, or PostgreSQL for a fleet."""
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | None = None,
+        operations: Operations | None = None,
+        *,
+        schema: str = "public",
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        world: World | None = None,
+    ) -> None:
+        self._url = None if url is None else os.fspath(url)
+        self.operations = Operations() if operations is None else operations
+        self.schema = schema
+        self.world = world or World()
+        self._payload_bytes_max = payload_bytes_max
+        self._bus = Bus()
+        self._lock = threading.RLock()
+        self._opened: _Opened | None = None
+        self._progress: dict[int, tuple[int, int, float, str | None]] = {}
+        self._changed = threading.Condition()
+        if self.operations.get("noop") is None:
+            self.operations.add(Operation(_noop, name="noop"))
+
+    def __repr__(self) -> str:
+        return f"Ledger({type(self).__name__})" if self._url is None else f"Ledger({self._url.split('@')[-1]!r})"
+
+    # -- declaring ----------------------------------------------------------------------------------------------------
+
+    def operation(
+        self, name: str | None = None, **settings: Any
+    ) -> Callable[[Callable[Concatenate[Any, P], R]], Operation[P, R]]:
+        """Declare a handler as an operation of this ledger; see `Operations.operation` for the settings."""
+        return self.operations.operation(name, **settings)
+
+    # -- submitting ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        call: Call | str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        client: str | None = None,
+        key: str | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        connection: Any = None,
+    ) -> Receipt:
+        """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
+        made = self._call(call, payload, client=client, key=key, run_at=run_at, priority=priority, queue=queue)
+        submission = self._submission(made)
+        if connection is not None:
+            transaction = self.store.borrowed(connection)
+            [admission] = transaction.submit([submission])
+        else:
+            task = SubmitTask([submission])
+            self._in_use().committer.perform([task])
+            [admission] = task.result()
+        return self._receipt(admission)
+
+    async def submit_async(
+        self, call: Call | str, payload: Mapping[str, Json] | None = None, **settings: Any
+    ) -> Receipt:
+        """Submit without blocking the event loop."""
+        return await asyncio.to_thread(self.submit, call, payload, **settings)
+
+    def submit_many(self, calls: Sequence[Call | Mapping[str, Any]]) -> list[Receipt]:
+        """Record many calls, all or none, in one transaction."""
+        submissions = [self._submission(self._call_of(call)) for call in calls]
+        task = SubmitTask(submissions)
+        self._in_use().committer.perform([task])
+        return [self._receipt(admission) for admission in task.result()]
+
+    def _call_of(self, call: Call | Mapping[str, Any]) -> Call:
+        if isinstance(call, Call):
+            return call
+        known = {"operation", "payload", "client", "key", "run_at", "priority", "queue"}
+        if "operation" not in call or not set(call) <= known:
+            raise ArgumentsError(f"a call given as a mapping has operation, and may have {', '.join(sorted(known))}")
+        rest = {name: value for name, value in call.items() if name not in ("operation", "payload")}
+        return self._call(call["operation"], call.get("payload"), **rest)
+
+    def _call(self, call: Call | str, payload: Mapping[str, Json] | None, **settings: Any) -> Call:
+        given = {name: value for name, value in settings.items() if value is not None}
+        if isinstance(call, Call):
+            if payload is not None:
+                raise ArgumentsError("a call has its payload already")
+            return msgspec.structs.replace(call, **given)
+        handler = self.operations.get(call)
+        arguments = dict(payload or {})
+        return Call(operation=call, payload=handler.checked(arguments) if handler else arguments, **given)
+
+    def _submission(self, call: Call) -> Submission:
+        return call.submission(self._declared(call.operation), size_max=self._payload_bytes_max)
+
+    def _declared(self, name: str) -> Declared:
+        handler = self.operations.get(name)
+        if handler is not None:
+            self._declare_new()
+            return handler.declared
+        known = self.store.operations
+        if name not in known:
+            with self.store.reading() as reading:
+                known.update(reading.operations())
+        if name not in known:
+            raise UnknownOperationError(
+                f"no process has declared the operation {name!r} to this ledger", context={"operation": name}
+            )
+        return known[name]
+
+    def _receipt(self, admission: Admission) -> Receipt:
+        return Receipt(self, admission.job_id, is_new=admission.is_new, job=admission.existing)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def job(self, job_id: int) -> Job:
+        """Return a job's record, or raise JobNotFoundError."""
+        with self.store.reading() as reading:
+            return reading.job(job_id)
+
+    def receipt(self, job_id: int) -> Receipt:
+        """Return a receipt of a job as it is now."""
+        return Receipt(self, job_id, is_new=False, job=self.job(job_id))
+
+    def counts(self) -> list[Count]:
+        """Return how many jobs stand where."""
+        with self.store.reading() as reading:
+            return reading.counts()
+
+    def wait(self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:
+        """Follow a job until it has ended; see `Receipt.wait`."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause_s = WAIT_FIRST_S
+        while True:
+            now = Receipt(self, receipt.job_id, is_new=receipt.is_new, job=self.job(receipt.job_id))
+            if now.state in ENDED or (until_failed and now.state is JobState.FAILED):
+                return now
+            left_s = pause_s if deadline is None else min(pause_s, deadline - time.monotonic())
+            if left_s <= 0:
+                raise WaitTimeoutError(
+                    f"job {receipt.job_id} is still {now.state.value} after {timeout:g} s",
+                    context={"job_id": receipt.job_id, "state": now.state.value},
+                )
+            with self._changed:
+                self._changed.wait(left_s)
+            pause_s = min(pause_s * 2, WAIT_LAST_S)
+
+    async def wait_async(
+        self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False
+    ) -> Receipt:
+        """Follow a job without blocking the event loop."""
+        return await asyncio.to_thread(self.wait, receipt, timeout, until_failed=until_failed)
+
+    # -- ruling -------------------------------------------------------------------------------------------------------
+
+    def cancel(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
+        """Cancel a job: at once if it waits or has failed; a running one is asked to stop. Return its state."""
+        job = self.job(job_id)
+        if job.state is JobState.RUNNING and self.perform(lambda tx: tx.ask_cancel(job_id)):
+            return JobState.RUNNING
+        return self.rule(job, commands.Cancel(), actor=actor, reason=reason)
+
+    def retry(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
+        """Put a failed job back, within its whole budget. Return its state."""
+        return self.rule(self.job(job_id), commands.Retry(run_at=self.store.now()), actor=actor, reason=reason)
+
+    def quarantine(self, job_id: int, code: str, *, actor: str = "local", reason: str | None = None) -> JobState:
+        """Take a waiting or failed job out of automatic flows. Return its state."""
+        return self.rule(self.job(job_id), commands.Quarantine(code, reason), actor=actor, reason=reason)
+
+    def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
+        """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
+        [answer] = self.perform(lambda tx: tx.rule([(job, command)], actor=actor, reason=reason))
+        if isinstance(answer, Refused):
+            race = answer.code == "race"
+            error = StateTransitionRaceError if race else InvalidStateTransitionError
+            raise error(answer.message, context={"job_id": job.job_id, "refusal": answer.code})
+        return JobState(answer.steps[0].target) if answer.steps else job.state
+
+    def pause(self, queue: str, *, actor: str = "local", reason: str = "paused") -> None:
+        """Stop giving out work of a queue; what is running goes on."""
+        self.perform(lambda tx: tx.pause_queue(queue, actor=actor, reason=reason))
+
+    def resume(self, queue: str, *, actor: str = "local", reason: str = "resumed") -> None:
+        """Give out work of a queue again."""
+        self.perform(lambda tx: tx.resume_queue(queue, actor=actor, reason=reason))
+
+    # -- working ------------------------------------------------------------------------------------------------------
+
+    def run_until_idle(self, *, queues: Sequence[str] | None = None, concurrency: int = 8) -> int:
+        """Work in this process until nothing is due; return how many attempts were made."""
+        from holdfast.engine.worker import Worker  # noqa: PLC0415 - the worker knows the ledger, not the other way
+
+        worker = Worker(self, queues=queues or self._queues(), concurrency=concurrency)
+        return worker.run(until_idle=True)
+
+    def _queues(self) -> list[str]:
+        return sorted({"default", *(operation.declared.queue for operation in self.operations)})
+
+    def lease_seconds(self) -> dict[str, float]:
+        """Return the leases of operations that ask for another than the usual one."""
+        return {op.name: op.lease_s for op in self.operations if op.lease_s != LEASE_S}
+
+    def note_progress(self, attempt: Attempt, fraction: float, note: str | None) -> None:
+        """Remember an execution's progress for the next heartbeat."""
+        execution = attempt.execution
+        self._progress[execution.exec_id] = (execution.exec_id, execution.lease_token, fraction, note)
+
+    def take_progress(self) -> list[tuple[int, int, float, str | None]]:
+        """Return, once, the progress noted since the last call."""
+        noted, self._progress = self._progress, {}
+        return list(noted.values())
+
+    def followups(self, attempt: Attempt, calls: Sequence[Call]) -> list[Submission]:
+        """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
+        return [
+            self._submission(call if call.key is not None else call.keyed(FOLLOWUP_CLIENT, f"{attempt.job.job_id}/{n}"))
+            for n, call in enumerate(calls, start=1)
+        ]
+
+    def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
+        """Submit a job's staged calls in a given transaction."""
+        if calls:
+            transaction.submit(self.followups(attempt, calls))
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store[Any]:
+        """The open store."""
+        return self._in_use().store
+
+    def perform(self, fn: Callable[[Transaction], T]) -> T:
+        """Run a function of a transaction through the committer. It may run more than once, and must not mind."""
+        task = CallTask(fn)
+        self._in_use().committer.perform([task])
+        result: T = task.result()
+        return result
+
+    def perform_tasks(self, tasks: Sequence[Task[Any]]) -> None:
+        """Write tasks in one transaction with whatever else has gathered."""
+        self._in_use().committer.perform(tasks)
+
+    def subscribe(self, subscriber: Subscriber) -> Subscription:
+        """Tell a subscriber every transition that this process makes, from a thread of its own."""
+        return self._bus.subscribe(subscriber)
+
+    def close(self) -> None:
+        """Close the ledger; it opens again when it is used again."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None and opened.pid == os.getpid():
+            opened.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def bound_to(self, url: str | os.PathLike[str]) -> Iterator[Ledger]:
+        """Use another database inside a block: for tests."""
+        with self._lock:
+            before, self._url = self._url, os.fspath(url)
+            opened, self._opened = self._opened, None
+        try:
+            yield self
+        finally:
+            self.close()
+            with self._lock:
+                self._url, self._opened = before, opened
+
+    def _in_use(self) -> _Opened:
+        opened = self._opened
+        if opened is not None and opened.pid == os.getpid():
+            return opened
+        with self._lock:
+            # After a fork the parent's connections are not ours to use, nor to close.
+            if self._opened is None or self._opened.pid != os.getpid():
+                self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+            opened = self._opened
+        self._declare_new()
+        return opened
+
+    def _declare_new(self) -> None:
+        opened = self._opened
+        if opened is None or opened.pid != os.getpid():
+            self._in_use()
+            return
+        new = {op.name: op.declared for op in self.operations if op.name not in opened.declared}
+        if new:
+            opened.committer.perform([CallTask(lambda tx: tx.declare(new))])
+            opened.declared.update(new)
+            opened.store.operations.update(new)
+
+    def publish_moves(self, moves: Sequence[tuple[Attempt, Move | Refused]]) -> None:
+        """Tell subscribers of moves that were made outside the committer."""
+        if self._bus.listening:
+            at = self.store.now()
+            made = [(attempt, move) for attempt, move in moves if isinstance(move, Move)]
+            self._bus.publish([event for attempt, move in made for event in transitions(attempt, move, at)])
+
+    def _committed(self, tasks: Sequence[Task[Any]]) -> None:
+        """Tell waiters and subscribers what a group of tasks has changed."""
+        with self._changed:
+            self._changed.notify_all()
+        if not self._bus.listening:
+            return
+        at = self.store.now()
+        self._bus.publish([event for task in tasks if task.error is None for event in _events(task, at)])
+
+
+def _events(task: Task[Any], at: datetime) -> Iterator[Transition]:
+    if isinstance(task, EndTask) and isinstance(task.outcome, Move):
+        yield from transitions(task.attempt, task.outcome, at)
+
+
+def transitions(attempt: Attempt, move: Move, at: datetime) -> Iterator[Transition]:
+    """Yield the events of a move of one attempt."""
+    for step in move.steps:
+        yield Transition(
+            machine=step.machine,
+            subject=step.subject or 0,
+            event=step.event,
+            source=step.source,
+            target=step.target,
+            job_id=attempt.job.job_id,
+            operation=attempt.job.operation,
+            queue=attempt.job.queue,
+            attempt=attempt.execution.attempt,
+            actor=attempt.execution.lease_owner,
+            error_code=move.error_code,
+            excused=move.excused,
+            at=at,
+        )
+
+
+def _noop(_run: Any, /, **_arguments: Any) -> None:
+    """Do nothing: the built-in operation."""

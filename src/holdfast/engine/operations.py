@@ -1,0 +1,261 @@
+"""Operations: named, versioned kinds of work, and the calls that are made of them.
+
+Invariants: arguments are checked against the handler's annotations when a call is made and again when it is decoded,
+so a mismatch is an error where the call is submitted; what is stored is canonical JSON; a handler can always be called
+plainly as `operation.fn`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+
+import msgspec
+
+from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json, payload_text
+from holdfast.core.errors import ArgumentsError, InputError
+from holdfast.core.records import REPLAY_ATTEMPTS
+from holdfast.engine.retry import FailureKind, RetryPolicy, classify
+from holdfast.store import Declared, Submission
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LEASE_S = 30.0
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation with its arguments: what is submitted, scheduled, replayed."""
+
+    operation: str
+    payload: dict[str, Json]
+    client: str = "local"
+    key: str | None = None
+    run_at: datetime | None = None
+    priority: int | None = None
+    queue: str | None = None
+
+    def keyed(self, client: str, key: str) -> Call:
+        """Return this call under an idempotency key of a client."""
+        return msgspec.structs.replace(self, client=client, key=key)
+
+    def at(self, run_at: datetime) -> Call:
+        """Return this call for a later time."""
+        return msgspec.structs.replace(self, run_at=run_at)
+
+    def submission(self, declared: Declared, *, size_max: int = PAYLOAD_BYTES_MAX) -> Submission:
+        """Return what the store takes: the payload as canonical text, the operation's defaults filled in."""
+        if self.key == "":
+            raise ArgumentsError("a key is text with at least one character")
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise ArgumentsError("run_at needs a time zone")
+        return Submission(
+            operation=self.operation,
+            operation_version=declared.version,
+            payload=payload_text(self.payload, size_max=size_max),
+            client=self.client,
+            key=self.key,
+            queue=self.queue or declared.queue,
+            priority=declared.priority if self.priority is None else self.priority,
+            run_at=self.run_at,
+            max_attempts=declared.max_attempts,
+            replay_attempts=declared.replay_attempts,
+        )
+
+
+class Operation(Generic[P, R]):
+    """A handler with its name, version and rules."""
+
+    def __init__(
+        self,
+        fn: Callable[Concatenate[Execution, P], R],
+        *,
+        name: str,
+        version: str = "1.0.0",
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int | None = None,
+        replay_attempts: int = REPLAY_ATTEMPTS,
+        lease_s: float = LEASE_S,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        classify: Callable[[BaseException], FailureKind] = classify,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{name!r} is not a name for an operation", next_step="Use letters, digits and _ . : -")
+        if lease_s <= 0 or (timeout_s is not None and timeout_s <= 0):
+            raise InputError(f"{name}: lease_s and timeout_s are more than 0")
+        self.fn = fn
+        self.name = name
+        self.retry = retry or RetryPolicy(max_attempts=max_attempts or RetryPolicy().max_attempts)
+        if retry is not None and max_attempts is not None and max_attempts != retry.max_attempts:
+            raise InputError(f"{name}: max_attempts is given twice, and differently")
+        self.declared = Declared(
+            version=version,
+            queue=queue,
+            max_attempts=self.retry.budget,
+            replay_attempts=replay_attempts,
+            priority=priority,
+        )
+        self.lease_s = lease_s
+        self.timeout_s = timeout_s
+        self.classify = classify
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self._signature = inspect.signature(fn)
+        self._arguments = _arguments_type(name, fn, self._signature)
+        self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=_decoded)
+        self.__doc__ = fn.__doc__
+        self.__name__ = getattr(fn, "__name__", name)
+
+    def __repr__(self) -> str:
+        return f"Operation({self.name!r}, version={self.declared.version!r})"
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """Return a call with these arguments, checked against the handler's annotations."""
+        try:
+            bound = self._signature.bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
+        given = dict(list(bound.arguments.items())[1:])
+        given.update(given.pop(self._keywords, {}) if self._keywords else {})
+        return Call(operation=self.name, payload=self.checked(given))
+
+    def checked(self, arguments: object) -> dict[str, Json]:
+        """Return arguments as the JSON object that is stored, or raise ArgumentsError."""
+        try:
+            payload = msgspec.to_builtins(arguments, enc_hook=_encoded, str_keys=True)
+            if self._keywords is None:
+                msgspec.convert(payload, self._arguments, dec_hook=_decoded)
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
+        if not isinstance(payload, dict):
+            raise ArgumentsError(f"{self.name}: the payload is an object with the handler's arguments")
+        return payload
+
+    def arguments(self, payload: str) -> dict[str, Any]:
+        """Return the handler's keyword arguments from a stored payload, as the types it asks for."""
+        if self._keywords is not None:
+            keywords: dict[str, Any] = msgspec.json.decode(payload)
+            return keywords
+        try:
+            decoded = self._decoder.decode(payload)
+        except msgspec.ValidationError as error:
+            raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
+        return {name: getattr(decoded, name) for name in self._arguments.__struct_fields__}
+
+    @property
+    def _keywords(self) -> str | None:
+        """Return the name of a `**keywords` parameter: a handler that has one takes any arguments, unchecked."""
+        last = list(self._signature.parameters.values())[-1:]
+        return last[0].name if last and last[0].kind is inspect.Parameter.VAR_KEYWORD else None
+
+
+class Operations:
+    """A set of operations, declared without a ledger."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Operation[Any, Any]] = {}
+
+    def operation(
+        self,
+        name: str | None = None,
+        *,
+        version: str = "1.0.0",
+        queue: str = "default",
+        priority: int = 0,
+        max_attempts: int | None = None,
+        replay_attempts: int = REPLAY_ATTEMPTS,
+        lease_s: float = LEASE_S,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        classify: Callable[[BaseException], FailureKind] = classify,
+    ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
+        """Declare a handler as an operation. Its first parameter is the Execution; the rest are its arguments."""
+
+        def declare(fn: Callable[Concatenate[Execution, P], R]) -> Operation[P, R]:
+            made = Operation(
+                fn,
+                name=name or fn.__name__,
+                version=version,
+                queue=queue,
+                priority=priority,
+                max_attempts=max_attempts,
+                replay_attempts=replay_attempts,
+                lease_s=lease_s,
+                timeout_s=timeout_s,
+                retry=retry,
+                classify=classify,
+            )
+            self.add(made)
+            return made
+
+        return declare
+
+    def add(self, operation: Operation[Any, Any]) -> None:
+        """Add an operation; two of one name are a mistake."""
+        if self._by_name.get(operation.name, operation) is not operation:
+            raise InputError(f"two operations are called {operation.name!r}")
+        self._by_name[operation.name] = operation
+
+    def get(self, name: str) -> Operation[Any, Any] | None:
+        """Return the operation of this name, if it is here."""
+        return self._by_name.get(name)
+
+    def __iter__(self) -> Iterator[Operation[Any, Any]]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signature) -> type[msgspec.Struct]:
+    parameters = list(signature.parameters.values())
+    if not parameters:
+        raise InputError(f"{name}: a handler takes the execution as its first parameter")
+    for parameter in parameters[1:]:
+        if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
+            raise InputError(f"{name}: the parameter {parameter.name!r} cannot be given by name")
+    hints = _hints(fn)
+    fields: list[Any] = []
+    for parameter in parameters[1:]:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        kind = hints.get(parameter.name, Any)
+        if parameter.default is inspect.Parameter.empty:
+            fields.append((parameter.name, kind))
+        else:
+            fields.append((parameter.name, kind, msgspec.field(default_factory=_always(parameter.default))))
+    return msgspec.defstruct(f"{name} arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(fn, include_extras=True)
+    except NameError:
+        # An annotation that names something only a type checker sees: the arguments stay unchecked.
+        return {}
+
+
+def _always(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _encoded(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    if isinstance(value, kind):
+        return value
+    raise TypeError(f"{getattr(kind, '__name__', kind)} cannot be made from JSON")

@@ -1,0 +1,135 @@
+"""The reaper: ends what expired leases left behind. One runs in every worker.
+
+Invariants: it finishes what was COMMITTED first, then expires the rest, and reopens only what did not commit; only an
+expired lease is reclaimed, never a long run; it skips one lease period after the wall clock has jumped; its own
+failures are seen and tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.decide import Move, Refused
+from holdfast.core.errors import HoldfastError
+from holdfast.core.records import Attempt
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+
+logger = logging.getLogger("holdfast")
+
+BATCH = 1000
+JUMP_S = 1.0
+
+
+class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recovery found and did."""
+
+    finished: int = 0  # committed before the crash, now done
+    reopened: int = 0  # expired, pending again
+    failed: int = 0  # expired, no automatic attempt left
+    quarantined: int = 0  # expired, no attempt left at all
+    refused: int = 0  # somebody else was faster
+    job_ids: tuple[int, ...] = ()
+
+    @property
+    def recovered(self) -> int:
+        """Return how many attempts were ended."""
+        return self.finished + self.reopened + self.failed + self.quarantined
+
+
+def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | None = None) -> RecoveryReport:
+    """End everything that expired leases left behind, batch by batch; return what was done."""
+    outcomes: list[tuple[Attempt, Move | Refused]] = []
+    while limit is None or len(outcomes) < limit:
+        n = BATCH if limit is None else min(BATCH, limit - len(outcomes))
+        asked_at = ledger.store.now()
+        batch = _recover_batch(ledger, actor, n, asked_at, delay_s)
+        outcomes += batch
+        if len(batch) < n:
+            break
+    ledger.publish_moves(outcomes)
+    return _report(outcomes)
+
+
+def _recover_batch(
+    ledger: Ledger, actor: str, n: int, asked_at: datetime, delay_s: float
+) -> list[tuple[Attempt, Move | Refused]]:
+    # Leases are judged at the time of asking: waiting for the write lock must not make a live lease look dead.
+    if not _any_expired(ledger, asked_at):
+        return []
+    with ledger.store.transaction() as transaction:
+        return transaction.recover(
+            actor=actor, n=n, at=asked_at, retry_at=asked_at + timedelta(seconds=delay_s) if delay_s else None
+        )
+
+
+def _any_expired(ledger: Ledger, at: datetime) -> bool:
+    with ledger.store.reading() as reading:
+        return reading.any_expired(at)
+
+
+def _report(outcomes: list[tuple[Attempt, Move | Refused]]) -> RecoveryReport:
+    targets = [
+        "refused" if isinstance(answer, Refused) or not answer.steps else answer.steps[-1].target
+        for _, answer in outcomes
+    ]
+    return RecoveryReport(
+        finished=targets.count("succeeded"),
+        reopened=targets.count("pending"),
+        failed=targets.count("failed"),
+        quarantined=targets.count("quarantined"),
+        refused=targets.count("refused"),
+        job_ids=tuple(attempt.job.job_id for attempt, _ in outcomes),
+    )
+
+
+class Reaper:
+    """A thread that recovers, again and again."""
+
+    def __init__(
+        self, ledger: Ledger, *, actor: str, period_s: float, lease_s: float, on_recovered: Callable[[], None]
+    ) -> None:
+        self._ledger = ledger
+        self._actor = actor
+        self._period_s = period_s
+        self._lease_s = lease_s
+        self._on_recovered = on_recovered
+        self._stopped = threading.Event()
+        self._clocks: tuple[datetime, float] | None = None
+        self._quiet_until = 0.0
+        self._thread = threading.Thread(target=self._run, name="holdfast-reaper", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop reaping."""
+        self._stopped.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._period_s):
+            try:
+                if not self._clock_jumped() and recover(self._ledger, actor=self._actor).recovered:
+                    self._on_recovered()
+            except HoldfastError as error:
+                logger.warning("a recovery failed and is tried again: %s", error)
+            except Exception:
+                logger.exception("a recovery failed and is tried again")
+
+    def _clock_jumped(self) -> bool:
+        """Tell whether to hold still: wall and monotonic time parted, so leases may look older than they are."""
+        now, monotonic = self._ledger.store.now(), self._ledger.world.monotonic()
+        if self._clocks is not None:
+            before, monotonic_before = self._clocks
+            drift_s = abs((now - before).total_seconds() - (monotonic - monotonic_before))
+            if drift_s > JUMP_S:
+                logger.warning("the clock jumped by %.1f s; no lease is reclaimed for %.1f s", drift_s, self._lease_s)
+                self._quiet_until = monotonic + self._lease_s
+        self._clocks = now, monotonic
+        return monotonic < self._quiet_until

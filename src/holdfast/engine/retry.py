@@ -1,0 +1,155 @@
+"""What to do after a failure: classes of failure, strategies of delay, and what a handler may say itself.
+
+Invariants: the budget is the job's, kept in the ledger; a policy only says when, or that there is no point; jitter
+comes from the injected randomness.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+from holdfast.core.errors import InputError
+from holdfast.core.records import MAX_ATTEMPTS
+
+
+class Snooze(Exception):
+    """Raised by a handler: not now; try again after `seconds`, at no cost to the job's budget."""
+
+    def __init__(self, seconds: float, reason: str = "snoozed") -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+        self.reason = reason
+
+
+class RetryAfter(Exception):
+    """Raised by a handler: this attempt failed; try again after `seconds`, if the budget allows."""
+
+    def __init__(self, seconds: float, reason: str = "retry later") -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+        self.reason = reason
+
+
+class Cancel(Exception):
+    """Raised by a handler: nobody wants this job any more."""
+
+
+class Quarantine(Exception):
+    """Raised by a handler: no retry will help; take the job out of automatic flows for this reason."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+
+
+class FailureKind(StrEnum):
+    """What sort of failure it was."""
+
+    TRANSIENT = "transient"
+    RATE_LIMITED = "rate_limited"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+class Strategy(StrEnum):
+    """How the delay grows from attempt to attempt."""
+
+    EXPONENTIAL_BACKOFF = "exponential_backoff"
+    LINEAR_BACKOFF = "linear_backoff"
+    FIXED_DELAY = "fixed_delay"
+    IMMEDIATE = "immediate"
+    NO_RETRY = "no_retry"
+
+
+_WORDS = (
+    (FailureKind.RATE_LIMITED, re.compile(r"rate limit|too many requests|quota exceeded|\b429\b", re.IGNORECASE)),
+    (
+        FailureKind.PERMANENT,
+        re.compile(
+            r"permission denied|access denied|authentication failed|invalid credentials|not found|\b40[134]\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        FailureKind.TRANSIENT,
+        re.compile(r"time(d )?out|connection refused|temporar|unavailable|network|\b50[234]\b", re.IGNORECASE),
+    ),
+)
+
+
+def classify(error: BaseException) -> FailureKind:
+    """Tell the kind of a failure by its type, then by the words that services use."""
+    if isinstance(error, TimeoutError | ConnectionError | InterruptedError):
+        return FailureKind.TRANSIENT
+    if isinstance(error, PermissionError):
+        return FailureKind.PERMANENT
+    text = str(error)
+    return next((kind for kind, words in _WORDS if words.search(text)), FailureKind.UNKNOWN)
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """When to try again. `transient_max_attempts` gives passing failures a larger budget than the others."""
+
+    strategy: Strategy = Strategy.EXPONENTIAL_BACKOFF
+    max_attempts: int = MAX_ATTEMPTS
+    base_s: float = 60.0
+    cap_s: float = 3600.0
+    jitter: float = 0.2
+    multiplier: float = 2.0
+    transient_max_attempts: int | None = None
+    rate_limit_delay_s: float | None = None
+    permanent_failures_no_retry: bool = True
+
+    def __post_init__(self) -> None:
+        for fits, what in (
+            (1 <= self.max_attempts <= 1000, "max_attempts is from 1 to 1000"),
+            (0 <= self.base_s <= 86_400, "base_s is from 0 to 86400"),
+            (self.base_s <= self.cap_s <= 604_800, "cap_s is from base_s to 604800"),
+            (0 <= self.jitter <= 1, "jitter is from 0 to 1"),
+            (self.multiplier >= 1, "multiplier is 1 or more"),
+            (self.transient_max_attempts is None or self.transient_max_attempts >= self.max_attempts,
+             "transient_max_attempts is max_attempts or more"),
+        ):  # fmt: skip
+            if not fits:
+                raise InputError(f"a retry policy is not usable: {what}")
+
+    @property
+    def budget(self) -> int:
+        """Return the attempts that a job is given: the larger of the two budgets."""
+        return max(self.max_attempts, self.transient_max_attempts or 0)
+
+    def delay_s(self, spent: int, kind: FailureKind, randomness: Random) -> float | None:
+        """Return how long to wait after the attempt numbered `spent`, or None when there is no point in another."""
+        if self.strategy is Strategy.NO_RETRY:
+            return None
+        if kind is FailureKind.PERMANENT and self.permanent_failures_no_retry:
+            return None
+        if kind is not FailureKind.TRANSIENT and spent >= self.max_attempts:
+            return None
+        if kind is FailureKind.RATE_LIMITED and self.rate_limit_delay_s is not None:
+            return self._jittered(self.rate_limit_delay_s, randomness)
+        return self._jittered(min(self._grown(spent), self.cap_s), randomness)
+
+    def is_final(self, kind: FailureKind) -> bool:
+        """Tell whether this failure sends the job straight to quarantine."""
+        return kind is FailureKind.PERMANENT and self.permanent_failures_no_retry
+
+    def _grown(self, spent: int) -> float:
+        match self.strategy:
+            case Strategy.IMMEDIATE:
+                return 0.0
+            case Strategy.FIXED_DELAY:
+                return self.base_s
+            case Strategy.LINEAR_BACKOFF:
+                return self.base_s * spent
+            case _:
+                return self.base_s * self.multiplier ** min(spent - 1, 64)
+
+    def _jittered(self, delay_s: float, randomness: Random) -> float:
+        spread = delay_s * self.jitter
+        # A floor of a second keeps a tight loop from hammering a sick service; a smaller base asks for less.
+        return max(min(1.0, delay_s), delay_s + randomness.uniform(-spread, spread))

@@ -1,0 +1,1 @@
+"""The queue of G over the ledger, on both databases."""

@@ -1,0 +1,1 @@
+"""Tests of the pure core: the table, decisions, projections, digests and errors."""

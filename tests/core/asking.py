@@ -1,0 +1,203 @@
+"""Records made by hand, and how each event of each machine is asked of `decide`.
+
+Invariants: an attempt is consistent: its job's state is what its execution says.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core import commands as ask
+from holdfast.core.decide import CANCELLED, Refused, Step, decide
+from holdfast.core.machine import Machine
+from holdfast.core.machines import (
+    EXECUTION,
+    GRANT,
+    JOB,
+    OPEN,
+    PROCEDURE,
+    VALUE,
+    ExecutionStatus,
+    GrantState,
+    JobState,
+    ProcedureState,
+    ValueState,
+)
+from holdfast.core.records import Attempt, Execution, Grant, Job, ProcedureRun, RegistryValue
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+TICK = timedelta(microseconds=1)
+TOKEN = 7
+
+
+def _made(kind: Any, **fields: object) -> Any:
+    """Make a record; what is not given is None."""
+    return kind(**{**dict.fromkeys(kind.__struct_fields__), **fields})
+
+
+def job(state: JobState = JobState.PENDING, **fields: object) -> Job:
+    made: Job = _made(
+        Job,
+        **{
+            "job_id": 1, "operation": "noop", "operation_version": "1.0.0", "client": "c", "queue": "default",
+            "state": state, "version": 3, "attempts": 1, "excused": 0, "max_attempts": 5, "replay_attempts": 5,
+            "priority": 0, "run_at": NOW, "payload": "{}", "digest": "d", "created_at": NOW, "updated_at": NOW,
+            **fields,
+        },
+    )  # fmt: skip
+    return made
+
+
+def execution(status: ExecutionStatus = ExecutionStatus.IN_PROGRESS, **fields: object) -> Execution:
+    made: Execution = _made(
+        Execution,
+        **{
+            "exec_id": TOKEN, "job_id": 1, "attempt": 1, "status": status, "version": 2, "lease_owner": "w",
+            "lease_token": TOKEN, "lease_expires_at": NOW + TICK, "excused": False, "created_at": NOW,
+            "updated_at": NOW, **fields,
+        },
+    )  # fmt: skip
+    return made
+
+
+def attempt(status: ExecutionStatus, *, expired: bool = False, **job_fields: object) -> Attempt:
+    """An execution with its job, under a lease that ends with the next tick, or with this one."""
+    return Attempt(
+        job(_job_state(status), **job_fields),
+        execution(status, lease_expires_at=NOW if expired else NOW + TICK),
+    )
+
+
+def grant(state: GrantState, **fields: object) -> Grant:
+    made: Grant = _made(
+        Grant,
+        **{
+            "grant_id": 4, "state": state, "version": 2, "action": "release", "target": "job:1", "scope": "{}",
+            "requested_by": "ann", "expires_at": NOW + TICK, "reason": "r", "created_at": NOW, "updated_at": NOW,
+            **fields,
+        },
+    )  # fmt: skip
+    return made
+
+
+def procedure_run(state: ProcedureState) -> ProcedureRun:
+    made: ProcedureRun = _made(
+        ProcedureRun, run_id=5, idempotency_root="root", procedure="p", state=state, version=2, step=0,
+        created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    return made
+
+
+def value(state: ValueState) -> RegistryValue:
+    made: RegistryValue = _made(
+        RegistryValue, value_id=6, operation_code="o", protocol_version="1.0.0", state=state, version=1,
+        created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    return made
+
+
+def asked(machine: Machine, source: str | None, event: str) -> Step | None:
+    """Return the step that `decide` answers when this event is asked of a record in this state; None if it refuses.
+
+    Where no command leads to the event from there, or no record could be asked, that too is None.
+    """
+    question = {
+        JOB.name: _of_a_job, EXECUTION.name: _of_an_execution, GRANT.name: _of_a_grant,
+        PROCEDURE.name: _of_a_procedure, VALUE.name: _of_a_value,
+    }[machine.name](source, event)  # fmt: skip
+    if question is None:
+        return None
+    answer = decide(*question, NOW)
+    if isinstance(answer, Refused):
+        return None
+    step = answer.step(machine)
+    return step if step and (step.source, step.event) == (source, event) else None
+
+
+Question = tuple[object, msgspec.Struct]
+
+
+def unasked(machine: Machine) -> set[str]:
+    """The events that no command asks for: the births that the store writes without a decision."""
+    return {GRANT.name: {"request"}, PROCEDURE.name: {"plan"}, VALUE.name: {"admit"}}.get(machine.name, set())
+
+
+def _job_state(status: ExecutionStatus) -> JobState:
+    if status in OPEN:
+        return JobState.RUNNING
+    return JobState.SUCCEEDED if status == ExecutionStatus.DONE else JobState.FAILED
+
+
+def _of_a_job(source: str | None, event: str) -> Question | None:
+    if event == "submit":
+        return None if source is None else job(JobState(source)), ask.Submit()
+    if source is None:
+        return None
+    state = JobState(source)
+    of_an_attempt = {
+        "succeed": ask.Complete(TOKEN),
+        "fail": ask.Fail(TOKEN, "c", "m"),
+        "expire": ask.Expire(NOW),
+        "give_back": ask.GiveBack(TOKEN, NOW),
+    }
+    from_outside = {
+        "claim": ask.Claim(),
+        "retry": ask.Retry(),
+        "replay": ask.Replay("test"),
+        "quarantine": ask.Quarantine("c"),
+        "cancel": ask.Cancel(),
+        "release": ask.Release("op", "why", 4),
+    }
+    while_running = {
+        "retry": ask.Fail(TOKEN, "c", "m", retry_at=NOW),
+        "quarantine": ask.Fail(TOKEN, "c", "m", permanent=True),
+        "cancel": ask.Fail(TOKEN, "c", "m", permanent=True, quarantine_code=CANCELLED),
+    }
+    if state == JobState.RUNNING and event in while_running:
+        return attempt(ExecutionStatus.IN_PROGRESS), while_running[event]
+    if event in of_an_attempt:
+        ended = ExecutionStatus.DONE if state == JobState.SUCCEEDED else ExecutionStatus.ABORTED
+        held = execution(
+            ExecutionStatus.IN_PROGRESS if state == JobState.RUNNING else ended,
+            lease_expires_at=NOW if event == "expire" else NOW + TICK,
+        )
+        return Attempt(job(state), held), of_an_attempt[event]
+    return (job(state), from_outside[event]) if event in from_outside else None
+
+
+def _of_an_execution(source: str | None, event: str) -> Question | None:
+    status = None if source is None else ExecutionStatus(source)
+    if event in ("lease", "begin"):
+        # A claim makes a new execution; asked of a job that has one, it must not move that one.
+        return job(JobState.PENDING if status is None else _job_state(status)), ask.Claim(begin=event == "begin")
+    command = {
+        "start": ask.Start(TOKEN),
+        "commit": ask.Commit(TOKEN),
+        "finish": ask.Finish(TOKEN),
+        "complete": ask.Complete(TOKEN),
+        "abort": ask.Fail(TOKEN, "c", "m"),
+        "expire": ask.Expire(NOW),
+        "give_back": ask.GiveBack(TOKEN, NOW),
+    }.get(event)
+    if status is None or command is None:
+        return None
+    return attempt(status, expired=event == "expire"), command
+
+
+def _of_a_grant(source: str | None, event: str) -> Question | None:
+    if source is None:
+        return None
+    expires_at = NOW if event == "expire" else NOW + TICK
+    return grant(GrantState(source), expires_at=expires_at), ask.GrantEvent(event, "bob")
+
+
+def _of_a_procedure(source: str | None, event: str) -> Question | None:
+    return None if source is None else (procedure_run(ProcedureState(source)), ask.ProcedureEvent(event))
+
+
+def _of_a_value(source: str | None, event: str) -> Question | None:
+    successor = ("o", "2.0.0")
+    return None if source is None else (value(ValueState(source)), ask.ValueEvent(event, 4, successor))

@@ -1,0 +1,252 @@
+"""A client of the ledger's database that is not Holdfast: plain sqlite3 or psycopg, and rows written by hand.
+
+Invariants: no SQL of Holdfast's own is used; what is legal to write is read from the transition table alone; a
+statement that the database refuses leaves the client's transaction as it was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import count
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from holdfast.core.machine import Machine, Path
+from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE, GrantState
+from holdfast.store.enforcement import GUARDED, Guarded, Refusal
+
+AT = "2030-01-02T03:04:05.000006Z"
+LATER = "2030-01-02T03:04:05.000007Z"
+GUARDED_BY_NAME: Mapping[str, Guarded] = {guarded.machine.name: guarded for guarded in GUARDED}
+REFUSALS = frozenset(map(str, Refusal))
+
+Statement = tuple[Any, ...]  # its text, then its parameters
+
+JOURNAL_COLUMNS = (
+    "machine", "subject", "version", "source", "target", "event", "actor", "reason", "attempt", "move_id", "grant_id",
+    "maintenance_id", "at",
+)  # fmt: skip
+
+
+class Client:
+    """One connection, with one transaction open from the start."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.dialect = "postgres" if url.startswith("postgres") else "sqlite"
+        self.connection: Any
+        if self.dialect == "sqlite":
+            self.connection = sqlite3.connect(urlsplit(url).path[1:], isolation_level=None)
+            self.connection.execute("PRAGMA foreign_keys = ON")
+        else:
+            self.connection = psycopg.connect(url, autocommit=True)
+            self.connection.execute("SET timezone TO 'Asia/Kathmandu'")  # a shell is not always in UTC
+        self.begin()
+
+    def begin(self) -> None:
+        self.connection.execute("BEGIN")
+
+    def commit(self) -> None:
+        self.connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        self.connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def run(self, sql: str, *params: object) -> list[tuple[Any, ...]]:
+        """Run one statement, with `?` for each parameter, and return its rows."""
+        if self.dialect == "postgres" and params:
+            sql = sql.replace("%", "%%").replace("?", "%s")
+        cursor = self.connection.execute(sql, params) if params else self.connection.execute(sql)
+        return cursor.fetchall() if cursor.description else []
+
+    def changed(self, sql: str, *params: object) -> int:
+        """Run one statement and return how many rows it says it changed."""
+        if self.dialect == "postgres":
+            sql = sql.replace("?", "%s")
+        return int(self.connection.execute(sql, params).rowcount)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what the block did if it raises."""
+        self.connection.execute("SAVEPOINT raw")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK TO SAVEPOINT raw")
+            self.connection.execute("RELEASE SAVEPOINT raw")
+            raise
+        self.connection.execute("RELEASE SAVEPOINT raw")
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Undo what the block did, in any case."""
+        self.connection.execute("SAVEPOINT undone")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK TO SAVEPOINT undone")
+            self.connection.execute("RELEASE SAVEPOINT undone")
+
+    def refusal(self, sql: str, *params: object) -> str | None:
+        """Try one statement; return the code it is refused with, or None if it was carried out."""
+        try:
+            with self.savepoint():
+                self.run(sql, *params)
+        except (sqlite3.Error, psycopg.Error) as error:
+            return refusal_of(error)
+        return None
+
+    def journal(self, machine: str, subject: int) -> list[dict[str, Any]]:
+        """Return what the journal says of one record, oldest first."""
+        rows = self.run(
+            f"SELECT {', '.join(JOURNAL_COLUMNS)} FROM holdfast_journal WHERE machine = ? AND subject = ?"
+            " ORDER BY version",
+            machine,
+            subject,
+        )
+        return [dict(zip(JOURNAL_COLUMNS, row, strict=True)) for row in rows]
+
+    def count(self, table: str) -> int:
+        [[n]] = self.run(f"SELECT count(*) FROM {table}")
+        return int(n)
+
+
+def refusal_of(error: sqlite3.Error | psycopg.Error) -> str:
+    """Return the HF code of a refusal, or what the driver calls any other error."""
+    if isinstance(error, psycopg.Error):
+        # The code stands at the head of the message too, for people.
+        state = error.sqlstate or type(error).__name__
+        assert (state in REFUSALS) == str(error).startswith("HF")
+        return state
+    head = str(error)[:5]
+    if head in REFUSALS:
+        return head
+    return getattr(error, "sqlite_errorname", type(error).__name__)
+
+
+class Hand:
+    """Writes records by hand: each with the right columns, and the event and version that the table wants."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._numbers = count(1)
+
+    def unique(self, word: str) -> str:
+        return f"{word}-{next(self._numbers)}"
+
+    # -- single writes ------------------------------------------------------------------------------------------------
+
+    def birth(self, machine: Machine, event: str, state: str, version: int, **columns: object) -> Statement:
+        """Return the INSERT of a record; `columns` override what would be written."""
+        guarded = GUARDED_BY_NAME[machine.name]
+        row: dict[str, object] = {
+            **self._columns(machine),
+            **({"consumed_by": "raw"} if machine is GRANT and state == GrantState.CONSUMED else {}),
+            guarded.state: state,
+            "version": version,
+            "event": event,
+            **self._signature(),
+            "created_at": AT,
+            "updated_at": AT,
+            **columns,
+        }
+        marks = ", ".join("?" for _ in row)
+        sql = f"INSERT INTO {guarded.table} ({', '.join(row)}) VALUES ({marks}) RETURNING {guarded.id}"
+        return sql, *row.values()
+
+    def move(self, machine: Machine, subject: int, event: str, target: str, edges: int, **columns: object) -> Statement:
+        """Return the UPDATE that moves one record."""
+        guarded = GUARDED_BY_NAME[machine.name]
+        row: dict[str, object] = {
+            **({"consumed_by": "raw" if target == GrantState.CONSUMED else None} if machine is GRANT else {}),
+            guarded.state: target,
+            "event": event,
+            **self._signature(),
+            "updated_at": AT,
+            **columns,
+        }
+        sets = ", ".join(f"{column} = ?" for column in row)
+        sql = f"UPDATE {guarded.table} SET {sets}, version = version + ? WHERE {guarded.id} = ?"
+        return sql, *row.values(), edges, subject
+
+    # -- legal walks --------------------------------------------------------------------------------------------------
+
+    def born(self, machine: Machine, path: Path | None = None, **columns: object) -> int:
+        """Write a record by one of its machine's births, and return its id."""
+        path = path or next(machine.births())
+        extra = {"grant_id": self.consumed_grant()} if path.governed else {}
+        birth = self.birth(machine, path.event, path.target, len(path.edges), **{**extra, **columns})
+        [[subject]] = self.client.run(*birth)
+        return int(subject)
+
+    def take(self, machine: Machine, subject: int, path: Path, **columns: object) -> None:
+        """Move a record along a path, with a grant of its own where the path is governed."""
+        extra: dict[str, object] = {}
+        if path.governed:
+            move_id = self.unique("governed")
+            extra = {"move_id": move_id, "grant_id": self.consumed_grant(move_id)}
+        move = self.move(machine, subject, path.event, path.target, len(path.edges), **{**extra, **columns})
+        assert self.client.changed(*move) == 1
+
+    def put(self, machine: Machine, state: str) -> int:
+        """Write a record and walk it to a state, by the fewest events."""
+        first, *rest = shortest(machine, state)
+        subject = self.born(machine, first)
+        for path in rest:
+            self.take(machine, subject, path)
+        return subject
+
+    def consumed_grant(self, move_id: str | None = None) -> int:
+        """Write a grant that was approved and then consumed, by a given move if one is named."""
+        grant = self.put(GRANT, GrantState.ACTIVE)
+        columns = {"move_id": move_id} if move_id else {}
+        self.take(GRANT, grant, GRANT.path("consume", GrantState.ACTIVE), **columns)
+        return grant
+
+    def _signature(self) -> dict[str, object]:
+        return {"actor": "raw", "reason": "by hand", "move_id": self.unique("move")}
+
+    def _columns(self, machine: Machine) -> dict[str, object]:
+        if machine is JOB:
+            return {
+                "operation": "noop", "operation_version": "1.0.0", "client": "raw", "key": self.unique("key"),
+                "queue": "default", "max_attempts": 5, "replay_attempts": 5, "run_at": AT, "payload": "{}",
+                "digest": "0" * 64,
+            }  # fmt: skip
+        if machine is EXECUTION:
+            return {"job_id": self.born(JOB), "attempt": 1, "lease_owner": "raw", "lease_expires_at": LATER}
+        if machine is GRANT:
+            return {
+                "action": "release", "target": "job", "scope": "{}", "requested_by": "raw", "expires_at": LATER,
+            }  # fmt: skip
+        if machine is PROCEDURE:
+            return {"idempotency_root": self.unique("root"), "procedure": "build"}
+        assert machine is VALUE
+        return {"operation_code": self.unique("code"), "protocol_version": "1.0.0", "semantics": "{}"}
+
+
+def shortest(machine: Machine, state: str) -> list[Path]:
+    """Return the fewest paths that lead from nothing to a state."""
+    walks: list[list[Path]] = [[path] for path in machine.births()]
+    seen: set[str] = set()
+    for walk in walks:  # the list grows while it is walked: breadth first
+        here = walk[-1].target
+        if here == state:
+            return walk
+        if here not in seen:
+            seen.add(here)
+            walks += [[*walk, path] for path in machine.moves() if path.source == here]
+    raise AssertionError(f"{state} is out of reach")
+
+
+def stored_time(value: object) -> datetime:
+    """Return the moment that a stored time names, as text or as a timestamp."""
+    return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))

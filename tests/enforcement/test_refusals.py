@@ -1,0 +1,658 @@
+"""What both databases refuse from any client, each with its own code, and what they then leave untouched.
+
+Invariants: every statement here goes through a plain driver; a refused statement leaves the record and the journal as
+they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from holdfast.core.machine import Machine
+from holdfast.core.machines import (
+    EXECUTION,
+    GRANT,
+    JOB,
+    MACHINES,
+    PROCEDURE,
+    VALUE,
+    ExecutionStatus,
+    GrantState,
+    JobState,
+    ProcedureState,
+)
+from holdfast.store.enforcement import Guarded, Refusal
+from tests.enforcement.raw import AT, GUARDED_BY_NAME, LATER, Client, Hand
+
+every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+
+UNIQUE_VIOLATION = "23505"
+NOT_NULL_VIOLATION = {"sqlite": "SQLITE_CONSTRAINT_NOTNULL", "postgres": "23502"}
+JOURNAL_ROW = (
+    "INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, move_id, at)"
+    " VALUES (1, 0, ?, ?, ?, NULL, 'pending', 'submit', 'forger', 'forged', ?)"
+)
+
+
+def row_of(client: Client, guarded: Guarded, subject: int) -> list[tuple[Any, ...]]:
+    return client.run(f"SELECT * FROM {guarded.table} WHERE {guarded.id} = ?", subject)
+
+
+@contextmanager
+def untouched(client: Client, *tables: str) -> Iterator[None]:
+    """Assert that the block leaves every row of these tables, and of the journal, as it was."""
+
+    def everything() -> dict[str, list[tuple[Any, ...]]]:
+        return {
+            table: sorted(client.run(f"SELECT * FROM {table}"), key=repr) for table in (*tables, "holdfast_journal")
+        }
+
+    before = everything()
+    yield
+    assert everything() == before
+
+
+# -- births -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("K-10")
+@pytest.mark.parametrize("state", [state for state in JobState if state != JobState.PENDING])
+def test_a_job_is_born_pending_or_not_at_all(client: Client, hand: Hand, state: JobState) -> None:
+    with untouched(client, "holdfast_jobs"):
+        assert client.refusal(*hand.birth(JOB, "submit", state, 1)) == Refusal.ILLEGAL_BIRTH
+
+
+@pytest.mark.req("K-10", "K-20", "X-06")
+@pytest.mark.parametrize("version, attempts, excused", [(1, 1, 0), (1, 1, 1), (2, 0, 0)])
+def test_a_job_is_born_without_attempts_and_at_version_one(
+    client: Client, hand: Hand, version: int, attempts: int, excused: int
+) -> None:
+    birth = hand.birth(JOB, "submit", "pending", version, attempts=attempts, excused=excused)
+    assert client.refusal(*birth) == Refusal.ILLEGAL_BIRTH
+
+
+@pytest.mark.req("K-01", "K-10", "G-19")
+@every_machine
+def test_insert_or_replace_cannot_replace_a_record_by_its_id(sqlite_client: Client, machine: Machine) -> None:
+    hand, guarded = Hand(sqlite_client), GUARDED_BY_NAME[machine.name]
+    birth = next(machine.births())
+    subject = hand.put(machine, birth.target)
+    grant = {"grant_id": hand.consumed_grant()} if birth.governed else {}
+    insert, *params = hand.birth(machine, birth.event, birth.target, 1, **{guarded.id: subject, **grant})
+    with untouched(sqlite_client, guarded.table):
+        for verb in ("INSERT", "INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT OR FAIL"):
+            statement = insert.replace("INSERT", verb, 1)
+            assert sqlite_client.refusal(statement, *params) == Refusal.ILLEGAL_BIRTH, verb
+        upsert = insert.replace(" RETURNING", f" ON CONFLICT DO UPDATE SET {guarded.state} = 'x' RETURNING")
+        assert sqlite_client.refusal(upsert, *params) == Refusal.ILLEGAL_BIRTH
+
+
+@pytest.mark.req("K-01", "K-02", "W-18")
+@pytest.mark.parametrize(
+    "machine, columns",
+    [
+        (JOB, {"client": "c", "key": "k"}),
+        (EXECUTION, {"attempt": 1}),
+        (PROCEDURE, {"idempotency_root": "r"}),
+        (VALUE, {"operation_code": "o", "protocol_version": "1.0.0"}),
+    ],
+    ids=["JOB", "EXECUTION", "PROCEDURE", "VALUE"],
+)
+def test_insert_or_replace_cannot_replace_a_record_by_its_key(
+    sqlite_client: Client, machine: Machine, columns: dict[str, object]
+) -> None:
+    hand = Hand(sqlite_client)
+    birth = next(machine.births())
+    if machine is EXECUTION:
+        columns = {**columns, "job_id": hand.born(JOB)}
+    if birth.governed:
+        columns = {**columns, "grant_id": hand.consumed_grant()}
+    hand.born(machine, birth, **columns)
+    insert, *params = hand.birth(machine, birth.event, birth.target, 1, **columns)
+    with untouched(sqlite_client, GUARDED_BY_NAME[machine.name].table):
+        for verb in ("INSERT", "INSERT OR REPLACE", "REPLACE"):
+            statement = insert.replace("INSERT", verb, 1)
+            assert sqlite_client.refusal(statement, *params) == Refusal.ILLEGAL_BIRTH, verb
+
+
+@pytest.mark.req("K-01", "K-02", "W-18")
+def test_a_second_row_with_an_id_or_key_is_a_unique_violation_on_postgres(postgres_client: Client) -> None:
+    hand = Hand(postgres_client)
+    job = hand.born(JOB, client="c", key="k")
+    with untouched(postgres_client, "holdfast_jobs"):
+        for columns in ({"job_id": job}, {"client": "c", "key": "k"}):
+            assert postgres_client.refusal(*hand.birth(JOB, "submit", "pending", 1, **columns)) == UNIQUE_VIOLATION
+
+
+# -- deleting ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("K-01", "G-19")
+@every_machine
+def test_a_record_is_never_deleted(client: Client, hand: Hand, machine: Machine) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    subjects = [hand.put(machine, state) for state in machine.states]
+    with untouched(client, guarded.table):
+        for subject in subjects:
+            delete = f"DELETE FROM {guarded.table} WHERE {guarded.id} = ?"
+            assert client.refusal(delete, subject) == Refusal.NEVER_DELETED
+        assert client.refusal(f"DELETE FROM {guarded.table}") == Refusal.NEVER_DELETED
+
+
+@pytest.mark.parametrize("table", [*(g.table for g in GUARDED_BY_NAME.values()), "holdfast_maintenance"])
+def test_no_table_of_records_is_truncated(postgres_client: Client, table: str) -> None:
+    assert postgres_client.refusal(f"TRUNCATE {table} CASCADE") == Refusal.NEVER_DELETED
+
+
+# -- columns that never change, or only grow --------------------------------------------------------------------------
+
+ONCE = [(guarded, column) for guarded in GUARDED_BY_NAME.values() for column in guarded.write_once]
+
+
+@pytest.mark.req("K-01", "K-05", "M-01")
+@pytest.mark.parametrize("guarded, column", ONCE, ids=[f"{g.table}.{column}" for g, column in ONCE])
+def test_a_write_once_column_never_changes(client: Client, hand: Hand, guarded: Guarded, column: str) -> None:
+    subject = hand.born(guarded.machine)
+    other = {
+        "created_at": LATER, "expires_at": AT, "attempt": 2, "job_id": hand.born(JOB),
+    }.get(column, "something else")  # fmt: skip
+    update = f"UPDATE {guarded.table} SET {column} = ? WHERE {guarded.id} = ?"
+    with untouched(client, guarded.table):
+        assert client.refusal(update, other, subject) == Refusal.WRITE_ONCE
+        [[same]] = client.run(f"SELECT {column} FROM {guarded.table} WHERE {guarded.id} = ?", subject)
+        assert client.refusal(update, same, subject) is None
+
+
+def test_a_key_is_neither_taken_away_nor_given_later(client: Client, hand: Hand) -> None:
+    keyed, keyless = hand.born(JOB), hand.born(JOB, key=None)
+    for key, job in ((None, keyed), ("late", keyless)):
+        assert client.refusal("UPDATE holdfast_jobs SET key = ? WHERE job_id = ?", key, job) == Refusal.WRITE_ONCE
+
+
+@every_machine
+def test_an_id_never_changes(client: Client, hand: Hand, machine: Machine) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    subject = hand.born(machine)
+    names = [guarded.id, *(("rowid", "_rowid_", "oid") if client.dialect == "sqlite" else ())]
+    with untouched(client, guarded.table):
+        for name in names:
+            update = f"UPDATE {guarded.table} SET {name} = 12345 WHERE {guarded.id} = ?"
+            assert client.refusal(update, subject) == Refusal.WRITE_ONCE, name
+
+
+def test_update_or_replace_cannot_push_out_another_job(sqlite_client: Client) -> None:
+    hand = Hand(sqlite_client)
+    hand.born(JOB, client="c", key="first")
+    second = hand.born(JOB, client="c", key="second")
+    with untouched(sqlite_client, "holdfast_jobs"):
+        for sql in (
+            "UPDATE OR REPLACE holdfast_jobs SET key = 'first' WHERE job_id = ?",
+            "UPDATE OR REPLACE holdfast_jobs SET rowid = 1 WHERE job_id = ?",
+            "UPDATE OR REPLACE holdfast_jobs SET job_id = 1 WHERE job_id = ?",
+        ):
+            assert sqlite_client.refusal(sql, second) == Refusal.WRITE_ONCE
+
+
+@pytest.mark.req("K-05", "K-20", "X-06", "M-01")
+@pytest.mark.parametrize(
+    "machine, column, claimed",
+    [
+        (JOB, "attempts", {"attempts": 2, "excused": 1}),
+        (JOB, "excused", {"attempts": 2, "excused": 1}),
+        (JOB, "version", {}),
+        (EXECUTION, "version", {}),
+        (GRANT, "version", {}),
+        (PROCEDURE, "version", {}),
+        (PROCEDURE, "step", {"step": 1}),
+    ],
+)
+def test_a_number_that_only_grows_is_never_made_smaller(
+    client: Client, hand: Hand, machine: Machine, column: str, claimed: dict[str, object]
+) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    subject = hand.born(machine)
+    first = next(path for path in machine.moves() if path.source == next(machine.births()).target)
+    hand.take(machine, subject, first, **claimed)
+    with untouched(client, guarded.table):
+        shrink = f"UPDATE {guarded.table} SET {column} = {column} - 1 WHERE {guarded.id} = ?"
+        assert client.refusal(shrink, subject) == Refusal.NOT_MONOTONE
+
+
+@every_machine
+def test_a_version_does_not_grow_without_a_move(client: Client, hand: Hand, machine: Machine) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    subject = hand.born(machine)
+    update = f"UPDATE {guarded.table} SET version = version + 1, move_id = 'new' WHERE {guarded.id} = ?"
+    assert client.refusal(update, subject) == Refusal.ILLEGAL_EDGE
+
+
+# -- signatures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("G-12")
+@every_machine
+def test_a_move_needs_a_move_id_of_its_own(client: Client, hand: Hand, machine: Machine) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    for path in machine.moves():
+        subject = hand.put(machine, str(path.source))
+        [[old]] = client.run(f"SELECT move_id FROM {guarded.table} WHERE {guarded.id} = ?", subject)
+        columns: dict[str, object] = {"move_id": old}
+        if path.governed:
+            columns["grant_id"] = hand.consumed_grant(old)
+        move = hand.move(machine, subject, path.event, path.target, len(path.edges), **columns)
+        assert client.refusal(*move) == Refusal.UNSIGNED, path
+
+
+@every_machine
+def test_a_move_needs_an_event_of_its_own(client: Client, hand: Hand, machine: Machine) -> None:
+    """What the row says from its last move is never an event that fits the next one."""
+    guarded = GUARDED_BY_NAME[machine.name]
+    for path in machine.moves():
+        subject = hand.put(machine, str(path.source))
+        move_id = hand.unique("move")
+        sets: dict[str, object] = {guarded.state: path.target, "move_id": move_id}
+        if machine is GRANT:
+            sets["consumed_by"] = "raw" if path.target == GrantState.CONSUMED else None
+        if path.governed:
+            sets["grant_id"] = hand.consumed_grant(move_id)
+        update = (
+            f"UPDATE {guarded.table} SET {', '.join(f'{column} = ?' for column in sets)}, version = version + ?"
+            f" WHERE {guarded.id} = ?"
+        )
+        assert client.refusal(update, *sets.values(), len(path.edges), subject) == Refusal.ILLEGAL_EDGE, path
+
+
+@pytest.mark.parametrize("column", ["event", "actor", "move_id"])
+def test_an_unsigned_move_is_refused(client: Client, hand: Hand, column: str) -> None:
+    job = hand.born(JOB)
+    signature = {"event": "claim", "actor": "raw", "move_id": "new", column: None}
+    claim = (
+        "UPDATE holdfast_jobs SET state = 'running', version = 2, event = ?, actor = ?, move_id = ? WHERE job_id = ?"
+    )
+    with untouched(client, "holdfast_jobs"):
+        assert client.refusal(claim, *signature.values(), job) == NOT_NULL_VIOLATION[client.dialect]
+
+
+@pytest.mark.req("K-05")
+def test_a_move_is_not_dated_before_the_last_one(client: Client, hand: Hand) -> None:
+    job = hand.born(JOB)
+    hand.take(JOB, job, JOB.path("claim", "pending"), updated_at=LATER)
+    move = hand.move(JOB, job, "fail", "failed", 1, updated_at=AT)
+    assert client.refusal(*move) == Refusal.UNSIGNED
+
+
+# -- grants -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("K-17", "X-01")
+@pytest.mark.parametrize("state", ["no grant", "no such grant", *GrantState, "consumed by another move"])
+def test_a_release_needs_a_grant_consumed_by_that_very_move(client: Client, hand: Hand, state: str) -> None:
+    job = hand.put(JOB, JobState.QUARANTINED)
+    move_id = hand.unique("release")
+    grant: int | None
+    if state == "no grant":
+        grant = None
+    elif state == "no such grant":
+        grant = 999_999
+    elif state == GrantState.CONSUMED:
+        grant = hand.consumed_grant(move_id)
+    elif state == "consumed by another move":
+        grant = hand.consumed_grant()
+    else:
+        grant = hand.put(GRANT, state)
+        # Even if the grant's last move bears the release's name.
+        assert client.refusal("UPDATE holdfast_grants SET move_id = ? WHERE grant_id = ?", move_id, grant) is None
+    refusal = client.refusal(*hand.move(JOB, job, "release", "pending", 1, move_id=move_id, grant_id=grant))
+    assert refusal == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
+
+
+@pytest.mark.req("K-17", "X-01")
+def test_a_grant_releases_one_job_once(client: Client, hand: Hand) -> None:
+    first, second = (hand.put(JOB, JobState.QUARANTINED) for _ in range(2))
+    grant = hand.consumed_grant("the-release")
+    release = {"move_id": "the-release", "grant_id": grant}
+    assert client.refusal(*hand.move(JOB, first, "release", "pending", 1, **release)) is None
+    assert client.refusal(*hand.move(JOB, second, "release", "pending", 1, **release)) is not None
+    hand.take(JOB, first, JOB.path("quarantine", "pending"))
+    assert client.refusal(*hand.move(JOB, first, "release", "pending", 1, **release)) is not None
+
+
+@pytest.mark.req("K-17", "X-01")
+def test_a_grant_does_not_release_a_whole_set(client: Client, hand: Hand) -> None:
+    for _ in range(2):
+        hand.put(JOB, JobState.QUARANTINED)
+    grant = hand.consumed_grant("the-release")
+    with untouched(client, "holdfast_jobs"):
+        refusal = client.refusal(
+            "UPDATE holdfast_jobs SET state = 'pending', event = 'release', version = version + 1,"
+            " move_id = 'the-release', grant_id = ? WHERE state = 'quarantined'",
+            grant,
+        )
+    assert refusal is not None
+
+
+@pytest.mark.parametrize("state", ["no grant", *GrantState])
+@pytest.mark.parametrize("event", ["admit", "supersede", "retire"])
+def test_a_registry_value_moves_only_under_a_consumed_grant(client: Client, hand: Hand, event: str, state: str) -> None:
+    grant = None if state == "no grant" else hand.put(GRANT, state)
+    path = VALUE.path(event, None if event == "admit" else "active")
+    if event == "admit":
+        write = hand.birth(VALUE, event, path.target, 1, grant_id=grant)
+    else:
+        write = hand.move(VALUE, hand.born(VALUE), event, path.target, 1, grant_id=grant)
+    assert client.refusal(*write) == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
+
+
+def test_a_used_grant_is_never_active_again(client: Client, hand: Hand) -> None:
+    for state in (GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED):
+        grant = hand.put(GRANT, state)
+        for event in GRANT.events:
+            assert client.refusal(*hand.move(GRANT, grant, event, "active", 1)) == Refusal.ILLEGAL_EDGE
+
+
+# -- the commit boundary ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("M-07", "X-04")
+@pytest.mark.parametrize("first", [ExecutionStatus.COMMITTED, ExecutionStatus.DONE])
+@pytest.mark.parametrize("event", ["commit", "complete"])
+def test_a_job_has_at_most_one_committed_execution(
+    client: Client, hand: Hand, first: ExecutionStatus, event: str
+) -> None:
+    job = hand.born(JOB)
+    winner = hand.born(EXECUTION, EXECUTION.path("begin", None), job_id=job, attempt=1)
+    loser = hand.born(EXECUTION, EXECUTION.path("begin", None), job_id=job, attempt=2)
+    hand.take(EXECUTION, winner, EXECUTION.path("commit", "IN_PROGRESS"))
+    if first == ExecutionStatus.DONE:
+        hand.take(EXECUTION, winner, EXECUTION.path("finish", "COMMITTED"))
+    path = EXECUTION.path(event, "IN_PROGRESS")
+    update, *params = hand.move(EXECUTION, loser, event, path.target, len(path.edges))
+    with untouched(client, "holdfast_executions"):
+        if client.dialect == "sqlite":
+            for verb in ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"):
+                assert client.refusal(update.replace("UPDATE", verb, 1), *params) == Refusal.SECOND_COMMIT
+        else:
+            # Here the partial unique index says it.
+            assert client.refusal(update, *params) == UNIQUE_VIOLATION
+    assert client.refusal(*hand.move(EXECUTION, loser, "abort", "ABORTED", 1)) is None
+
+
+# -- the journal ------------------------------------------------------------------------------------------------------
+
+
+TAMPERING = (
+    "UPDATE {table} SET actor = 'somebody else'",
+    "UPDATE {table} SET seq = seq + 1000",
+    "UPDATE {table} SET version = version",
+    "DELETE FROM {table} WHERE version = 2",
+    "DELETE FROM {table}",
+)
+
+
+def test_the_journal_is_append_only(client: Client, hand: Hand) -> None:
+    hand.put(JOB, JobState.FAILED)
+    with untouched(client):
+        for sql in TAMPERING:
+            assert client.refusal(sql.format(table="holdfast_journal")) == Refusal.APPEND_ONLY, sql
+
+
+def test_the_rowids_of_the_journal_stand(sqlite_client: Client) -> None:
+    Hand(sqlite_client).put(JOB, JobState.FAILED)
+    with untouched(sqlite_client):
+        for sql in (
+            "UPDATE holdfast_journal SET rowid = rowid + 9",
+            "UPDATE OR REPLACE holdfast_journal SET version = 1",
+        ):
+            assert sqlite_client.refusal(sql) == Refusal.APPEND_ONLY, sql
+
+
+def test_a_partition_of_the_journal_is_append_only(postgres_client: Client) -> None:
+    hand = Hand(postgres_client)
+    job = hand.put(JOB, JobState.FAILED)
+    with untouched(postgres_client):
+        for sql in TAMPERING:
+            assert postgres_client.refusal(sql.format(table="holdfast_journal_p0")) == Refusal.APPEND_ONLY, sql
+        by_hand = JOURNAL_ROW.replace("holdfast_journal", "holdfast_journal_p0")
+        assert postgres_client.refusal(by_hand, "JOB", job, 4, AT) == Refusal.WRITTEN_BY_HAND
+
+
+@pytest.mark.parametrize("table", ["holdfast_journal", "holdfast_journal_p0"])
+def test_the_journal_is_not_truncated(postgres_client: Client, table: str) -> None:
+    Hand(postgres_client).born(JOB)
+    with untouched(postgres_client):
+        for more in ("", "RESTART IDENTITY", "CASCADE"):
+            assert postgres_client.refusal(f"TRUNCATE {table} {more}") == Refusal.NEVER_DELETED
+
+
+@pytest.mark.parametrize("version", [-1, 0, 1, 2, 3, 4])
+@pytest.mark.parametrize("machine", [*MACHINES, "MAINTENANCE", "ENTRY"])
+def test_a_journal_row_is_not_written_by_hand(client: Client, hand: Hand, machine: str, version: int) -> None:
+    declared = MACHINES.get(machine)
+    # A record with some history of its own, so that the row could be before, among or after what it has.
+    subject = hand.put(declared, declared.states[1]) if declared else 1
+    with untouched(client):
+        assert client.refusal(JOURNAL_ROW, machine, subject, version, AT) == Refusal.WRITTEN_BY_HAND
+        assert client.refusal(JOURNAL_ROW, machine, 999_999, version, AT) == Refusal.WRITTEN_BY_HAND
+
+
+@pytest.mark.parametrize("version", [0.5, 1.5, "1.5", "two", b"\x01"])
+def test_a_journal_row_between_two_versions_is_not_written_by_hand(sqlite_client: Client, version: object) -> None:
+    """SQLite's columns take any type unless told otherwise."""
+    job = Hand(sqlite_client).put(JOB, JobState.FAILED)
+    with untouched(sqlite_client):
+        assert sqlite_client.refusal(JOURNAL_ROW, "JOB", job, version, AT) is not None
+
+
+def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own(client: Client, hand: Hand) -> None:
+    """A shell can hang a trigger on a table of its own; what that writes is by hand all the same."""
+    job = hand.born(JOB)
+    row = JOURNAL_ROW
+    for value in ("'JOB'", str(job), "2", f"'{AT}'"):
+        row = row.replace("?", value, 1)
+    client.run("CREATE TEMP TABLE mine (n integer)")
+    if client.dialect == "sqlite":
+        client.run(f"CREATE TEMP TRIGGER forge AFTER INSERT ON mine BEGIN {row}; END")
+    else:
+        client.run(
+            f"CREATE FUNCTION pg_temp.forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {row}; RETURN NULL; END $$"
+        )
+        client.run("CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pg_temp.forge()")
+    with untouched(client):
+        assert client.refusal("INSERT INTO mine VALUES (1)") == Refusal.WRITTEN_BY_HAND
+
+
+def test_insert_or_replace_cannot_replace_a_journal_row(sqlite_client: Client) -> None:
+    job = Hand(sqlite_client).put(JOB, JobState.RUNNING)
+    [[seq]] = sqlite_client.run("SELECT seq FROM holdfast_journal WHERE subject = ? AND version = 2", job)
+    replace = JOURNAL_ROW.replace("INSERT", "INSERT OR REPLACE", 1)
+    by_seq = replace.replace("(epoch", "(seq, epoch").replace("VALUES (1", f"VALUES ({seq}, 1")
+    with untouched(sqlite_client):
+        for version in (1, 2):
+            assert sqlite_client.refusal(replace, "JOB", job, version, AT) == Refusal.WRITTEN_BY_HAND
+        for version in (2, 3):
+            assert sqlite_client.refusal(by_seq, "JOB", job, version, AT) == Refusal.WRITTEN_BY_HAND
+
+
+# -- sets of rows, and other ways to write ----------------------------------------------------------------------------
+
+
+CLAIM = (
+    "UPDATE holdfast_jobs SET state = 'running', event = 'claim', version = version + 1, attempts = attempts + 1,"
+    " move_id = 'set-based'"
+)
+
+
+@pytest.mark.req("K-11")
+def test_one_illegal_row_of_a_set_leaves_nothing_of_it(client: Client, hand: Hand) -> None:
+    for _ in range(20):
+        hand.born(JOB)
+    hand.put(JOB, JobState.FAILED)
+    with untouched(client, "holdfast_jobs", "holdfast_count_deltas"):
+        assert client.refusal(CLAIM) == Refusal.ILLEGAL_EDGE
+    assert client.changed(f"{CLAIM} WHERE state = 'pending'") == 20
+
+
+def test_one_illegal_row_of_an_insert_leaves_nothing_of_it(client: Client, hand: Hand) -> None:
+    columns = "operation, operation_version, client, queue, max_attempts, replay_attempts, run_at, digest, created_at,"
+    columns += " updated_at, actor, event, move_id, version, state"
+    row = f"('noop', '1', 'c', 'q', 1, 1, '{AT}', 'd', '{AT}', '{AT}', 'a', 'submit', 'm', 1, "
+    legal, illegal = f"{row} 'pending')", f"{row} 'failed')"
+    with untouched(client, "holdfast_jobs", "holdfast_count_deltas"):
+        insert = f"INSERT INTO holdfast_jobs ({columns}) VALUES {legal}, {illegal}, {legal}"
+        assert client.refusal(insert) == Refusal.ILLEGAL_BIRTH
+    assert client.refusal(f"INSERT INTO holdfast_jobs ({columns}) VALUES {legal}, {legal}") is None
+
+
+@pytest.mark.req("K-11", "K-20")
+def test_a_legal_set_is_journalled_row_by_row(client: Client, hand: Hand) -> None:
+    jobs = [hand.born(JOB) for _ in range(100)]
+    assert client.changed(CLAIM) == 100
+    for job in jobs:
+        assert [(row["version"], row["source"], row["target"]) for row in client.journal("JOB", job)] == [
+            (1, None, "pending"),
+            (2, "pending", "running"),
+        ]
+        assert client.journal("JOB", job)[1]["attempt"] == 1
+
+
+@pytest.mark.req("X-03")
+@every_machine
+def test_asking_for_the_state_a_record_has_writes_nothing(client: Client, hand: Hand, machine: Machine) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    for state in machine.states:
+        hand.put(machine, state)
+    with untouched(client, guarded.table, "holdfast_count_deltas"):
+        assert client.refusal(f"UPDATE {guarded.table} SET {guarded.state} = {guarded.state}") is None
+
+
+def test_merge_is_held_to_the_same_rules(postgres_client: Client) -> None:
+    if postgres_client.connection.info.server_version < 150000:
+        pytest.skip("MERGE came with PostgreSQL 15")
+    job = Hand(postgres_client).born(JOB)
+    merge = f"MERGE INTO holdfast_jobs j USING (SELECT {job} AS job_id) s ON j.job_id = s.job_id WHEN MATCHED THEN "
+    update = "UPDATE SET state = '{0}', event = '{1}', version = version + 1, move_id = 'merged'"
+    with untouched(postgres_client, "holdfast_jobs"):
+        refusal = postgres_client.refusal
+        assert refusal(merge + update.format("succeeded", "succeed")) == Refusal.ILLEGAL_EDGE
+        assert refusal(merge + "UPDATE SET payload = 'x'") == Refusal.WRITE_ONCE
+        assert refusal(merge + "UPDATE SET attempts = attempts - 1") in (Refusal.NOT_MONOTONE, "23514")
+        assert refusal(merge + "DELETE") == Refusal.NEVER_DELETED
+    assert postgres_client.refusal(merge + update.format("running", "claim")) is None
+    assert [row["target"] for row in postgres_client.journal("JOB", job)] == ["pending", "running"]
+
+
+def test_an_upsert_is_held_to_the_same_rules(postgres_client: Client) -> None:
+    hand = Hand(postgres_client)
+    job = hand.born(JOB, client="c", key="k")
+
+    def upsert(sets: str) -> str | None:
+        insert, *params = hand.birth(JOB, "submit", "pending", 1, client="c", key="k")
+        conflict = " ON CONFLICT (client, key) WHERE key IS NOT NULL DO "
+        return postgres_client.refusal(insert.replace(" RETURNING", conflict + sets + " RETURNING"), *params)
+
+    signed = "version = holdfast_jobs.version + 1, move_id = 'upserted'"
+    with untouched(postgres_client, "holdfast_jobs"):
+        assert upsert(f"UPDATE SET state = 'succeeded', event = 'succeed', {signed}") == Refusal.ILLEGAL_EDGE
+        assert upsert("UPDATE SET state = 'running', event = 'claim'") == Refusal.UNSIGNED
+        assert upsert("UPDATE SET payload = 'x'") == Refusal.WRITE_ONCE
+        assert upsert("NOTHING") is None
+    assert upsert(f"UPDATE SET state = 'running', event = 'claim', {signed}") is None
+    assert [row["event"] for row in postgres_client.journal("JOB", job)] == ["submit", "claim"]
+
+
+def test_copy_is_held_to_the_same_rules(postgres_client: Client) -> None:
+    def copied(table: str, columns: str, line: str) -> str | None:
+        try:
+            with (
+                postgres_client.savepoint(),
+                postgres_client.connection.cursor().copy(f"COPY {table} ({columns}) FROM STDIN") as copy,
+            ):
+                copy.write(line + "\n")
+        except psycopg.Error as error:
+            return error.sqlstate
+        return None
+
+    job_columns = (
+        "operation, operation_version, client, queue, max_attempts, replay_attempts, run_at, digest, created_at,"
+        " updated_at, actor, event, move_id, version, state"
+    )
+    job_line = f"noop\t1\tc\tq\t1\t1\t{AT}\td\t{AT}\t{AT}\tcopier\tsubmit\tm\t1"
+    with untouched(postgres_client, "holdfast_jobs"):
+        assert copied("holdfast_jobs", job_columns, f"{job_line}\trunning") == Refusal.ILLEGAL_BIRTH
+        journal_columns = "epoch, xid, machine, subject, version, target, event, actor, move_id, at"
+        journal_line = f"1\t0\tJOB\t1\t9\tpending\tsubmit\tforger\tm\t{AT}"
+        for table in ("holdfast_journal", "holdfast_journal_p0"):
+            assert copied(table, journal_columns, journal_line) == Refusal.WRITTEN_BY_HAND
+    assert copied("holdfast_jobs", job_columns, f"{job_line}\tpending") is None
+    [[job]] = postgres_client.run("SELECT max(job_id) FROM holdfast_jobs")
+    assert [(row["target"], row["actor"]) for row in postgres_client.journal("JOB", job)] == [("pending", "copier")]
+
+
+def test_a_search_path_or_a_table_of_the_same_name_changes_nothing(client: Client, hand: Hand) -> None:
+    """A temporary table called like the maintenance door, or like the journal, is not the ledger's."""
+    job = hand.born(JOB)
+    client.run("CREATE TEMP TABLE holdfast_maintenance (maintenance_id integer, xid bigint)")
+    client.run("CREATE TEMP TABLE holdfast_grants (grant_id integer, state text, move_id text)")
+    schema = "main"
+    if client.dialect == "postgres":
+        schema = "public"
+        client.run("INSERT INTO holdfast_maintenance VALUES (1, pg_current_xact_id()::text::bigint)")
+        client.run("SET LOCAL search_path TO pg_temp")
+    else:
+        client.run("INSERT INTO holdfast_maintenance VALUES (1, 0)")
+    illegal, *params = hand.move(JOB, job, "succeed", "succeeded", 1)
+    assert client.refusal(illegal.replace("holdfast_jobs", f"{schema}.holdfast_jobs"), *params) == Refusal.ILLEGAL_EDGE
+    legal, *params = hand.move(JOB, job, "claim", "running", 1)
+    assert client.refusal(legal.replace("holdfast_jobs", f"{schema}.holdfast_jobs"), *params) is None
+    written = client.run(f"SELECT target FROM {schema}.holdfast_journal WHERE subject = ? ORDER BY version", job)
+    assert written == [("pending",), ("running",)]
+
+
+def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
+    outside = Client("sqlite:///:memory:")
+    outside.rollback()
+    outside.run(f"ATTACH '{urlsplit(shared_sqlite).path[1:]}' AS ledger")
+    outside.begin()
+    hand = Hand(outside)
+    # Unqualified names are found in the attached file, where the triggers live.
+    job = hand.born(JOB)
+    assert outside.refusal("UPDATE ledger.holdfast_jobs SET state = 'succeeded'") == Refusal.UNSIGNED
+    assert outside.refusal("DELETE FROM ledger.holdfast_jobs") == Refusal.NEVER_DELETED
+    assert outside.refusal("DELETE FROM ledger.holdfast_journal") == Refusal.APPEND_ONLY
+    assert [row["event"] for row in outside.journal("JOB", job)] == ["submit"]
+    outside.close()
+
+
+def test_a_session_that_says_it_is_a_replica_is_guarded_too(postgres_client: Client) -> None:
+    """Only a superuser can say so; triggers that fire ALWAYS do not care."""
+    job = Hand(postgres_client).born(JOB)
+    postgres_client.run("SET LOCAL session_replication_role = replica")
+    with untouched(postgres_client, "holdfast_jobs"):
+        for sql in (
+            "UPDATE holdfast_jobs SET state = 'succeeded' WHERE job_id = ?",
+            "DELETE FROM holdfast_jobs WHERE job_id = ?",
+            "UPDATE holdfast_journal SET actor = 'nobody' WHERE subject = ?",
+        ):
+            assert postgres_client.refusal(sql, job) is not None
+
+
+def test_a_job_that_succeeded_never_moves_again(client: Client, hand: Hand) -> None:
+    job = hand.put(JOB, JobState.SUCCEEDED)
+    with untouched(client, "holdfast_jobs"):
+        for state in JobState:
+            if state != JobState.SUCCEEDED:
+                for event in JOB.events:
+                    assert client.refusal(*hand.move(JOB, job, event, state, 1)) == Refusal.ILLEGAL_EDGE
+
+
+def test_a_procedure_step_only_moves_forward(client: Client, hand: Hand) -> None:
+    run = hand.put(PROCEDURE, ProcedureState.RUNNING)
+    sets = "UPDATE holdfast_procedures SET step = ? WHERE run_id = ?"
+    assert client.refusal(sets, 3, run) is None
+    assert client.refusal(sets, 2, run) == Refusal.NOT_MONOTONE

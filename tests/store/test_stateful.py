@@ -1,0 +1,366 @@
+"""The store against the oracle: random verbs in random order, and every field of every row compared after each.
+
+One database serves all examples of a test: each has a client, queues and operations' jobs of its own, and ends by
+letting every lease run out, so that the next one finds nothing open.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from holdfast.core.commands import (
+    Cancel,
+    Commit,
+    Complete,
+    Fail,
+    Finish,
+    GiveBack,
+    GrantEvent,
+    Quarantine,
+    Release,
+    Replay,
+    Retry,
+    Start,
+)
+from holdfast.core.decide import Move, Refused
+from holdfast.core.errors import IdempotencyConflictError, RefusedByDatabaseError
+from holdfast.core.project import project, rulings_of
+from holdfast.core.records import Execution, Grant, Job
+from holdfast.store import Lease, Submission
+from holdfast.store.statements import COLUMNS
+from tests.store.oracle import Conflict, Oracle
+from tests.store.verbs import OPERATOR, REAPER, WORKER, Verbs, changed
+
+OPERATIONS = ("noop", "echo")
+INDEX = st.integers(0, 9)
+DELAY = st.sampled_from([None, -3.0, 0.0, 4.0, 20.0])
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Every verb of the store as a rule."""
+
+    examples = itertools.count()
+
+    def __init__(self, verbs: Verbs) -> None:
+        super().__init__()
+        self.verbs = verbs
+        self.clock = verbs.clock
+        self.oracle = Oracle(verbs.clock)
+        self.tag = f"example-{next(self.examples)}"
+        self.queues = (f"{self.tag}-red", f"{self.tag}-blue")
+
+    # -- picking ------------------------------------------------------------------------------------------------------
+
+    def pick(self, known: dict[int, Any], index: int) -> int:
+        """Return one of the known ids; a high index means a new one."""
+        return sorted(known)[-1 - index % len(known)]
+
+    def at(self, delay: float | None) -> Any:
+        return None if delay is None else self.clock.after(delay)
+
+    # -- verbs --------------------------------------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        self.submit([("noop", None, "[0]", 0, 0, None, 1, 1)])
+
+    @rule(
+        batch=st.lists(
+            st.tuples(
+                st.sampled_from(OPERATIONS),
+                st.sampled_from([None, None, "a", "b", "c"]),
+                st.sampled_from(["[0]", "[0]", "[1]"]),
+                st.integers(0, 1),
+                st.integers(-1, 1),
+                DELAY,
+                st.integers(1, 2),
+                st.integers(0, 1),
+            ),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    def submit(self, batch: list[tuple[Any, ...]]) -> None:
+        submissions = [
+            Submission(
+                operation=operation,
+                payload=payload,
+                client=self.tag,
+                key=key,
+                queue=self.queues[queue],
+                priority=priority,
+                run_at=self.at(delay),
+                max_attempts=max_attempts,
+                replay_attempts=replay_attempts,
+            )
+            for operation, key, payload, queue, priority, delay, max_attempts, replay_attempts in batch
+        ]
+        try:
+            expected = self.oracle.expected(submissions)
+        except Conflict:
+            with pytest.raises(IdempotencyConflictError):
+                self.verbs.submit_all(submissions)
+            return
+        before = {job_id: Job(**job) for job_id, job in self.oracle.jobs.items()}
+        with self.verbs.store.transaction() as transaction:
+            admitted = transaction.submit(submissions, actor=self.tag)
+        by_key: dict[str, int] = {}
+        for submission, answer, admission in zip(submissions, expected, admitted, strict=True):
+            assert admission.is_new == (answer is None)
+            if answer is None:
+                assert admission.existing is None
+                self.oracle.submitted(submission, admission.job_id, self.tag)
+                if submission.key is not None:
+                    by_key[submission.key] = admission.job_id
+            elif isinstance(answer, int):
+                assert admission.job_id == answer
+                assert admission.existing == before[answer]
+            else:
+                assert admission.job_id == by_key[answer]
+
+    @rule(
+        n=st.integers(1, 3),
+        queues=st.sampled_from([(0,), (1,), (0, 1), (1, 0)]),
+        begin=st.booleans(),
+        seconds=st.sampled_from([3.0, 15.0]),
+        by_operation=st.sampled_from([{}, {"echo": 6.5}]),
+    )
+    def claim(
+        self, n: int, queues: tuple[int, ...], begin: bool, seconds: float, by_operation: dict[str, float]
+    ) -> None:
+        lease = Lease(
+            owner=WORKER,
+            seconds=seconds,
+            n=n,
+            queues=tuple(self.queues[queue] for queue in queues),
+            seconds_by_operation=by_operation,
+            begin=begin,
+        )
+        with self.verbs.store.transaction() as transaction:
+            attempts = transaction.claim(lease)
+        self.oracle.claimed(lease, [(a.job.job_id, a.execution.exec_id) for a in attempts])
+        for attempt in attempts:
+            assert attempt.job == Job(**self.oracle.jobs[attempt.job.job_id])
+            assert attempt.execution == Execution(**self.oracle.executions[attempt.execution.exec_id])
+
+    @precondition(lambda self: self.oracle.executions)
+    @rule(
+        moves=st.lists(
+            st.tuples(
+                st.sampled_from(["start", "commit", "finish", "complete", "fail", "fail", "give_back", "recover"]),
+                INDEX,
+                st.sampled_from([0, 0, 0, 1]),
+                st.sampled_from([None, '"result"']),
+                DELAY,
+                st.sampled_from(["", "", "permanent", "cancelled"]),
+            ),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda move: move[1],
+        )
+    )
+    def work(self, moves: list[tuple[Any, ...]]) -> None:
+        wanted: dict[int, tuple[str, int, object, dict[str, Any]]] = {}
+        for verb, index, off, result, delay, how in moves:
+            exec_id = self.pick(self.oracle.executions, index)
+            if exec_id in wanted:
+                continue
+            token, at = exec_id + off, self.clock.after(delay or 0.0)
+            given: dict[str, Any] = {}
+            command: object
+            if verb == "start":
+                command = Start(token)
+            elif verb == "commit":
+                command, given = Commit(token, result), {"result": result}
+            elif verb == "finish":
+                command = Finish(token)
+            elif verb == "complete":
+                command, given = Complete(token, result), {"result": result}
+            elif verb == "give_back":
+                command, given = GiveBack(token, at), {"run_at": at}
+            elif verb == "fail":
+                given = {"code": "boom", "message": f"by {how}", "retry_at": self.at(delay)}
+                command = Fail(
+                    token,
+                    **given,
+                    permanent=how == "permanent",
+                    quarantine_code="cancelled" if how == "cancelled" else None,
+                )
+                given |= {"permanent": how == "permanent", "cancelled": how == "cancelled"}
+            else:
+                # What the reaper does, asked for by hand: it shows no token, and the lease must be over.
+                from holdfast.core.commands import Expire
+
+                committed = self.oracle.executions[exec_id]["status"] in ("COMMITTED", "DONE")
+                command, given = (Finish() if committed else Expire(at)), {"retry_at": at}
+            wanted[exec_id] = verb, token, command, given
+        with self.verbs.store.transaction() as transaction:
+            asked = [(_some(transaction.attempt(exec_id)), command) for exec_id, (_, _, command, _) in wanted.items()]
+            answers = transaction.work(asked, actor=WORKER)
+        for (exec_id, (verb, token, command, given)), answer in zip(wanted.items(), answers, strict=True):
+            done = isinstance(command, Finish) and self.oracle.executions[exec_id]["status"] == "DONE"
+            accepted = self.oracle.work(verb, exec_id, token, WORKER, **given)
+            if verb == "recover" and done:
+                accepted = True  # nothing is left to finish: a no-op, not a refusal
+            assert isinstance(answer, Move) == accepted, (verb, answer)
+
+    @precondition(lambda self: self.oracle.executions)
+    @rule(index=INDEX, off=st.sampled_from([0, 0, 0, 1]), seconds=st.sampled_from([0.5, 12.0]))
+    def beat(self, index: int, off: int, seconds: float) -> None:
+        exec_id = self.pick(self.oracle.executions, index)
+        expected = self.oracle.beat(exec_id, exec_id + off, seconds)
+        assert self.verbs.beat(exec_id, exec_id + off, seconds) == expected
+
+    @precondition(lambda self: self.oracle.executions)
+    @rule(index=INDEX, off=st.sampled_from([0, 0, 1]), note=st.sampled_from([None, "halfway"]))
+    def progress(self, index: int, off: int, note: str | None) -> None:
+        exec_id = self.pick(self.oracle.executions, index)
+        expected = self.oracle.progress(exec_id, exec_id + off, 0.5, note)
+        assert self.verbs.progress(exec_id, exec_id + off, 0.5, note) == expected
+
+    @rule(n=st.sampled_from([1, 2, 100]), delay=DELAY)
+    def recover(self, n: int, delay: float | None) -> None:
+        retry_at = self.clock.after(delay or 0.0)
+        expired = self.oracle.expired()
+        answers = self.verbs.recover(n=n, retry_at=retry_at)
+        chosen = [attempt.execution.exec_id for attempt, _ in answers]
+        assert len(set(chosen)) == len(chosen) == min(n, len(expired))
+        assert set(chosen) <= set(expired)
+        ends = sorted(self.oracle.executions[exec_id]["lease_expires_at"] for exec_id in expired)
+        assert sorted(self.oracle.executions[exec_id]["lease_expires_at"] for exec_id in chosen) == ends[:n]
+        committed = [self.oracle.executions[exec_id]["status"] == "COMMITTED" for exec_id in chosen]
+        assert committed == sorted(committed, reverse=True)
+        for exec_id, (_, answer) in zip(chosen, answers, strict=True):
+            assert isinstance(answer, Move)
+            assert self.oracle.work("recover", exec_id, exec_id, REAPER, retry_at=retry_at)
+
+    @rule(
+        verb=st.sampled_from(["retry", "replay", "quarantine", "cancel"]),
+        index=INDEX,
+        off=st.sampled_from([0, 0, 0, -1]),
+        delay=DELAY,
+        word=st.sampled_from(["incident", "backfill", "because"]),
+    )
+    def rule_on_a_job(self, verb: str, index: int, off: int, delay: float | None, word: str) -> None:
+        job_id = self.pick(self.oracle.jobs, index)
+        job = self.verbs.job(job_id)
+        command, given = {
+            "retry": (Retry(self.at(delay)), {"run_at": self.at(delay)}),
+            "replay": (Replay(word, self.at(delay)), {"replay_reason": word, "run_at": self.at(delay)}),
+            "quarantine": (Quarantine(word, "so"), {"code": word, "message": "so"}),
+            "cancel": (Cancel(), {}),
+        }[verb]
+        answer = self.verbs.rule(changed(job, version=job.version + off), command)
+        expected = self.oracle.rule(verb, job_id, job.version + off, OPERATOR, **given)
+        seen = "refused" if isinstance(answer, Refused) else "moved" if answer.steps else "no-op"
+        assert seen == expected
+
+    @rule(index=INDEX, delay=DELAY)
+    def release(self, index: int, delay: float | None) -> None:
+        job = self.verbs.job(self.pick(self.oracle.jobs, index))
+        grant = self.verbs.active_grant(job.job_id)
+        asked = {"grant_id", "action", "target", "scope", "requested_by", "expires_at", "reason"}
+        given = {name: value for name, value in msgspec.structs.asdict(grant).items() if name in asked}
+        self.oracle.granted(given, "approver-1")
+        if job.state != "quarantined":
+            # Refused, or a no-op: then the grant must not be used up, so the caller gives the transaction up.
+            with pytest.raises(_GivenUp), self.verbs.store.transaction() as transaction:
+                transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id="m")
+                command = Release(OPERATOR, "mended", grant.grant_id)
+                [answer] = transaction.rule([(job, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
+                assert isinstance(answer, Refused) == (job.state != "pending")
+                raise _GivenUp
+            return
+        with pytest.raises(RefusedByDatabaseError), self.verbs.store.transaction() as transaction:
+            command = Release(OPERATOR, "mended", grant.grant_id)
+            transaction.rule([(job, command)], actor=OPERATOR, grant_id=grant.grant_id)
+        assert isinstance(self.verbs.release(job, grant, run_at=self.at(delay)), Move)
+        self.oracle.release(job.job_id, grant.grant_id, OPERATOR, "it was mended", self.at(delay))
+        # The grant's own journal row of its use carries the reason that it was requested for.
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 5.0, 30.0, -1.0]))
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def fold(self) -> None:
+        self.verbs.fold()
+
+    # -- comparing ----------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def rows_agree(self) -> None:
+        oracle = self.oracle
+        with self.verbs.store.reading() as reading:
+
+            def rows(columns: str, source: str) -> list[tuple[Any, ...]]:
+                sql = f"SELECT {COLUMNS[columns]} FROM {source}"
+                return self.verbs.store.execute(reading._connection, sql)
+
+            mine = f"holdfast_jobs j WHERE j.client = '{self.tag}'"
+            jobs = {job.job_id: job for job in map(reading._job, rows("job_columns", mine))}
+            assert jobs == {job_id: Job(**job) for job_id, job in oracle.jobs.items()}
+            of_mine = f"(SELECT j.job_id FROM {mine})"
+            executions = {
+                execution.exec_id: execution
+                for execution in map(
+                    reading._execution,
+                    rows("execution_columns", f"holdfast_executions e WHERE e.job_id IN {of_mine}"),
+                )
+            }
+            assert executions == {exec_id: Execution(**row) for exec_id, row in oracle.executions.items()}
+            lowest = min(oracle.grants, default=1 << 62)
+            grants = map(reading._grant, rows("grant_columns", f"holdfast_grants g WHERE g.grant_id >= {lowest}"))
+            assert {grant.grant_id: grant for grant in grants} == {
+                grant_id: Grant(**grant) for grant_id, grant in oracle.grants.items()
+            }
+            journal = [
+                reading._journal_row(row)
+                for row in rows(
+                    "journal_columns",
+                    f"holdfast_journal g WHERE (g.machine = 'JOB' AND g.subject IN {of_mine})"
+                    f" OR (g.machine = 'EXECUTION' AND g.subject IN"
+                    f" (SELECT e.exec_id FROM holdfast_executions e WHERE e.job_id IN {of_mine}))"
+                    f" OR (g.machine = 'GRANT' AND g.subject >= {lowest})",
+                )
+            ]
+            edges = [
+                (g.machine, g.subject, g.version, g.source, g.target, g.event, g.actor, g.reason, g.attempt, g.grant_id, g.at)
+                for g in journal
+            ]  # fmt: skip
+            assert sorted(edges, key=repr) == sorted(oracle.journal, key=repr)
+            counted = {(c.operation, c.queue, c.state): c.n for c in reading.counts() if c.queue in self.queues}
+            assert counted == dict(oracle.counts())
+        for job_id, job in jobs.items():
+            of_job = [execution for execution in executions.values() if execution.job_id == job_id]
+            about = [row for row in journal if row.machine == "JOB" and row.subject == job_id]
+            assert job.state == project(of_job, rulings_of(about))
+
+    def teardown(self) -> None:
+        self.clock.advance(3600)
+        self.verbs.recover(n=1000)
+
+
+class _GivenUp(Exception):
+    pass
+
+
+def _some(record: Any) -> Any:
+    assert record is not None
+    return record
+
+
+@pytest.mark.req("M-02", "M-04", "X-06", "X-07", "K-20", "G-07")
+def test_the_store_agrees_with_the_oracle(verbs: Verbs) -> None:
+    # A quarter of the profile: each example is a whole history, compared after every step.
+    examples = max(20, settings().max_examples // 4)
+    run_state_machine_as_test(
+        lambda: LedgerMachine(verbs), settings=settings(max_examples=examples, stateful_step_count=40)
+    )

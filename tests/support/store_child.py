@@ -1,0 +1,119 @@
+"""A process of its own that uses a ledger, for tests of many writers and of sudden death.
+
+Invariants: it says `ready` when the ledger is open, begins when it is told `go`, and prints one JSON line at the end;
+an error of Holdfast is printed as its code, so that a test sees it.
+
+Usage: python -m tests.support.store_child MODE URL JSON, with MODE one of
+  submit: {"batches": [[key, …], …]}           → {key: [job_id, is_new]}
+  claim:  {"owner": name, "n": batch, "jobs": how many there are}, until every job is claimed by somebody
+                                               → {"claimed": how many}
+  hold:   {"n": n}: claims in a transaction, says `holding`, and never ends it
+  open:   {}: makes the ledger after `go`      → {"opened": true}
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.commands import Complete
+from holdfast.core.errors import HoldfastError
+from holdfast.store import Lease, Store, Submission, create_store, open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Child:
+    """The test's end of such a process."""
+
+    def __init__(self, mode: str, url: str, **options: object) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.store_child", mode, url, json.dumps(options)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def says(self) -> str:
+        """Return the next line that it prints."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rstrip("\n")
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Return what it did, once it has ended."""
+        answer: dict[str, Any] = json.loads(self.says())
+        self._process.wait()
+        return answer
+
+    def kill(self) -> None:
+        """End it with SIGKILL, if it still runs, and close the pipes."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def _submit(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
+    answers = {}
+    for keys in options["batches"]:
+        with store.transaction() as transaction:
+            batch = [Submission(operation="noop", payload=json.dumps(key), client="c", key=key) for key in keys]
+            admitted = transaction.submit(batch, actor="child")
+        answers |= {key: [admission.job_id, admission.is_new] for key, admission in zip(keys, admitted, strict=True)}
+    return answers
+
+
+def _claim(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
+    lease = Lease(owner=options["owner"], seconds=600, n=options["n"])
+    claimed, spare = 0, 0
+    while spare < 3:
+        with store.transaction() as transaction:
+            attempts = transaction.claim(lease)
+        with store.transaction() as transaction:
+            transaction.work([(a, Complete(a.execution.lease_token)) for a in attempts], actor=lease.owner)
+        claimed += len(attempts)
+        # Jobs that another process holds locked are passed over, so one empty answer is not yet the end.
+        spare = 0 if attempts else spare + 1
+    return {"claimed": claimed}
+
+
+def _hold(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
+    with store.transaction() as transaction:
+        attempts = transaction.claim(Lease(owner="doomed", seconds=600, n=options["n"]))
+        print(f"holding {len(attempts)}", flush=True)
+        time.sleep(600)
+    return {}
+
+
+def main(mode: str, url: str, options: dict[str, Any]) -> None:
+    verb = {"submit": _submit, "claim": _claim, "hold": _hold}.get(mode)
+    store = open_store(url) if verb else None
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        if store is None or verb is None:
+            create_store(url).close()
+            answer: dict[str, Any] = {"opened": True}
+        else:
+            answer = verb(store, options)
+    except HoldfastError as error:
+        answer = {"error": error.code, "message": error.message}
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]))
