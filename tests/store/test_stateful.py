@@ -1,7 +1,7 @@
 """The store against the oracle: random verbs in random order, and every field of every row compared after each.
 
-One database serves all examples of a test: each has a client, queues and operations' jobs of its own, and ends by
-letting every lease run out, so that the next one finds nothing open.
+One database serves all examples of a test: each has a client and queues of its own, compares the rows that came after
+it began, and ends by letting every lease run out, so that the next one finds nothing open.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from holdfast.core.commands import (
     Cancel,
     Commit,
     Complete,
+    Expire,
     Fail,
     Finish,
     GiveBack,
@@ -55,6 +56,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self.oracle = Oracle(verbs.clock)
         self.tag = f"example-{next(self.examples)}"
         self.queues = (f"{self.tag}-red", f"{self.tag}-blue")
+        [(self.first_job, self.first_execution, self.first_grant, self.first_row)] = verbs.query(
+            "SELECT (SELECT coalesce(max(job_id), 0) FROM holdfast_jobs),"
+            " (SELECT coalesce(max(exec_id), 0) FROM holdfast_executions),"
+            " (SELECT coalesce(max(grant_id), 0) FROM holdfast_grants),"
+            " (SELECT coalesce(max(seq), 0) FROM holdfast_journal)"
+        )
 
     # -- picking ------------------------------------------------------------------------------------------------------
 
@@ -196,8 +203,6 @@ class LedgerMachine(RuleBasedStateMachine):
                 given |= {"permanent": how == "permanent", "cancelled": how == "cancelled"}
             else:
                 # What the reaper does, asked for by hand: it shows no token, and the lease must be over.
-                from holdfast.core.commands import Expire
-
                 committed = self.oracle.executions[exec_id]["status"] in ("COMMITTED", "DONE")
                 command, given = (Finish() if committed else Expire(at)), {"retry_at": at}
             wanted[exec_id] = verb, token, command, given
@@ -283,7 +288,6 @@ class LedgerMachine(RuleBasedStateMachine):
             transaction.rule([(job, command)], actor=OPERATOR, grant_id=grant.grant_id)
         assert isinstance(self.verbs.release(job, grant, run_at=self.at(delay)), Move)
         self.oracle.release(job.job_id, grant.grant_id, OPERATOR, "it was mended", self.at(delay))
-        # The grant's own journal row of its use carries the reason that it was requested for.
 
     @rule(seconds=st.sampled_from([0.5, 2.0, 5.0, 30.0, -1.0]))
     def advance(self, seconds: float) -> None:
@@ -304,33 +308,19 @@ class LedgerMachine(RuleBasedStateMachine):
                 sql = f"SELECT {COLUMNS[columns]} FROM {source}"
                 return self.verbs.store.execute(reading._connection, sql)
 
-            mine = f"holdfast_jobs j WHERE j.client = '{self.tag}'"
-            jobs = {job.job_id: job for job in map(reading._job, rows("job_columns", mine))}
+            jobs = {
+                job.job_id: job
+                for job in map(reading._job, rows("job_columns", f"holdfast_jobs j WHERE j.job_id > {self.first_job}"))
+            }
             assert jobs == {job_id: Job(**job) for job_id, job in oracle.jobs.items()}
-            of_mine = f"(SELECT j.job_id FROM {mine})"
-            executions = {
-                execution.exec_id: execution
-                for execution in map(
-                    reading._execution,
-                    rows("execution_columns", f"holdfast_executions e WHERE e.job_id IN {of_mine}"),
-                )
-            }
+            after = f"holdfast_executions e WHERE e.exec_id > {self.first_execution}"
+            executions = {e.exec_id: e for e in map(reading._execution, rows("execution_columns", after))}
             assert executions == {exec_id: Execution(**row) for exec_id, row in oracle.executions.items()}
-            lowest = min(oracle.grants, default=1 << 62)
-            grants = map(reading._grant, rows("grant_columns", f"holdfast_grants g WHERE g.grant_id >= {lowest}"))
-            assert {grant.grant_id: grant for grant in grants} == {
-                grant_id: Grant(**grant) for grant_id, grant in oracle.grants.items()
-            }
-            journal = [
-                reading._journal_row(row)
-                for row in rows(
-                    "journal_columns",
-                    f"holdfast_journal g WHERE (g.machine = 'JOB' AND g.subject IN {of_mine})"
-                    f" OR (g.machine = 'EXECUTION' AND g.subject IN"
-                    f" (SELECT e.exec_id FROM holdfast_executions e WHERE e.job_id IN {of_mine}))"
-                    f" OR (g.machine = 'GRANT' AND g.subject >= {lowest})",
-                )
-            ]
+            after = f"holdfast_grants g WHERE g.grant_id > {self.first_grant}"
+            grants = {grant.grant_id: grant for grant in map(reading._grant, rows("grant_columns", after))}
+            assert grants == {grant_id: Grant(**grant) for grant_id, grant in oracle.grants.items()}
+            after = f"holdfast_journal g WHERE g.seq > {self.first_row}"
+            journal = [reading._journal_row(row) for row in rows("journal_columns", after)]
             edges = [
                 (g.machine, g.subject, g.version, g.source, g.target, g.event, g.actor, g.reason, g.attempt, g.grant_id, g.at)
                 for g in journal

@@ -57,11 +57,32 @@ class Lazy(TyperCommand):
         """Import the command and build it."""
         module, _, attribute = self._target.partition(":")
         target = getattr(import_module(module), attribute)
-        if isinstance(target, typer.Typer):
-            return get_command(target)
-        app = typer.Typer(add_completion=False)
-        app.command(self.name)(target)
-        return get_command(app)
+        if not isinstance(target, typer.Typer):
+            function, target = target, typer.Typer(add_completion=False)
+            target.command(self.name)(function)
+        return _quick(get_command(target))
+
+
+class _Trivial:
+    """Takes values that need no conversion as they are, and leaves the others to Typer.
+
+    Typer makes a pydantic adapter for each option, given or not; that takes longer than everything else of a command.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        kind = param.type_descriptor.annotation
+        if param.nargs == 1 and not param.multiple and (value is None or isinstance(value, kind)):
+            return value
+        param._runtime_param = None  # noqa: SLF001 - Typer's own place for what it makes
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _quick(command: Any) -> Any:
+    for param in command.params:
+        param._runtime_param = _Trivial()  # noqa: SLF001 - see above; another Typer would just not look at it
+    for inner in getattr(command, "commands", {}).values():
+        _quick(inner)
+    return command
 
 
 app = typer.Typer(
@@ -115,7 +136,7 @@ def main() -> None:
 
 
 def _answered(arguments: list[str]) -> int:
-    group: Any = get_command(app)
+    group = _quick(get_command(app))
     for name, command in COMMANDS.items():
         group.add_command(Lazy(name, command))
     code = group.main(arguments, prog_name="holdfast", standalone_mode=False)

@@ -149,6 +149,10 @@ class Reading:
         rows = self._run("get_grant", grant_id=grant_id)
         return self._grant(rows[0]) if rows else None
 
+    def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement of the caller's own, with the driver's own placeholders, in this transaction."""
+        return self._store.execute(self._connection, sql, params)
+
     def _time(self, at: datetime | None) -> object:
         """Return `:now`: a given time on a database that goes by ours, else what the dialect says."""
         return self._store.time_parameter() if at is None else self._store.judged_at(at)

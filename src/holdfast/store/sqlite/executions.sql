@@ -15,7 +15,7 @@ WITH RECURSIVE
                       WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
       FROM every_lane l WHERE l.priority IS NOT NULL),
   lanes AS MATERIALIZED (SELECT queue, priority FROM every_lane WHERE priority IS NOT NULL ORDER BY priority DESC)
-SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(:leases ->> j.operation, :expires), :started, :now,
+SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(json_extract(:leases, '$."' || j.operation || '"'), :expires), :started, :now,
   :now, :event, :owner, :move_id
   FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
     ON j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority AND j.run_at <= :now
@@ -25,7 +25,7 @@ RETURNING exec_id, job_id, attempt, lease_expires_at;
 -- name: claim_these
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
   updated_at, event, actor, move_id)
-SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(:leases ->> j.operation, :expires), :started, :now,
+SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(json_extract(:leases, '$."' || j.operation || '"'), :expires), :started, :now,
   :now, :event, :owner, :move_id
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
  WHERE j.state = 'pending' AND j.run_at <= :now
