@@ -36,7 +36,11 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	@touch $@
 
 demo: setup ## run the demonstration; DB=sqlite or DB=postgres
-	$(BIN)/python -m holdfast.demo --db $(DB)
+ifeq ($(DB),postgres)
+	$(BIN)/python -m tests.support.postgres --with-url $(BIN)/python -m holdfast.demo --url {url}
+else
+	$(BIN)/python -m holdfast.demo
+endif
 
 test: setup lint type ## lint, types, and every test that is not slow
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
@@ -83,5 +87,5 @@ check-lock:
 	@! grep -nE '://|^-|^[^#].* @ ' requirements.lock || { echo "requirements.lock names a host, a path or an option" >&2; exit 1; }
 
 clean: ## remove what was built, .venv included
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .bench .demo
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,14 +12,16 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
+import pytest
 
 from holdfast.compat import AuditEvent, IdempotentJobQueue, IngestionJob, JobStatus, StateMachineValidator
 from holdfast.core.errors import RefusedByDatabaseError, RefusedError
@@ -119,9 +121,9 @@ _WEIGHTS = {
     "claim": 5,
     "claim_it": 3,
     "mark_running": 3,
-    "mark_completed": 4,
+    "mark_completed": 2,
     "mark_failed": 6,
-    "reschedule": 6,
+    "reschedule": 8,
     "heartbeat": 2,
     "expire": 4,
     "mark_quarantined": 1,
@@ -185,23 +187,17 @@ def wander(queue: IdempotentJobQueue, rng: random.Random, job_ids: Sequence[str]
     return refused
 
 
-def actor(url: str, seed: int, steps: int, job_ids: Sequence[str]) -> History:
+def actor(url: str, seed: int, steps: int, job_ids: Sequence[str], start: Callable[[], object]) -> History:
     """Be one worker with a random history, and return it."""
     audit = Memory()
     with IdempotentJobQueue(url, StateMachineValidator(audit), lease_s=LEASE_S) as queue:
+        start()
         refused = wander(queue, random.Random(seed), job_ids, steps)
         return History([(queue.worker, *action) for action in audit.actions()], refused)
 
 
-def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 100) -> tuple[History, list[Seen]]:
+def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 150) -> tuple[History, list[Seen]]:
     """Let two processes and three threads loose on the same jobs while one more looks on."""
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.compat.actor", url, str(seed + n), str(steps), *job_ids],
-            stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
-        )
-        for n in range(2)
-    ]  # fmt: skip
     seen: dict[Seen, None] = {}
     over = threading.Event()
 
@@ -209,22 +205,47 @@ def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 1
         while not over.is_set():
             seen.update(dict.fromkeys(Seen(*row) for row in rows(url, LOOK)))
 
-    with ThreadPoolExecutor(4) as threads:
+    with ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+        stack.callback(over.set)
+        children = [stack.enter_context(process_actor(url, seed + n, steps, job_ids)) for n in range(2)]
         onlooker = threads.submit(look)
-        try:
-            works = [threads.submit(actor, url, seed + 10 + n, steps, job_ids) for n in range(3)]
-            histories = [work.result() for work in works]
-            for child in children:
-                out, _ = child.communicate(timeout=60)
-                assert child.returncode == 0
-                histories.append(msgspec.json.decode(out, type=History))
-        finally:
-            over.set()
-            for child in children:
-                child.kill()
+        line = threading.Barrier(3, action=lambda: [child.start() for child in children])
+        works = [threads.submit(actor, url, seed + 10 + n, steps, job_ids, line.wait) for n in range(3)]
+        histories = [*(work.result() for work in works), *(child.history() for child in children)]
+        over.set()
         onlooker.result()
     events = [event for history in histories for event in history.events]
     return History(events, sum(history.refused for history in histories)), list(seen)
+
+
+class Child:
+    """An actor in a process of its own, at the starting line."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+
+    def start(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        self._process.stdin.flush()
+
+    def history(self) -> History:
+        out, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+        return msgspec.json.decode(out, type=History)
+
+
+@contextmanager
+def process_actor(url: str, seed: int, steps: int, job_ids: Sequence[str]) -> Iterator[Child]:
+    command = [sys.executable, "-m", "tests.compat.actor", url, str(seed), str(steps), *job_ids]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], **pipes) as process:
+        try:
+            yield Child(process)
+        finally:
+            process.kill()
 
 
 def check_history(url: str, queue: IdempotentJobQueue, job_ids: Iterable[str]) -> Counter[JobStatus]:

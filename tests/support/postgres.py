@@ -424,6 +424,11 @@ def _self_test() -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case ["--with-url", *command] if command:
+            # Runs a command with a fresh database: every {url} in it is replaced.
+            with Server() as server:
+                url = server.create_database()
+                sys.exit(subprocess.call([part.replace("{url}", url) for part in command]))
         case ["--list"]:
             print(*installations(), sep="\n")
         case ["--others"]:

@@ -78,8 +78,17 @@ class _Trivial:
 
 
 def _quick(command: Any) -> Any:
-    for param in command.params:
-        param._runtime_param = _Trivial()  # noqa: SLF001 - see above; another Typer would just not look at it
+    """Return a command, or a group with all its commands, that converts only what needs it."""
+    params_of = command.get_params
+
+    def get_params(ctx: Any) -> Any:
+        params = params_of(ctx)
+        for param in params:
+            if getattr(param, "_runtime_param", param) is None:  # a Typer without it converts in its own way
+                param._runtime_param = _Trivial()  # noqa: SLF001 - see above
+        return params
+
+    command.get_params = get_params
     for inner in getattr(command, "commands", {}).values():
         _quick(inner)
     return command

@@ -114,6 +114,7 @@ class Execution:
         if isinstance(answer, Refused):
             raise LeaseLostError(answer.message)
         self._ledger.submit_followups(transaction, self._attempt, self.staged.calls)
+        self._ledger.store.announce_inside(connection, transaction.queues_to_announce)
         self.committed = True
 
     def _refuse_late(self) -> None:

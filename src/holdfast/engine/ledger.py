@@ -114,6 +114,7 @@ class Ledger:
         if connection is not None:
             transaction = self.store.borrowed(connection)
             [admission] = transaction.submit([submission])
+            self.store.announce_inside(connection, transaction.queues_to_announce)
         else:
             task = SubmitTask([submission])
             self._in_use().committer.perform([task])

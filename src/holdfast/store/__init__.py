@@ -73,11 +73,14 @@ def _parse(url: str) -> tuple[str, str]:
         if not url.strip() or "\0" in url:
             raise BadUrlError("the ledger's URL is empty")
         return "sqlite", url
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # brackets that do not close
+        raise BadUrlError(f"the ledger's URL cannot be read: {error}") from None
     if parts.scheme in ("postgresql", "postgres"):
         return "postgresql", url
     if parts.scheme == "sqlite":
-        if parts.netloc or len(parts.path) < 2:
+        if parts.netloc or len(parts.path) < 2 or "\0" in unquote(parts.path):
             raise BadUrlError("a SQLite URL is sqlite:///relative/path or sqlite:////absolute/path")
         return "sqlite", unquote(parts.path[1:])
     raise BadUrlError(f"Holdfast knows no database called {parts.scheme!r}", context={"scheme": parts.scheme})

@@ -233,6 +233,9 @@ class Store(ABC, Generic[Connection]):
     def announce(self, queues: set[str]) -> None:
         """Tell idle workers of other processes that these queues may have work: committed, but perhaps unnoticed."""
 
+    def announce_inside(self, connection: Any, queues: set[str]) -> None:
+        """Tell idle workers of these queues when the transaction of a borrowed connection commits."""
+
     @abstractmethod
     def watch(self, on_change: Callable[[], None]) -> Watch:
         """Return a watch that calls `on_change`, from a thread of its own, when another process has written."""

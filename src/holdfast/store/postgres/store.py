@@ -139,6 +139,10 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         if queues:
             self._announcer.tell(queues)
 
+    def announce_inside(self, connection: Any, queues: set[str]) -> None:
+        for queue in sorted(queues):
+            connection.execute("SELECT pg_notify(%s, %s)", (self._channel, queue))
+
     def close(self) -> None:
         self._announcer.close()
         super().close()
@@ -156,6 +160,10 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             return RefusedByDatabaseError(text)
         if state in ("40001", "40P01", "55P03"):
             return StoreBusyError(text)
+        if state == "3F000":
+            return StoreUnavailableError(
+                f"there is no schema {self.schema!r}", next_step="Create it (CREATE SCHEMA …), or name another."
+            )
         if state in ("25006", "42501"):
             return StoreReadOnlyError(text)
         if isinstance(error, psycopg.OperationalError):

@@ -49,7 +49,11 @@ class SqliteStore(Store[sqlite3.Connection]):
                 next_step="Use a Python that is built with SQLite 3.40 or newer.",
             )
         self.path = path
-        self._refuse_unusable(create=create)
+        self._create = create
+        try:
+            self._refuse_unusable(create=create)
+        except OSError as error:  # a name that is too long, a directory that may not be entered
+            raise StoreUnavailableError(f"{path} cannot be reached: {error.strerror}") from error
         self._turnstile = Turnstile(path, BUSY_S)
         self._statements = statements(self.dialect)
 
@@ -141,7 +145,8 @@ class SqliteStore(Store[sqlite3.Connection]):
         if name.startswith("SQLITE_READONLY"):
             return StoreReadOnlyError(f"{self.path} cannot be written")
         if name.startswith("SQLITE_NOTADB"):
-            return NotALedgerError(f"{self.path} is not a SQLite database")
+            next_step = "Name another file: this one holds something else."
+            return NotALedgerError(f"{self.path} is not a SQLite database", next_step=next_step)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
             return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
         return None
@@ -160,6 +165,8 @@ class SqliteStore(Store[sqlite3.Connection]):
     def _assert_durable(self, connection: sqlite3.Connection) -> None:
         [mode] = connection.execute("PRAGMA journal_mode").fetchone()
         if mode != "wal":
+            if not self._create and not self.tables(connection):
+                raise NotALedgerError(f"{self.path} holds no ledger")  # before the pragma writes to another's file
             [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")

@@ -1,0 +1,389 @@
+"""The transition table: what a declaration refuses, and what the declared machines say, edge by edge.
+
+Invariants: the expectations here are written out by hand, as the design draws them, and never computed from the table.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.core.errors import InvalidStateTransitionError, MachineError
+from holdfast.core.machine import Edge, Machine, Row, Rule
+from holdfast.core.machines import (
+    COMMITTED,
+    ENTRY_STATUS,
+    EXECUTION,
+    GRANT,
+    JOB,
+    MACHINES,
+    OPEN,
+    PROCEDURE,
+    TABLE,
+    VALUE,
+    ExecutionStatus,
+    JobState,
+    entry_edges,
+)
+
+# -- what a declaration refuses ---------------------------------------------------------------------------------------
+
+
+def declared(*rows: tuple[str, str] | tuple[str, str, Rule], final: str = "end") -> Machine:
+    return Machine("M", [Row("M", *row) for row in rows], final=final.split())
+
+
+SOUND: tuple[tuple[str, str], ...] = (("make", "∅ → here"), ("go", "here → there"), ("stop", "there → end"))
+
+FLAWS: dict[str, tuple[list[tuple[str, str] | tuple[str, str, Rule]], str, str]] = {
+    "an event with two paths from one state": (
+        [*SOUND, ("go", "here → end"), ("leave", "here → end")],
+        "end",
+        "M: 'go' is ambiguous from here",
+    ),
+    "an event with two births": (
+        [*SOUND, ("make", "∅ → there")],
+        "end",
+        "M: 'make' is ambiguous from ∅",
+    ),
+    "two paths between the same ends": (
+        [*SOUND, ("leap", "here → end"), ("walk", "here → there → end")],
+        "end",
+        "M: here to end is ambiguous: two paths share these ends",
+    ),
+    "two ways to be born in one state": (
+        [*SOUND, ("leap", "∅ → there"), ("walk", "∅ → here → there")],
+        "end",
+        "M: ∅ to there is ambiguous: two paths share these ends",
+    ),
+    "a state that nothing leads to": (
+        [*SOUND, ("leave", "island → end")],
+        "end",
+        "M: island is unreachable from ∅",
+    ),
+    "a final state that nothing leads to": (
+        [*SOUND],
+        "end nirvana",
+        "M: nirvana is called final but no path leads there",
+    ),
+    "a state that leads nowhere": (
+        [*SOUND, ("fall", "here → pit")],
+        "end",
+        "M: pit is a dead end: it is not final and reaches nothing final",
+    ),
+    "a circle without a way out": (
+        [*SOUND, ("fall", "here → pit"), ("dig", "pit → hole"), ("climb", "hole → pit")],
+        "end",
+        "M: pit is a dead end: it is not final and reaches nothing final",
+    ),
+    "a final state that can be left in routine work": (
+        [*SOUND, ("again", "end → here")],
+        "end",
+        "M: end is called final but has a routine exit",
+    ),
+    "a path that visits a state twice": (
+        [*SOUND, ("back", "there → here"), ("turn", "here → there → here")],
+        "end",
+        "M: 'turn' visits a state twice: here → there → here",
+    ),
+    "an edge from a state to itself": (
+        [*SOUND, ("stay", "here → here")],
+        "end",
+        "M: 'stay' visits a state twice: here → here",
+    ),
+    "a long path over an edge that is not listed alone": (
+        [*SOUND, ("skip", "here → nowhere → end"), ("leave", "nowhere → end")],
+        "end",
+        "M: 'skip' takes the edge here → nowhere, which is not listed alone",
+    ),
+    "a governed path of two edges": (
+        [*SOUND, ("leap", "here → there → end", Rule.GOVERNED)],
+        "end",
+        "M: 'leap' is governed and longer than one edge",
+    ),
+    "a routine path over a governed edge": (
+        [("make", "∅ → here"), ("go", "here → there"), ("stop", "there → end", Rule.GOVERNED),
+         ("leap", "here → there → end")],
+        "end",
+        "M: 'leap' is routine and takes a governed edge",
+    ),
+    "a routine event on a governed edge": (
+        [*SOUND, ("halt", "there → end", Rule.GOVERNED)],
+        "end",
+        "M: 'stop' is routine and takes a governed edge",
+    ),
+}  # fmt: skip
+
+
+def test_a_sound_table_is_taken() -> None:
+    machine = declared(*SOUND)
+    assert machine.states == ("here", "there", "end")
+    assert machine.edges == (Edge(None, "here"), Edge("here", "there"), Edge("there", "end"))
+    assert machine.events == ("make", "go", "stop")
+    assert machine.final == {"end"}
+    assert machine.governed_edges == frozenset()
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_flawed_table_is_refused_when_it_is_declared(flaw: str) -> None:
+    rows, final, message = FLAWS[flaw]
+    with pytest.raises(MachineError) as caught:
+        declared(*rows, final=final)
+    assert str(caught.value) == message
+    assert caught.value.as_dict()["error_code"] == "machine_invalid"
+    assert caught.value.context == {"machine": "M"}
+
+
+@pytest.mark.parametrize(
+    "path", ["", "here", "→", "here →", "→ here", "here → → end", "here → ∅", "∅ → here → ∅", "here -> end"]
+)
+def test_what_is_not_a_path_is_refused(path: str) -> None:
+    with pytest.raises(MachineError) as caught:
+        declared(*SOUND, ("odd", path))
+    assert str(caught.value) == f"M.odd: {path!r} is not a path"
+
+
+def test_a_governed_exit_of_a_final_state_is_allowed() -> None:
+    machine = declared(*SOUND, ("release", "end → here", Rule.GOVERNED))
+    assert machine.governed_edges == {Edge("end", "here")}
+    assert machine.path("release", "end").governed
+
+
+def test_rows_of_other_machines_are_not_looked_at() -> None:
+    rows = [*(Row("M", *row) for row in SOUND), Row("OTHER", "odd", "not a path")]
+    assert Machine("M", rows, final={"end"}).events == ("make", "go", "stop")
+
+
+# -- looking paths up -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("G-09")
+def test_an_event_that_a_state_does_not_have_is_an_invalid_transition() -> None:
+    with pytest.raises(InvalidStateTransitionError) as caught:
+        JOB.path("succeed", "pending")
+    assert str(caught.value) == "JOB has no event 'succeed' from pending"
+    assert caught.value.context == {"machine": "JOB", "event": "succeed", "source": "pending"}
+    with pytest.raises(InvalidStateTransitionError, match="JOB has no event 'claim' from ∅"):
+        JOB.path("claim", None)
+
+
+def test_a_path_is_found_by_its_event_and_by_its_ends() -> None:
+    path = JOB.path("expire", "running")
+    assert (path.source, path.target, str(path), path.governed) == (
+        "running", "pending", "running → failed → pending", False,
+    )  # fmt: skip
+    between = JOB.between("running", "pending")
+    assert between is not None
+    assert between.edges == path.edges
+    assert JOB.between("pending", "succeeded") is None
+    assert JOB.allows("claim", "pending")
+    assert not JOB.allows("claim", "running")
+    assert [path.event for path in EXECUTION.births()] == ["lease", "begin"]
+    assert len([*EXECUTION.births(), *EXECUTION.moves()]) == len(EXECUTION.paths)
+
+
+# -- the declared machines --------------------------------------------------------------------------------------------
+
+EDGES = {
+    "JOB": """
+        ∅ → pending
+        pending → running
+        running → succeeded
+        running → failed
+        failed → pending
+        failed → quarantined
+        pending → quarantined
+        quarantined → pending""",
+    "EXECUTION": """
+        ∅ → LEASED
+        LEASED → IN_PROGRESS
+        IN_PROGRESS → COMMITTED
+        COMMITTED → DONE
+        LEASED → ABORTED
+        IN_PROGRESS → ABORTED""",
+    "GRANT": """
+        ∅ → draft
+        draft → active
+        active → consumed
+        draft → revoked
+        active → revoked
+        active → expired""",
+    "PROCEDURE": """
+        ∅ → planned
+        planned → running
+        running → done
+        planned → stopped
+        running → stopped
+        running → compensating
+        compensating → stopped
+        stopped → running""",
+    "VALUE": """
+        ∅ → active
+        active → superseded
+        active → retired""",
+}
+
+EVENTS = {
+    "JOB": {
+        "submit": {"∅ → pending"},
+        "claim": {"pending → running"},
+        "succeed": {"running → succeeded"},
+        "fail": {"running → failed"},
+        "retry": {"running → failed → pending", "failed → pending"},
+        "expire": {"running → failed → pending"},
+        "give_back": {"running → failed → pending"},
+        "replay": {"failed → pending"},
+        "quarantine": {"running → failed → quarantined", "failed → quarantined", "pending → quarantined"},
+        "cancel": {"running → failed → quarantined", "failed → quarantined", "pending → quarantined"},
+        "release": {"quarantined → pending"},
+    },
+    "EXECUTION": {
+        "lease": {"∅ → LEASED"},
+        "begin": {"∅ → LEASED → IN_PROGRESS"},
+        "start": {"LEASED → IN_PROGRESS"},
+        "commit": {"IN_PROGRESS → COMMITTED"},
+        "finish": {"COMMITTED → DONE"},
+        "complete": {"IN_PROGRESS → COMMITTED → DONE"},
+        "abort": {"LEASED → ABORTED", "IN_PROGRESS → ABORTED"},
+        "expire": {"LEASED → ABORTED", "IN_PROGRESS → ABORTED"},
+        "give_back": {"LEASED → ABORTED", "IN_PROGRESS → ABORTED"},
+    },
+    "GRANT": {
+        "request": {"∅ → draft"},
+        "approve": {"draft → active"},
+        "consume": {"active → consumed"},
+        "revoke": {"draft → revoked", "active → revoked"},
+        "expire": {"active → expired"},
+    },
+    "PROCEDURE": {
+        "plan": {"∅ → planned"},
+        "run": {"planned → running"},
+        "finish": {"running → done"},
+        "abort": {"planned → stopped", "running → stopped"},
+        "compensate": {"running → compensating"},
+        "stop": {"compensating → stopped"},
+        "resume": {"stopped → running"},
+    },
+    "VALUE": {
+        "admit": {"∅ → active"},
+        "supersede": {"active → superseded"},
+        "retire": {"active → retired"},
+    },
+}
+
+
+@pytest.mark.req("X-01", "K-10", "K-11", "K-16", "K-18", "K-19", "G-02", "G-03", "M-03", "M-04")
+@pytest.mark.parametrize("name", EDGES)
+def test_a_machine_has_these_edges_and_no_more(name: str) -> None:
+    expected = [line.strip() for line in EDGES[name].strip().splitlines()]
+    assert sorted(str(edge) for edge in MACHINES[name].edges) == sorted(expected)
+
+
+def test_a_job_has_eight_edges() -> None:
+    assert len(JOB.edges) == 8
+
+
+@pytest.mark.req("X-01", "K-18", "K-19", "G-03", "M-03")
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_takes_these_paths_and_no_more(name: str) -> None:
+    machine = MACHINES[name]
+    found: dict[str, set[str]] = {event: set() for event in machine.events}
+    for path in machine.paths:
+        found[path.event].add(str(path))
+    assert found == EVENTS[name]
+    assert len(machine.paths) == sum(len(paths) for paths in EVENTS[name].values())
+
+
+def test_the_table_has_no_machine_but_these() -> None:
+    assert set(MACHINES) == set(EDGES) == {row.machine for row in TABLE}
+    assert [machine.name for machine in MACHINES.values()] == list(MACHINES)
+
+
+@pytest.mark.req("X-01", "K-16", "K-17")
+def test_what_is_final_and_what_is_governed() -> None:
+    assert {name: set(machine.final) for name, machine in MACHINES.items()} == {
+        "JOB": {"succeeded", "quarantined"},
+        "EXECUTION": {"DONE", "ABORTED"},
+        "GRANT": {"consumed", "revoked", "expired"},
+        "PROCEDURE": {"done"},
+        "VALUE": {"superseded", "retired"},
+    }
+    assert {name: {str(edge) for edge in machine.governed_edges} for name, machine in MACHINES.items()} == {
+        "JOB": {"quarantined → pending"},
+        "EXECUTION": set(),
+        "GRANT": set(),
+        "PROCEDURE": set(),
+        "VALUE": {"∅ → active", "active → superseded", "active → retired"},
+    }
+
+
+@pytest.mark.req("G-01")
+def test_the_states_are_words_that_a_person_can_read() -> None:
+    assert [str(state) for state in JobState] == ["pending", "running", "succeeded", "failed", "quarantined"]
+    assert all(isinstance(state, str) for state in JobState)
+    assert set(EXECUTION.states) == {"LEASED", "IN_PROGRESS", "COMMITTED", "DONE", "ABORTED"}
+    assert set(GRANT.states) == {"draft", "active", "consumed", "revoked", "expired"}
+    assert set(PROCEDURE.states) == {"planned", "running", "compensating", "stopped", "done"}
+    assert set(VALUE.states) == {"active", "superseded", "retired"}
+
+
+def test_which_executions_are_open_and_which_are_committed() -> None:
+    assert OPEN == {ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED}
+    assert COMMITTED == {ExecutionStatus.COMMITTED, ExecutionStatus.DONE}
+
+
+# -- the entry of the write-ahead log, seen through the job -----------------------------------------------------------
+
+
+@pytest.mark.req("X-02", "W-02")
+def test_an_entry_is_a_view_of_a_job() -> None:
+    assert {str(state): str(status) for state, status in ENTRY_STATUS.items()} == {
+        "pending": "Pending", "running": "Pending", "failed": "Pending",
+        "succeeded": "Completed", "quarantined": "Failed",
+    }  # fmt: skip
+    assert sorted(str(edge) for edge in entry_edges()) == ["Pending → Completed", "Pending → Failed", "∅ → Pending"]
+
+
+# -- digests ----------------------------------------------------------------------------------------------------------
+
+
+def digest_of(*rows: tuple[str, str] | tuple[str, str, Rule], final: str = "end") -> str:
+    return declared(*rows, final=final).digest
+
+
+def test_a_digest_changes_with_every_row_and_with_nothing_else() -> None:
+    sound = digest_of(*SOUND)
+    assert digest_of(*SOUND) == sound
+    make, go, stop = SOUND
+    others = [
+        digest_of(*SOUND, ("leave", "here → end")),
+        digest_of(make, ("walk", "here → there"), stop),
+        digest_of(make, go, ("stop", "there → end", Rule.GOVERNED)),
+        digest_of(make, stop, go),
+        digest_of(make, go, ("stop", "there → finish"), final="finish"),
+        Machine("N", [Row("N", *row) for row in SOUND], final={"end"}).digest,
+    ]
+    assert len({sound, *others}) == 1 + len(others)
+
+
+def test_a_final_state_is_part_of_the_digest() -> None:
+    rows = [("make", "∅ → here"), ("go", "here → there"), ("up", "there → end", Rule.GOVERNED)]
+    first = Machine("M", [Row("M", *row) for row in rows], final={"end"})
+    second = Machine("M", [Row("M", *row) for row in rows], final={"end", "there"})
+    assert first.digest != second.digest
+
+
+def test_digests_are_the_same_in_every_process() -> None:
+    """The ledger keeps them, so they may not depend on hash seeds or on the order of a set."""
+    program = "from holdfast.core.machines import MACHINES; print(*(m.digest for m in MACHINES.values()))"
+    for seed in ("0", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == [machine.digest for machine in MACHINES.values()]
+
+
+def test_every_machine_has_a_digest_of_its_own() -> None:
+    assert len({machine.digest for machine in MACHINES.values()}) == len(MACHINES)
