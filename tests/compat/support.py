@@ -209,7 +209,12 @@ def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 1
         stack.callback(over.set)
         children = [stack.enter_context(process_actor(url, seed + n, steps, job_ids)) for n in range(2)]
         onlooker = threads.submit(look)
-        line = threading.Barrier(3, action=lambda: [child.start() for child in children])
+
+        def go() -> None:
+            for child in children:
+                child.start()
+
+        line = threading.Barrier(3, action=go, timeout=60)
         works = [threads.submit(actor, url, seed + 10 + n, steps, job_ids, line.wait) for n in range(3)]
         histories = [*(work.result() for work in works), *(child.history() for child in children)]
         over.set()
@@ -240,8 +245,8 @@ class Child:
 @contextmanager
 def process_actor(url: str, seed: int, steps: int, job_ids: Sequence[str]) -> Iterator[Child]:
     command = [sys.executable, "-m", "tests.compat.actor", url, str(seed), str(steps), *job_ids]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2], **pipes) as process:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             yield Child(process)
         finally:

@@ -99,7 +99,8 @@ FLAWS: dict[str, tuple[list[tuple[str, str] | tuple[str, str, Rule]], str, str]]
         "M: 'skip' takes the edge here → nowhere, which is not listed alone",
     ),
     "a governed path of two edges": (
-        [*SOUND, ("leap", "here → there → end", Rule.GOVERNED)],
+        [("make", "∅ → here"), ("go", "here → there", Rule.GOVERNED), ("stop", "there → end", Rule.GOVERNED),
+         ("leap", "here → there → end", Rule.GOVERNED)],
         "end",
         "M: 'leap' is governed and longer than one edge",
     ),
@@ -330,8 +331,8 @@ def test_the_states_are_words_that_a_person_can_read() -> None:
 
 
 def test_which_executions_are_open_and_which_are_committed() -> None:
-    assert OPEN == {ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED}
-    assert COMMITTED == {ExecutionStatus.COMMITTED, ExecutionStatus.DONE}
+    assert {ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED} == OPEN
+    assert {ExecutionStatus.COMMITTED, ExecutionStatus.DONE} == COMMITTED
 
 
 # -- the entry of the write-ahead log, seen through the job -----------------------------------------------------------
@@ -369,10 +370,9 @@ def test_a_digest_changes_with_every_row_and_with_nothing_else() -> None:
 
 
 def test_a_final_state_is_part_of_the_digest() -> None:
-    rows = [("make", "∅ → here"), ("go", "here → there"), ("up", "there → end", Rule.GOVERNED)]
-    first = Machine("M", [Row("M", *row) for row in rows], final={"end"})
-    second = Machine("M", [Row("M", *row) for row in rows], final={"end", "there"})
-    assert first.digest != second.digest
+    make, go, _ = SOUND
+    up = ("up", "there → end", Rule.GOVERNED)
+    assert digest_of(make, go, up, final="end") != digest_of(make, go, up, final="end there")
 
 
 def test_digests_are_the_same_in_every_process() -> None:

@@ -15,7 +15,14 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.options import Db, Json, Schema, ledger_url
-from holdfast.core.errors import EnforcementDriftError, NotALedgerError, RefusedError, SchemaVersionError
+from holdfast.core.errors import (
+    EnforcementDriftError,
+    NotALedgerError,
+    RefusedError,
+    SchemaVersionError,
+    StoreError,
+    StoreReadOnlyError,
+)
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.store import migrations as schema_steps
 from holdfast.store.sqlite.store import SqliteStore
@@ -81,11 +88,16 @@ def _create(url: str, schema: str, environment: str, *, governed: bool) -> tuple
     if not isinstance(place, SqliteStore) or place.path.exists():
         # A database that is there already: one transaction makes the ledger in it.
         return True, create_store(url, schema=schema, environment=environment, governed=governed)
+    if not os.access(place.path.parent, os.W_OK):
+        raise StoreReadOnlyError(f"the directory {place.path.parent} cannot be written")
     draft = place.path.with_name(f".holdfast-{uuid4().hex}")
     try:
         create_store(str(draft), environment=environment, governed=governed).close()
         created = _give_name(draft, place.path)
         _sync_directory(place.path.parent)
+    except StoreError as error:
+        error.message = error.message.replace(str(draft), str(place.path))
+        raise
     finally:
         for suffix in _BESIDE:
             with suppress(FileNotFoundError):

@@ -187,9 +187,11 @@ class Committer:
         try:
             with transaction.savepoint():
                 self._dispatch(task, transaction, outcomes)
-        except StoreError:
-            raise
-        except Exception as error:
+        except Exception as raised:
+            # Inside a transaction errors are still the driver's own: a lost database is nobody's fault.
+            error = self._store.translated(raised)
+            if isinstance(error, StoreError):
+                raise error from raised
             task.error = error
             if not transaction.is_open:
                 raise _TransactionGoneError(task) from error

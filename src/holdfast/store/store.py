@@ -47,12 +47,14 @@ class Pool(Generic[Connection]):
         return self._connect()
 
     def give(self, connection: Connection, *, sound: bool) -> None:
-        """Take a connection back; one that is not sound is dropped."""
+        """Take a connection back; one that is not sound is dropped, and the idle ones with it: they died together."""
         with self._lock:
             if sound and not self._closed:
                 self._idle.append(connection)
                 return
-        self._disconnect(connection)
+            dropped, self._idle = [connection, *self._idle], []
+        for each in dropped:
+            self._disconnect(each)
 
     def close(self) -> None:
         with self._lock:
@@ -104,7 +106,7 @@ class Store(ABC, Generic[Connection]):
         except HoldfastError:
             raise
         except Exception as error:
-            raise self._translated(error) from error
+            raise self.translated(error) from error
         finally:
             self._pool.give(connection, sound=sound)
 
@@ -129,7 +131,7 @@ class Store(ABC, Generic[Connection]):
             sound = True
             raise
         except Exception as error:
-            raise self._translated(error) from error
+            raise self.translated(error) from error
         finally:
             self._pool.give(connection, sound=sound)
 
@@ -155,7 +157,7 @@ class Store(ABC, Generic[Connection]):
         try:
             self._commit(connection)
         except Exception as error:
-            translated = self._translated(error)
+            translated = self.translated(error)
             if isinstance(translated, StoreUnavailableError):
                 raise CommitUnknownError(f"the connection was lost during COMMIT: {translated}") from error
             raise translated from error
@@ -166,9 +168,10 @@ class Store(ABC, Generic[Connection]):
         except HoldfastError:
             raise
         except Exception as error:
-            raise self._translated(error) from error
+            raise self.translated(error) from error
 
-    def _translated(self, error: Exception) -> Exception:
+    def translated(self, error: Exception) -> Exception:
+        """Return a driver's error as Holdfast's where it has one, else the error itself."""
         return self.translate(error) or error
 
     # -- what a dialect says ------------------------------------------------------------------------------------------

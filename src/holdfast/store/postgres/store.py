@@ -216,8 +216,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         connection.commit()
 
     def _rollback(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
-        if not connection.closed:
-            connection.rollback()
+        connection.rollback()  # raises on a lost connection, which must not go back to the pool
 
     def tables(self, connection: Any) -> set[str]:
         rows = connection.execute(

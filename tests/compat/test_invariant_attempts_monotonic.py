@@ -1,0 +1,38 @@
+"""Attempts only grow: by one at each claim, and by nothing else."""
+
+import pytest
+
+from holdfast.compat import IdempotentJobQueue
+from tests.compat.support import JOURNAL, check_history, job, random_histories, rows
+
+
+@pytest.mark.req("G-07", "G-26", "K-20", "X-06")
+def test_invariant_attempts_monotonic(ledger_url: str) -> None:
+    names = [f"job-{n}" for n in range(30)]
+    with IdempotentJobQueue(ledger_url) as queue:
+        for name in names:
+            queue.enqueue(job(name, max_attempts=100))
+        history, seen = random_histories(ledger_url, 3000, names)
+        check_history(ledger_url, queue, names)
+
+    # In the journal, each claim adds one and no other move adds or takes any.
+    attempts = dict.fromkeys(names, 0)
+    for key, _, source, target, _, _, _, attempt, _ in rows(ledger_url, JOURNAL):
+        attempts[key] += (source, target) == ("pending", "running")
+        assert attempt == attempts[key]
+    assert dict(rows(ledger_url, "SELECT key, attempts FROM holdfast_jobs")) == attempts
+    assert max(attempts.values()) > 1
+
+    # As many as the workers were told that they won.
+    won = history.actions()
+    assert attempts == {name: won[name, "transition_pending_to_running"] for name in names}
+
+    # Nobody who looked ever saw fewer than somebody before.
+    for name in names:
+        sights = sorted((sight for sight in seen if sight.job_id == name), key=lambda sight: sight.version)
+        numbers = [sight.attempts for sight in sights]
+        assert numbers == sorted(numbers)
+
+    # The database itself refuses to go back.
+    with pytest.raises(Exception, match="HF007"):
+        rows(ledger_url, "UPDATE holdfast_jobs SET attempts = attempts - 1 WHERE attempts > 0")

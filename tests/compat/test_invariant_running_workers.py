@@ -1,0 +1,63 @@
+"""A running job has one worker, which holds it under a lease; a job that does not run has none."""
+
+import time
+
+import pytest
+
+from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus
+from tests.compat.conftest import Open
+from tests.compat.support import LEASE_S, check_history, job, random_histories, rows
+from tests.support.clock import VirtualClock
+
+HELD = (
+    "SELECT j.key, e.lease_owner FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id"
+    " WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')"
+)
+
+
+@pytest.mark.req("G-07", "G-26", "M-03", "M-04")
+def test_invariant_running_workers(ledger_url: str) -> None:
+    names = [f"job-{n}" for n in range(30)]
+    with IdempotentJobQueue(ledger_url, lease_s=LEASE_S) as queue:
+        for name in names:
+            queue.enqueue(job(name, max_attempts=100))
+        history, seen = random_histories(ledger_url, 4000, names)
+        check_history(ledger_url, queue, names)
+
+        # At every moment that anybody looked: one open execution if it runs, else none.
+        assert {(sight.state == JobStatus.RUNNING, sight.held) for sight in seen} == {(True, 1), (False, 0)}
+
+        # In the end each running job is held by the worker that was told of its latest claim.
+        claimed: dict[str, set[str]] = {name: set() for name in names}
+        for worker, name, action in history.events:
+            if action == "transition_pending_to_running":
+                claimed[name].add(worker)
+        held = dict(rows(ledger_url, HELD))
+        assert sorted(held) == sorted(row["job_id"] for row in queue.snapshot(JobStatus.RUNNING))
+        for name, worker in held.items():
+            assert worker in claimed[name]
+
+        # Those workers are gone. Their leases run out, recovery finds every one, and nothing is left held.
+        time.sleep(LEASE_S)
+        detector = DeadlockDetector(queue)
+        stalled = detector.detect_stalled_jobs()
+        assert sorted(stalled) == sorted(held)
+        assert {detector.recover_stalled_job(name) for name in stalled} <= {JobStatus.PENDING}
+        assert rows(ledger_url, HELD) == []
+        assert (queue.running_count(), detector.detect_stalled_jobs()) == (0, [])
+        check_history(ledger_url, queue, names)
+
+
+@pytest.mark.req("G-07", "G-13")
+def test_only_the_worker_that_holds_a_job_can_keep_it(opened: Open, ledger_url: str, clock: VirtualClock) -> None:
+    workers = [opened() for _ in range(3)]
+    for number, worker in enumerate(workers):
+        worker.enqueue(job(f"job-{number}"))
+        assert worker.claim(f"job-{number}") is not None
+    clock.advance(599)
+    held = [[worker.heartbeat(f"job-{number}") for number in range(3)] for worker in workers]
+    assert held == [[True, False, False], [False, True, False], [False, False, True]]
+    assert dict(rows(ledger_url, HELD)) == {f"job-{number}": worker.worker for number, worker in enumerate(workers)}
+    clock.advance(599)
+    workers[0].mark_completed("job-0", idempotent=False)
+    assert sorted(dict(rows(ledger_url, HELD))) == ["job-1", "job-2"]

@@ -1,0 +1,49 @@
+"""A job is in exactly one state: in its row, in the counts, in the journal, and in what its executions add up to."""
+
+from collections import Counter
+
+import pytest
+
+from holdfast.compat import IdempotentJobQueue, JobStatus
+from tests.compat.support import check_history, job, random_histories, rows
+
+
+@pytest.mark.req("G-07", "G-26", "K-01", "M-02")
+def test_invariant_single_state(ledger_url: str) -> None:
+    names = [f"job-{n}" for n in range(30)]
+    with IdempotentJobQueue(ledger_url) as queue:
+        for name in names:
+            assert queue.enqueue(job(name))
+        history, seen = random_histories(ledger_url, 1000, names)
+        assert history.refused > 0
+
+        # At every moment that anybody looked, a version of a job had one state and one number of attempts.
+        told: dict[tuple[str, int], tuple[str, int]] = {}
+        for sight in seen:
+            assert told.setdefault((sight.job_id, sight.version), (sight.state, sight.attempts)) == (
+                sight.state,
+                sight.attempts,
+            )
+            assert sight.state in set(JobStatus)
+        assert len(seen) > len(names)
+
+        # In the end there is one row a job; the journal, the projection and the counts agree with it.
+        ended = check_history(ledger_url, queue, names)
+        assert sorted(key for (key,) in rows(ledger_url, "SELECT key FROM holdfast_jobs")) == sorted(names)
+        stated = Counter(
+            {
+                JobStatus(state): n
+                for state, n in rows(ledger_url, "SELECT state, count(*) FROM holdfast_jobs GROUP BY 1")
+            }
+        )
+        assert ended == stated
+        assert {status: len(queue.snapshot(status, limit=1000)) for status in JobStatus} == {
+            status: stated[status] for status in JobStatus
+        }
+        for _ in range(2):  # before and after the deltas are folded
+            assert [queue.pending_count(), queue.running_count(), queue.completed_count(), queue.failed_count()] == [
+                stated[status]
+                for status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.FAILED)
+            ]
+            with queue.store.transaction() as transaction:
+                transaction.fold_counts()
