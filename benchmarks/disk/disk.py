@@ -103,9 +103,7 @@ def _build(directory: Path) -> Path:
         raise DiskError("The simulated disk needs a C compiler: install gcc or clang, or name one in CC.")
     library = directory / "fsyncshim.so"
     command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    done = subprocess.run(
-        [*command, "-o", str(library), str(SOURCE)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, "-o", str(library), str(SOURCE)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise DiskError(f"{compiler} could not build {SOURCE.name}:\n{done.stderr}")
     return library

@@ -168,10 +168,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def sample_idle(peer: str, where: str, n: int, submit: Callable[[], Awaitable[object]]) -> dict[str, Any]:
+async def sample_idle(
+    peer: str, where: str, n: int, submit: Callable[[], Awaitable[object]], command: list[str] | None = None
+) -> dict[str, Any]:
     """Latency from the call here to the handler in a worker process; memory of that worker."""
     with subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name(f"{peer}_worker.py")), where],
+        command or [sys.executable, str(Path(__file__).with_name(f"{peer}_worker.py")), where],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as worker:

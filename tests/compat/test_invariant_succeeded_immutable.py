@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.compat import IdempotentJobQueue, JobStatus
+from holdfast.compat import IdempotentJobQueue, IngestionJob, JobStatus
 from holdfast.core.errors import IdempotencyConflictError, RefusedError
-from tests.compat.support import IngestionJob, check_history, everything, job, mark, random_histories, rows
+from tests.compat.support import check_history, everything, job, mark, random_histories, rows
 
 
 @pytest.mark.req("G-07", "G-26", "K-16", "M-05")

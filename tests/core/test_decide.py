@@ -31,6 +31,13 @@ SOON = NOW + timedelta(hours=1)
 WRONG = TOKEN + 1
 
 
+Budget = tuple[int, int, int, int]
+
+
+def fields_of(budget: Budget) -> dict[str, Any]:
+    return dict(zip(("max_attempts", "replay_attempts", "attempts", "excused"), budget, strict=True))
+
+
 def told(record: object, command: object) -> str:
     """Return an answer in one line: the steps it takes, `no-op`, or the code of the refusal."""
     answer = decide(record, command, NOW)
@@ -138,42 +145,33 @@ def test_a_job_is_claimed_when_it_is_due(delay: timedelta, answer: str | None) -
 
 @pytest.mark.req("K-14", "X-06")
 @pytest.mark.parametrize(
-    "attempts, excused, max_attempts, replay_attempts, allowed",
+    "budget, allowed",
     [
-        (1, 0, 5, 5, True),
-        (5, 0, 5, 5, True),  # automatic retry is spent; replay has five more
-        (9, 0, 5, 5, True),
-        (10, 0, 5, 5, False),  # the sum
-        (11, 0, 5, 5, False),
-        (11, 2, 5, 5, True),  # excused claims are not spent
-        (11, 1, 5, 5, False),
-        (1, 0, 1, 0, False),
-        (2, 1, 1, 0, False),
-        (1, 1, 1, 0, True),
+        # max_attempts, replay_attempts, attempts, excused
+        ((5, 5, 1, 0), True),
+        ((5, 5, 5, 0), True),  # automatic retry is spent; replay has five more
+        ((5, 5, 9, 0), True),
+        ((5, 5, 10, 0), False),  # the sum
+        ((5, 5, 11, 0), False),
+        ((5, 5, 11, 2), True),  # excused claims are not spent
+        ((5, 5, 11, 1), False),
+        ((1, 0, 1, 0), False),
+        ((1, 0, 2, 1), False),
+        ((1, 0, 1, 1), True),
     ],
 )
 @pytest.mark.parametrize("command", [ask.Retry(SOON), ask.Replay("backfill", SOON)], ids=["retry", "replay"])
 def test_a_failed_job_is_put_back_within_its_whole_budget(
-    command: ask.Retry | ask.Replay,
-    attempts: int,
-    excused: int,
-    max_attempts: int,
-    replay_attempts: int,
-    allowed: bool,
+    command: ask.Retry | ask.Replay, budget: Budget, allowed: bool
 ) -> None:
-    failed = job(
-        JobState.FAILED, attempts=attempts, excused=excused, max_attempts=max_attempts,
-        replay_attempts=replay_attempts,
-    )  # fmt: skip
+    failed = job(JobState.FAILED, **fields_of(budget))
     event = type(command).__name__.lower()
     if allowed:
         step = Step("JOB", 1, event, "failed", "pending", 1, 3)
         assert moved(failed, command) == Move(steps=(step,), run_at=SOON)
     else:
-        spent = attempts - excused
-        assert refused(failed, command) == Refused(
-            "attempts_exhausted", f"job 1 has spent {spent} attempts, its whole budget"
-        )
+        message = f"job 1 has spent {failed.spent} attempts, its whole budget"
+        assert refused(failed, command) == Refused("attempts_exhausted", message)
 
 
 @pytest.mark.req("K-14", "K-06")
@@ -250,6 +248,7 @@ def held(name: str, token: int) -> Any:
 
 STARTED = "EXECUTION start: LEASED → IN_PROGRESS"
 COMMITTED = "EXECUTION commit: IN_PROGRESS → COMMITTED"
+PUT_BACK = "JOB expire: running → pending"
 FINISHED = "EXECUTION finish: COMMITTED → DONE + JOB succeed: running → succeeded"
 COMPLETED = "EXECUTION complete: IN_PROGRESS → DONE + JOB succeed: running → succeeded"
 
@@ -301,7 +300,7 @@ BY_ITS_HOLDER = {
 
 # What nobody's token is asked for: the reaper's two commands.
 BY_THE_REAPER = {
-    ("LEASED", "expire"): ("lease_live", "EXECUTION expire: LEASED → ABORTED + JOB expire: running → pending"),
+    ("LEASED", "expire"): ("lease_live", f"EXECUTION expire: LEASED → ABORTED + {PUT_BACK}"),
     ("LEASED", "finish"): ("wrong_state", "wrong_state"),
     ("IN_PROGRESS", "expire"): (
         "lease_live",
@@ -409,13 +408,8 @@ TARGETS = {"retry": "pending", "expire": "pending", "fail": "failed", "quarantin
 @pytest.mark.req("X-06", "K-13", "K-14", "K-18", "K-19", "M-05")
 @pytest.mark.parametrize("budget, with_retry, without_retry, when_lost", BUDGETS)
 def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
-    budget: tuple[int, int, int, int], with_retry: str, without_retry: str, when_lost: str
+    budget: Budget, with_retry: str, without_retry: str, when_lost: str
 ) -> None:
-    max_attempts, replay_attempts, attempts, excused = budget
-    fields = {
-        "max_attempts": max_attempts, "replay_attempts": replay_attempts, "attempts": attempts, "excused": excused,
-    }  # fmt: skip
-
     def failure(event: str, *, retry_at: bool) -> Move:
         return Move(
             steps=(
@@ -430,10 +424,10 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
             quarantine_code="io_error" if event == "quarantine" else None,
         )
 
-    held_now = attempt(ExecutionStatus.IN_PROGRESS, **fields)
+    held_now = attempt(ExecutionStatus.IN_PROGRESS, expired=False, **fields_of(budget))
     assert moved(held_now, ask.Fail(TOKEN, "io_error", "no disk", SOON)) == failure(with_retry, retry_at=True)
     assert moved(held_now, ask.Fail(TOKEN, "io_error", "no disk")) == failure(without_retry, retry_at=False)
-    lost = attempt(ExecutionStatus.IN_PROGRESS, expired=True, **fields)
+    lost = attempt(ExecutionStatus.IN_PROGRESS, expired=True, **fields_of(budget))
     assert moved(lost, ask.Expire(SOON)) == Move(
         steps=(
             Step("EXECUTION", TOKEN, "expire", "IN_PROGRESS", "ABORTED", 1, 2),

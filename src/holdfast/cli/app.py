@@ -149,6 +149,8 @@ def _answered(arguments: list[str]) -> int:
     for name, command in COMMANDS.items():
         group.add_command(Lazy(name, command))
     code = group.main(arguments, prog_name="holdfast", standalone_mode=False)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
     # Now, while an error can still be told: at exit Python would only mumble.
     sys.stdout.flush()
     return code if isinstance(code, int) else 0

@@ -52,7 +52,7 @@ def _print_jobs(found: Sequence[Job], now: datetime, limit: int) -> None:
     output.table(
         [
             Column("ID", right=True), Column("STATE"), Column("OPERATION"), Column("QUEUE"), Column("CLIENT"),
-            Column("KEY"), Column("TRIES", right=True), Column("AGE"), Column("NOTE", folds=True),
+            Column("KEY", folds=True), Column("TRIES", right=True), Column("AGE"), Column("NOTE", folds=True),
         ],
         [
             (

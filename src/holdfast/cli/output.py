@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON needs none of it
     from rich.console import Console
@@ -31,6 +31,7 @@ STYLES = {
 }
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
 _WIDE = 1 << 16  # no terminal, no edge to wrap at
+_FOLDED = 16  # how narrow a folding column may get
 
 
 class Column(NamedTuple):
@@ -59,9 +60,9 @@ def error(value: Mapping[str, object], *, as_json: bool) -> None:
         try:
             json_line(value)
             sys.stdout.flush()
+            return
         except OSError:
-            give_up()
-        return
+            give_up()  # and say it where it can still be read
     terminal = console(stderr=True)
     terminal.print(styled("error:", "bold red"), f"{clean(value['error_message'])} ({value['error_code']})")
     context = value["context"]
@@ -70,9 +71,12 @@ def error(value: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def make_printable() -> None:
-    """Let no character of the data fail to print, whatever the encoding of the terminal."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    """Let no character of the data fail to print, whatever the encoding; and let closed streams be silent ones."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -102,14 +106,14 @@ def line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def console(*, stderr: bool = False) -> "Console":
-    """Return the terminal, or something as wide as it takes where there is none."""
+def console(*, stderr: bool = False, width: int = 0) -> "Console":
+    """Return the terminal, at least so wide; or something as wide as it takes where there is none."""
     from rich.console import Console  # noqa: PLC0415 - see above
 
-    # An empty NO_COLOR means nothing; Rich and the convention agree on that.
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _WIDE
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    terminal = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    terminal.width = max(terminal.width, width) if stream.isatty() else _WIDE
+    return terminal
 
 
 def clean(value: object) -> str:
@@ -138,19 +142,18 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title:
     lines = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     kept = [i for i, column in enumerate(columns) if any(row[i].plain for row in lines) or column.right]
+    least = 0
     for i in kept:
         column = columns[i]
         width = max([len(column.title), *(row[i].cell_len for row in lines)])
-        grid.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=not column.folds,
-            overflow="fold",
-            min_width=12 if column.folds else width,
-        )
+        width = min(width, _FOLDED) if column.folds else width
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        grid.add_column(column.title, justify=justify, no_wrap=not column.folds, overflow="fold", min_width=width)
+        least += width + 3
     for row in lines:
         grid.add_row(*(row[i] for i in kept))
-    terminal = console()
+    # Rich drops columns that a narrow terminal has no room for; let the terminal wrap its lines instead.
+    terminal = console(width=least)
     if title:
         terminal.print(styled(title, "bold"))
     terminal.print(grid, crop=False, soft_wrap=False)

@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     SchemaVersionError,
     StoreError,
     StoreReadOnlyError,
+    StoreUnavailableError,
 )
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.store import migrations as schema_steps
@@ -87,7 +88,9 @@ def _create(url: str, schema: str, environment: str, *, governed: bool) -> tuple
     place = connect(url, schema=schema, create=True)
     if not isinstance(place, SqliteStore) or place.path.exists():
         # A database that is there already: one transaction makes the ledger in it.
-        return True, create_store(url, schema=schema, environment=environment, governed=governed)
+        with place:
+            applied = schema_steps.migrate(place, environment=environment, governed=governed)
+        return bool(applied), open_store(url, schema=schema)
     if not os.access(place.path.parent, os.W_OK):
         raise StoreReadOnlyError(f"the directory {place.path.parent} cannot be written")
     draft = place.path.with_name(f".holdfast-{uuid4().hex}")
@@ -96,8 +99,9 @@ def _create(url: str, schema: str, environment: str, *, governed: bool) -> tuple
         created = _give_name(draft, place.path)
         _sync_directory(place.path.parent)
     except StoreError as error:
-        error.message = error.message.replace(str(draft), str(place.path))
-        raise
+        # The draft is gone, so that even a commit of unknown fate has none.
+        reason = error.message.replace(str(draft), str(place.path))
+        raise StoreUnavailableError(f"no ledger could be made: {reason}", context=error.context) from error
     finally:
         for suffix in _BESIDE:
             with suppress(FileNotFoundError):
@@ -180,8 +184,23 @@ def _done(applied: list[str], rewritten: list[str]) -> str:
 
 
 def _print_plan(store: Store[Any], *, as_json: bool) -> None:
+    pending, statements, note = _plan(store)
+    text = [note, "BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"] if statements else [note]
+    value = {"pending": pending, "statements": statements}
+    output.answer(value, lambda: output.line("\n".join(text)), as_json=as_json)
+
+
+def _plan(store: Store[Any]) -> tuple[list[str], list[str], str]:
+    """Return the migrations and the statements that would run, and a word about them."""
+    note = "-- what `holdfast migrate` would run"
+    try:
+        schema_steps.verify(store)
+    except NotALedgerError:
+        note = "-- there is no ledger yet: what `holdfast init` would run before it writes its settings"
+    except (EnforcementDriftError, SchemaVersionError):
+        pass  # a newer schema is refused again, by plan itself
+    else:
+        return [], [], "-- up to date: nothing to run"
     with store.reading() as reading:
         todo = schema_steps.plan(store, reading._connection)  # noqa: SLF001 - the schema lives below the verbs
-    value = {"pending": [_name(step) for step in todo.pending], "statements": list(todo.statements)}
-    text = "\n".join(["BEGIN;", *(f"{statement};" for statement in todo.statements), "COMMIT;"])
-    output.answer(value, lambda: output.line(text), as_json=as_json)
+    return [_name(step) for step in todo.pending], list(todo.statements), note

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from holdfast.core.errors import BadUrlError, StoreError
-from holdfast.store.migrations import ENVIRONMENTS, migrate, verify
+from holdfast.store.migrations import ENVIRONMENTS, is_current, migrate, verify
 from holdfast.store.requests import Admission, Declared, Lease, Submission
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Clock, Store
@@ -51,7 +51,8 @@ def create_store(
     """Return the store of a ledger, made or migrated first where needed."""
     store = connect(url, clock, schema=schema, create=True)
     try:
-        migrate(store, environment=environment, governed=governed)
+        if not is_current(store):
+            migrate(store, environment=environment, governed=governed)
     except BaseException:
         store.close()
         raise

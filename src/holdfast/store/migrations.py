@@ -74,10 +74,19 @@ def plan(store: Store[Any], connection: Any) -> Plan:
     return Plan(pending, tuple(statements))
 
 
+def is_current(store: Store[Any]) -> bool:
+    """Tell, by reading alone, whether a ledger is there and no migration is missing: then opening locks nobody out."""
+    with store.reading() as reading:
+        applied = _applied(store, reading._connection)  # noqa: SLF001 - the schema lives below the verbs
+    return bool(applied) and all(migration.number in applied for migration in migrations(store.dialect))
+
+
 def migrate(store: Store[Any], *, environment: str = "dev", governed: bool = False) -> tuple[str, ...]:
     """Bring a ledger, or an empty database, to this version; return the names of the migrations applied."""
     with store.transaction() as transaction:
         connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+        if store.dialect == "postgres":  # SQLite's writers take turns anyway
+            store.execute(connection, "SELECT pg_advisory_xact_lock(hashtext('holdfast_migrations'))")
         todo = plan(store, connection)
         new = not _applied(store, connection)
         for statement in todo.statements:

@@ -1,0 +1,162 @@
+"""The error tree: every class has a stable code, an exit code, a next step, and stands in the drawing.
+
+Invariants: the tree is read from the classes themselves, so a class that is added and not drawn fails here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.core import errors
+from holdfast.core.errors import (
+    BrokenError,
+    HoldfastError,
+    InvalidStateTransitionError,
+    JobNotFoundError,
+    PayloadTooLargeError,
+    StateTransitionRaceError,
+    invariant,
+)
+
+
+def tree_below(parent: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
+    """Yield a class and all below it, as they were declared; a private one is its module's own signal, and caught there."""
+    yield parent
+    for child in parent.__subclasses__():
+        if not child.__name__.startswith("_"):
+            yield from tree_below(child)
+
+
+TREE = list(tree_below(HoldfastError))
+
+# The codes are what scripts match on: a change here breaks somebody.
+CODES = {
+    "HoldfastError": ("error", 1),
+    "InputError": ("bad_input", 2),
+    "BadUrlError": ("url_invalid", 2),
+    "PayloadNotJsonError": ("payload_not_json", 2),
+    "PayloadTooDeepError": ("payload_too_deep", 2),
+    "PayloadTooLargeError": ("payload_too_large", 2),
+    "UnknownOperationError": ("operation_unknown", 2),
+    "IdempotencyConflictError": ("idempotency_conflict", 2),
+    "ArgumentsError": ("arguments_invalid", 2),
+    "EffectError": ("effect_invalid", 2),
+    "ConnectionUnfitError": ("connection_unfit", 2),
+    "MachineError": ("machine_invalid", 2),
+    "JobNotFoundError": ("job_not_found", 1),
+    "RefusedError": ("refused", 3),
+    "InvalidStateTransitionError": ("invalid_state_transition", 3),
+    "StateTransitionRaceError": ("state_transition_race", 3),
+    "LeaseLostError": ("lease_lost", 3),
+    "RefusedByDatabaseError": ("refused_by_database", 3),
+    "StoreError": ("store_error", 4),
+    "StoreUnavailableError": ("store_unavailable", 4),
+    "StoreBusyError": ("store_busy", 4),
+    "StoreReadOnlyError": ("store_read_only", 4),
+    "NotALedgerError": ("not_a_ledger", 4),
+    "SchemaVersionError": ("schema_version", 4),
+    "EnforcementDriftError": ("enforcement_drift", 4),
+    "DurabilityError": ("not_durable", 4),
+    "BrokenError": ("broken", 1),
+}
+FAMILIES = {"InputError": 2, "RefusedError": 3, "StoreError": 4}
+
+
+def drawn() -> list[tuple[str, str | None]]:
+    """Return the classes of the drawing at the module's head, each with its parent."""
+    found: list[tuple[str, str | None]] = []
+    above: list[str] = []
+    for line in inspect.cleandoc(errors.__doc__ or "").splitlines():
+        match = re.match(r"^(?P<rails>[ │├└─]*)(?P<name>[A-Z]\w+Error)\b", line)
+        if match:
+            depth = len(match["rails"]) // 4 - 1
+            del above[depth:]
+            found.append((match["name"], above[-1] if above else None))
+            above.append(match["name"])
+    return found
+
+
+def declared() -> list[tuple[str, str | None]]:
+    """Return the real tree in the same form."""
+    return [
+        (kind.__name__, next((base.__name__ for base in kind.__bases__ if issubclass(base, HoldfastError)), None))
+        for kind in TREE
+    ]
+
+
+def test_the_tree_is_closed() -> None:
+    assert {kind.__module__ for kind in TREE} == {errors.__name__}
+
+
+def test_the_drawing_is_the_tree() -> None:
+    assert drawn() == declared()
+
+
+def test_the_codes_are_those_that_were_published() -> None:
+    found = {kind.__name__: (kind.code, kind.exit_code) for kind in TREE}
+    assert {name: found.get(name) for name in CODES} == CODES
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_has_a_code_of_its_own_and_says_what_to_do_next(kind: type[HoldfastError]) -> None:
+    assert [other for other in TREE if other.code == kind.code] == [kind]
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind.code)
+    assert kind.next_step.strip().endswith((".", ")"))
+    assert kind.__doc__
+    assert kind.__name__.endswith("Error")
+    expected = next((code for name, code in FAMILIES.items() if issubclass(kind, getattr(errors, name))), 1)
+    assert kind.exit_code == expected
+
+
+@pytest.mark.req("K-53")
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_has_the_same_machine_readable_form(kind: type[HoldfastError]) -> None:
+    error = kind("what happened", context={"job_id": 7})
+    assert error.as_dict() == {
+        "error_code": kind.code,
+        "error_message": "what happened",
+        "context": {"job_id": 7, "next_step": kind.next_step},
+    }
+    assert json.loads(json.dumps(error.as_dict())) == error.as_dict()
+    assert str(error) == "what happened"
+    assert kind("m", next_step="Do this.").as_dict()["context"] == {"next_step": "Do this."}
+
+
+def test_the_context_of_an_error_is_its_own() -> None:
+    context: dict[str, object] = {"bytes": 1}
+    error = PayloadTooLargeError("m", context=context)
+    context["bytes"] = 2
+    assert error.context == {"bytes": 1}
+    error.as_dict()["context"]["next_step"] = "changed"  # type: ignore[index]
+    assert error.context == {"bytes": 1}
+
+
+@pytest.mark.req("G-09")
+def test_the_named_errors_keep_the_bases_that_callers_catch() -> None:
+    assert issubclass(InvalidStateTransitionError, ValueError)
+    assert issubclass(StateTransitionRaceError, RuntimeError)
+    assert issubclass(JobNotFoundError, KeyError)
+    # A KeyError would print the repr of its message.
+    assert str(JobNotFoundError("there is no job 7")) == "there is no job 7"
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_an_error_survives_the_way_from_another_process(kind: type[HoldfastError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("m", context={"n": 1}, next_step="Do this.")))  # noqa: S301 - our own bytes
+    assert type(error) is kind
+    assert error.as_dict() == kind("m", context={"n": 1}, next_step="Do this.").as_dict()
+
+
+def test_an_invariant_raises_also_where_assert_is_compiled_away() -> None:
+    invariant(True, "holds")
+    invariant([0], "anything true holds")
+    for broken in (False, None, 0, ""):
+        with pytest.raises(BrokenError, match="the sky fell") as caught:
+            invariant(broken, "the sky fell")
+        assert caught.value.exit_code == 1

@@ -1,0 +1,187 @@
+"""A fork server: a small parent that has imported Holdfast once, and forks children that run one role each.
+
+Forking takes a few milliseconds where starting Python takes hundreds, so a test can kill children by the hundred.
+
+Invariants: the server has one thread and no ledger, so a child inherits no lock and no connection; only the server
+signals and reaps, so a signal never reaches a process that took over an old id; no child outlives the server, and the
+server does not outlive the test.
+
+A role is a function `module:name` that takes keyword arguments which JSON can carry. What it raises is written to the
+server's log; the child then exits with 1. A child that is killed by signal n has the status -n.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PR_SET_PDEATHSIG = 1
+FAILED = 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The test's end
+
+
+class Child:
+    """A process that plays a role."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
+        self.pid = pid
+
+    def __repr__(self) -> str:
+        return f"Child({self.pid})"
+
+    def signal(self, signum: int) -> bool:
+        """Send a signal; return whether the child was still there to get it."""
+        return bool(self._server.ask(do="signal", pid=self.pid, signum=int(signum)))
+
+    def kill(self) -> int:
+        """SIGKILL the child, and return its status once it is gone."""
+        self.signal(signal.SIGKILL)
+        return self.wait(10)
+
+    def wait(self, timeout_s: float) -> int:
+        """Return the exit status: what the role ended with, or minus the signal that killed it."""
+        status = self._server.ask(do="wait", pid=self.pid, timeout_s=timeout_s)
+        if status is None:
+            raise TimeoutError(f"child {self.pid} still runs after {timeout_s:g} s\n{self._server.log}")
+        return int(status)
+
+    @property
+    def running(self) -> bool:
+        return self._server.ask(do="wait", pid=self.pid, timeout_s=0) is None
+
+
+class ForkServer:
+    """Starts the server, and asks it for children."""
+
+    def __init__(self, *modules: str) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.forkserver", *modules],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def spawn(self, role: str, **arguments: object) -> Child:
+        """Fork a child that plays this role."""
+        return Child(self, int(self.ask(do="spawn", role=role, arguments=arguments)))
+
+    def ask(self, **request: object) -> Any:
+        with self._lock:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the fork server is gone\n{self.log}")
+        return json.loads(line)
+
+    @property
+    def log(self) -> str:
+        """What the server and its children have written to standard error."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+
+    def close(self) -> None:
+        """End the server and every child."""
+        self._process.communicate()
+        self._log.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The server's end
+
+
+class _Server:
+    def __init__(self) -> None:
+        self._pidfds: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+
+    def serve(self) -> None:
+        for line in sys.stdin:
+            request = json.loads(line)
+            answer = getattr(self, request.pop("do"))(**request)
+            print(json.dumps(answer), flush=True)
+        for pid in list(self._pidfds):
+            self.signal(pid, signal.SIGKILL)
+            self.wait(pid, 10)
+
+    def spawn(self, role: str, arguments: dict[str, Any]) -> int:
+        server_pid = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _play(role, arguments, server_pid)
+        self._pidfds[pid] = os.pidfd_open(pid)
+        return pid
+
+    def signal(self, pid: int, signum: int) -> bool:
+        if self.wait(pid, 0) is not None:
+            return False
+        signal.pidfd_send_signal(self._pidfds[pid], signum)
+        return True
+
+    def wait(self, pid: int, timeout_s: float) -> int | None:
+        if pid not in self._ended:
+            ready, _, _ = select.select([self._pidfds[pid]], [], [], timeout_s)
+            if not ready:
+                return None
+            _, status = os.waitpid(pid, 0)
+            os.close(self._pidfds.pop(pid))
+            self._ended[pid] = os.waitstatus_to_exitcode(status)
+        return self._ended[pid]
+
+
+def _play(role: str, arguments: dict[str, Any], server_pid: int) -> None:
+    status = FAILED
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server_pid:
+            os._exit(FAILED)
+        # Standard input and output are the server's conversation with the test.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        module, _, name = role.partition(":")
+        getattr(importlib.import_module(module), name)(**arguments)
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else FAILED
+    except BaseException:  # noqa: BLE001 - whatever it was, the test must read it
+        print(f"child {os.getpid()} ({role}) at {time.monotonic():.3f}", file=sys.stderr)
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        # Not sys.exit: handlers of the server's own exit are not the child's.
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        importlib.import_module(each)
+    _Server().serve()

@@ -1,0 +1,195 @@
+"""What the children of a fork server do: submit jobs and work on them, until they are told to stop or are killed.
+
+Invariants: a key is noted, by one write to a file, only after its submit has returned; an effect is one row in a table
+without any unique constraint, so that a second one would be seen; an error that is not expected ends the child.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast import Execution, Ledger, RetryPolicy, Strategy, Worker
+from holdfast.core.errors import StoreError
+
+CLIENT = "crash"
+COUNT = "count"
+EFFECTS = "CREATE TABLE effects (job_id bigint NOT NULL, exec_id bigint NOT NULL, attempt integer NOT NULL)"
+EFFECT = "INSERT INTO effects (job_id, exec_id, attempt) VALUES (:job_id, :exec_id, :attempt)"
+NO_DELAY = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=100, base_s=0)
+
+
+def counting_ledger(url: str, *, lease_s: float = 2.0, work_ms_max: float = 8.0) -> Ledger:
+    """Return a ledger whose operation `count` takes a few milliseconds and stages one row."""
+    ledger = Ledger(url)
+
+    @ledger.operation(COUNT, lease_s=lease_s, retry=NO_DELAY)
+    def count(run: Execution, n: int) -> dict[str, int]:
+        time.sleep(random.uniform(0, work_ms_max) / 1000)
+        stage_effect(run)
+        return {"n": n}
+
+    @ledger.operation("last", lease_s=lease_s, retry=NO_DELAY)
+    def last(run: Execution, seconds: float) -> int:
+        """Take some time in small steps, and say who did it."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        stage_effect(run)
+        return os.getpid()
+
+    @ledger.operation("hang", lease_s=lease_s, retry=NO_DELAY)
+    def hang(run: Execution, started: str) -> int:
+        """Say that it runs, then take for ever the first time and no time later."""
+        note(started, f"{os.getpid()} {run.attempt}")
+        while run.attempt == 1:
+            time.sleep(0.01)
+        stage_effect(run)
+        return os.getpid()
+
+    return ledger
+
+
+def stage_effect(run: Execution) -> None:
+    run.effect(EFFECT, {"job_id": run.job.job_id, "exec_id": run.token, "attempt": run.attempt}, rows=1)
+
+
+def create_effects(ledger: Ledger) -> None:
+    """Make the table of effects in the ledger's own database."""
+    with ledger.store.transaction() as transaction:
+        ledger.store.execute(transaction._connection, EFFECTS)
+
+
+def note(path: str | Path, line: str) -> None:
+    """Append a line by one write: it outlives the process from then on."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, f"{line}\n".encode())
+    os.close(file)
+
+
+def noted(path: str | Path) -> list[str]:
+    """Return the lines noted so far; the last may be cut short by a kill, which then notes nothing."""
+    try:
+        text = Path(path).read_text()
+    except FileNotFoundError:
+        return []
+    return text.split("\n")[:-1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Roles
+
+
+def work(
+    url: str,
+    *,
+    lease_s: float = 2.0,
+    work_ms_max: float = 8.0,
+    concurrency: int = 4,
+    drain_s: float = 30.0,
+    poll_s: float = 0.2,
+    told: str | None = None,
+) -> None:
+    """Work until SIGTERM; a second SIGTERM ends the waiting for what runs."""
+    _log_to_stderr()
+    ledger = counting_ledger(url, lease_s=lease_s, work_ms_max=work_ms_max)
+    worker = Worker(ledger, concurrency=concurrency, drain_s=drain_s, poll_s=poll_s)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    if told is not None:
+        note(told, worker.worker_id)
+    worker.run()
+    ledger.close()
+
+
+def submit(
+    url: str, *, keys: Sequence[str], acknowledged: str, errors: str | None = None, pause_ms_max: float = 0.0
+) -> None:
+    """Submit one job a key, again under the same key when the database is out of reach."""
+    ledger = counting_ledger(url)
+    for n, key in enumerate(keys):
+        _submit_until_taken(ledger, n, key, errors)
+        note(acknowledged, key)
+        time.sleep(random.uniform(0, pause_ms_max) / 1000)
+    ledger.close()
+
+
+def _submit_until_taken(ledger: Ledger, n: int, key: str, errors: str | None) -> None:
+    while True:
+        try:
+            ledger.submit(COUNT, {"n": n}, client=CLIENT, key=key)
+        except StoreError as error:
+            if errors is None:
+                raise
+            note(errors, f"{error.code} {key}")
+            time.sleep(0.02)
+        else:
+            return
+
+
+def submit_and_work(url: str, *, name: str, threads: int, jobs: int, total: int, lease_s: float) -> None:
+    """Submit `jobs` jobs from many threads while working, until `total` jobs of all processes have succeeded."""
+    ledger = counting_ledger(url, lease_s=lease_s, work_ms_max=1.0)
+    worker = Worker(ledger, concurrency=threads, poll_s=0.2)
+    failures: list[BaseException] = []
+
+    def submitter(mine: Iterable[int]) -> None:
+        try:
+            for n in mine:
+                ledger.submit(COUNT, {"n": n}, client=name, key=str(n))
+        except BaseException as error:  # noqa: BLE001 - the process fails with it
+            failures.append(error)
+
+    def stop_when_done() -> None:
+        for thread in submitters:
+            thread.join()
+        while not failures and succeeded(ledger) < total:
+            time.sleep(0.05)
+        worker.stop()
+
+    submitters = [threading.Thread(target=submitter, args=(range(i, jobs, threads),)) for i in range(threads)]
+    for thread in [*submitters, threading.Thread(target=stop_when_done)]:
+        thread.start()
+    worker.run()
+    if failures:
+        raise failures[0]
+    ledger.close()
+
+
+def succeeded(ledger: Ledger) -> int:
+    """Return how many jobs have succeeded."""
+    return sum(count.n for count in ledger.counts() if count.state == "succeeded")
+
+
+def hold_write_lock(url: str, *, seconds: float, times: int, told: str) -> None:
+    """Hold a SQLite file's write lock from outside Holdfast, as a shell or a backup would, again and again."""
+    import sqlite3
+
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
+    for _ in range(times):
+        connection.execute("BEGIN IMMEDIATE")
+        note(told, "locked")
+        time.sleep(seconds)
+        connection.execute("ROLLBACK")
+        time.sleep(seconds / 4)
+    connection.close()
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(process)d %(asctime)s %(message)s", force=True)
+
+
+def wait_until(holds: Any, timeout_s: float, what: str, say: Any = None) -> None:
+    """Wait until `holds()`; fail with `what`, and with what `say()` returns, after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {timeout_s:g} s still not: {what}\n{say() if say else ''}")
+        time.sleep(0.02)
