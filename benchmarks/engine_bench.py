@@ -29,7 +29,7 @@ from benchmarks.disk import SimulatedDisk
 from benchmarks.peers.run import measure
 from tests.support.postgres import Server, tmpfs_directory
 
-DRIVER = Path(__file__).with_name("holdfast_driver.py")
+ROOT = Path(__file__).parents[1]
 PEERS = {"sqlite": ("huey", "litequeue"), "postgres": ("pgqueuer", "procrastinate")}
 ROUNDS, ROUNDS_QUICK = 3, 1
 SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
@@ -105,8 +105,9 @@ def _one(system: str, case: Case, url: str, env: dict[str, str], *, quick: bool)
     n = max(10, n // 20) if quick else n
     if system != HOLDFAST:
         return measure(system, case.scenario, url=url, n=n, callers=case.callers, env=env)
-    command = [sys.executable, str(DRIVER), case.scenario, "--url", url, "--n", str(n), "--callers", str(case.callers)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, "-m", "benchmarks.holdfast_driver", case.scenario]
+    command += ["--url", url, "--n", str(n), "--callers", str(case.callers)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         raise SystemExit(f"holdfast {case.name} failed:\n{done.stdout}{done.stderr}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -14,17 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from benchmarks.peers import _common as common
 from holdfast import Execution, Ledger, Operations, Worker
 from holdfast.core.machines import JobState
-
-# The peers' drivers are scripts with their helpers beside them; this one uses the same stopwatch and payload.
-sys.path.insert(0, str(Path(__file__).parent / "peers"))
-import _common as common
 
 CONCURRENCY = 4
 IDLE_WORKER = "--idle-worker"
@@ -122,7 +118,7 @@ def idle(base: str, n: int) -> dict[str, Any]:
         async def submit_one() -> None:
             ledger.submit("tell", common.PAYLOAD)
 
-        command = [sys.executable, __file__, IDLE_WORKER, url]
+        command = [sys.executable, "-m", "benchmarks.holdfast_driver", IDLE_WORKER, url]
         figures: dict[str, Any] = asyncio.run(common.sample_idle("holdfast", url, n, submit_one, command))
     return figures
 

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as ask
+from holdfast.core import decide as decisions
+from holdfast.core import machine, records
 from holdfast.core.decide import CANCELLED, LEASE_EXPIRED, REPLAY_REASONS, Move, Refused, Step, decide
 from holdfast.core.machines import (
     EXECUTION,
@@ -603,3 +605,15 @@ def test_the_same_question_has_the_same_answer() -> None:
     record = attempt(ExecutionStatus.IN_PROGRESS)
     assert decide(record, ask.Complete(TOKEN), NOW) == decide(record, ask.Complete(TOKEN), NOW)
     assert execution() == execution()
+
+
+def test_what_is_asked_judged_and_answered_is_frozen() -> None:
+    """A record is what one row said at one moment: nothing may change it on its way to the store."""
+    kinds = {
+        kind
+        for module in (ask, decisions, machine, records)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
+    }
+    assert len(kinds) > 30
+    assert {kind.__name__ for kind in kinds if not kind.__struct_config__.frozen} == set()

@@ -26,7 +26,7 @@ from holdfast.core.errors import (
 
 
 def tree_below(parent: type[HoldfastError]) -> Iterator[type[HoldfastError]]:
-    """Yield a class and all below it, as they were declared; a private one is its module's own signal, and caught there."""
+    """Yield a class and all below it. A private one is its module's own signal, caught where it is raised."""
     yield parent
     for child in parent.__subclasses__():
         if not child.__name__.startswith("_"):
@@ -46,10 +46,11 @@ CODES = {
     "UnknownOperationError": ("operation_unknown", 2),
     "IdempotencyConflictError": ("idempotency_conflict", 2),
     "ArgumentsError": ("arguments_invalid", 2),
-    "EffectError": ("effect_invalid", 2),
+    "EffectError": ("effect_failed", 2),
     "ConnectionUnfitError": ("connection_unfit", 2),
     "MachineError": ("machine_invalid", 2),
     "JobNotFoundError": ("job_not_found", 1),
+    "WaitTimeoutError": ("wait_timeout", 1),
     "RefusedError": ("refused", 3),
     "InvalidStateTransitionError": ("invalid_state_transition", 3),
     "StateTransitionRaceError": ("state_transition_race", 3),
@@ -57,6 +58,7 @@ CODES = {
     "RefusedByDatabaseError": ("refused_by_database", 3),
     "StoreError": ("store_error", 4),
     "StoreUnavailableError": ("store_unavailable", 4),
+    "CommitUnknownError": ("commit_unknown", 4),
     "StoreBusyError": ("store_busy", 4),
     "StoreReadOnlyError": ("store_read_only", 4),
     "NotALedgerError": ("not_a_ledger", 4),

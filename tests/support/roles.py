@@ -32,10 +32,10 @@ def counting_ledger(url: str, *, lease_s: float = 2.0, work_ms_max: float = 8.0)
     ledger = Ledger(url)
 
     @ledger.operation(COUNT, lease_s=lease_s, retry=NO_DELAY)
-    def count(run: Execution, n: int) -> dict[str, int]:
+    def count(run: Execution, key: str) -> dict[str, str]:
         time.sleep(random.uniform(0, work_ms_max) / 1000)
         stage_effect(run)
-        return {"n": n}
+        return {"key": key}
 
     @ledger.operation("last", lease_s=lease_s, retry=NO_DELAY)
     def last(run: Execution, seconds: float) -> int:
@@ -114,17 +114,17 @@ def submit(
 ) -> None:
     """Submit one job a key, again under the same key when the database is out of reach."""
     ledger = counting_ledger(url)
-    for n, key in enumerate(keys):
-        _submit_until_taken(ledger, n, key, errors)
+    for key in keys:
+        _submit_until_taken(ledger, key, errors)
         note(acknowledged, key)
         time.sleep(random.uniform(0, pause_ms_max) / 1000)
     ledger.close()
 
 
-def _submit_until_taken(ledger: Ledger, n: int, key: str, errors: str | None) -> None:
+def _submit_until_taken(ledger: Ledger, key: str, errors: str | None) -> None:
     while True:
         try:
-            ledger.submit(COUNT, {"n": n}, client=CLIENT, key=key)
+            ledger.submit(COUNT, {"key": key}, client=CLIENT, key=key)
         except StoreError as error:
             if errors is None:
                 raise
@@ -143,7 +143,7 @@ def submit_and_work(url: str, *, name: str, threads: int, jobs: int, total: int,
     def submitter(mine: Iterable[int]) -> None:
         try:
             for n in mine:
-                ledger.submit(COUNT, {"n": n}, client=name, key=str(n))
+                ledger.submit(COUNT, {"key": str(n)}, client=name, key=str(n))
         except BaseException as error:  # noqa: BLE001 - the process fails with it
             failures.append(error)
 

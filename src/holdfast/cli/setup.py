@@ -184,23 +184,14 @@ def _done(applied: list[str], rewritten: list[str]) -> str:
 
 
 def _print_plan(store: Store[Any], *, as_json: bool) -> None:
-    pending, statements, note = _plan(store)
-    text = [note, "BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"] if statements else [note]
-    value = {"pending": pending, "statements": statements}
-    output.answer(value, lambda: output.line("\n".join(text)), as_json=as_json)
-
-
-def _plan(store: Store[Any]) -> tuple[list[str], list[str], str]:
-    """Return the migrations and the statements that would run, and a word about them."""
-    note = "-- what `holdfast migrate` would run"
+    pending: list[str] = []
+    statements: list[str] = []
     try:
         schema_steps.verify(store)
-    except NotALedgerError:
-        note = "-- there is no ledger yet: what `holdfast init` would run before it writes its settings"
     except (EnforcementDriftError, SchemaVersionError):
-        pass  # a newer schema is refused again, by plan itself
-    else:
-        return [], [], "-- up to date: nothing to run"
-    with store.reading() as reading:
-        todo = schema_steps.plan(store, reading._connection)  # noqa: SLF001 - the schema lives below the verbs
-    return [_name(step) for step in todo.pending], list(todo.statements), note
+        with store.reading() as reading:
+            todo = schema_steps.plan(store, reading._connection)  # noqa: SLF001 - the schema lives below the verbs
+        pending, statements = [_name(step) for step in todo.pending], list(todo.statements)
+    text = ["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"] if statements else ["-- up to date"]
+    value = {"pending": pending, "statements": statements}
+    output.answer(value, lambda: output.line("\n".join(text)), as_json=as_json)

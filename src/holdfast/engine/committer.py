@@ -6,34 +6,53 @@ those who wait. So a lone caller pays for one transaction and no hand-over, and 
 
 Invariants: a caller is answered only after durability; on any failure, COMMIT included, the group is rolled back and
 run again with each task in a savepoint, and if COMMIT still fails, each in a transaction of its own, so one bad
-statement fails only its own job; nothing that may have committed is repeated unless repeating is harmless.
+statement fails only its own job; nothing that may have committed is repeated unless repeating is harmless; what was
+written is told in the order it was written, after it is durable.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from holdfast.core.commands import Commit, Complete, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreError
-from holdfast.core.records import Attempt
-from holdfast.engine.world import World
+from holdfast.core.machines import ExecutionStatus
+from holdfast.core.records import Attempt, Job
+from holdfast.engine.world import BETWEEN, World
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect, in_layers
 
 T = TypeVar("T")
 
 
+Points = tuple[str, str]
+DURING, AFTER = 0, 1
+
+
 class Task(Generic[T]):
     """One thing to write. After `perform`, either `outcome` or `error` is set."""
 
-    repeatable = True  # may it be run again when COMMIT's answer was lost?
+    points: Points | None = None  # where a crash can be planned: with the task written, and with it durable
 
     def __init__(self) -> None:
         self.outcome: T | None = None
         self.error: Exception | None = None
+        self.answered = False
+        self.repeatable = True  # may it be run again when COMMIT's answer was lost?
+
+    def succeeded(self, outcome: T) -> None:
+        self.outcome, self.error, self.answered = outcome, None, True
+
+    def failed(self, error: Exception) -> None:
+        self.error, self.answered = error, True
 
     def result(self) -> T:
         """Return the outcome, or raise what went wrong."""
@@ -44,6 +63,8 @@ class Task(Generic[T]):
 
 class SubmitTask(Task[list[Admission]]):
     """Submissions that are recorded together or not at all."""
+
+    points = ("during_submit", "after_submit")
 
     def __init__(self, submissions: Sequence[Submission]) -> None:
         super().__init__()
@@ -62,10 +83,15 @@ class EndTask(Task[Move | Refused]):
         self.command = command
         self.effects = effects
         self.followups = followups
+        self.admissions: Sequence[Admission] = ()  # of the follow-ups
+        completes = isinstance(command, Complete | Commit)
+        self.points = ("before_commit", "after_commit") if completes else ("during_failure", "after_failure")
 
 
 class ClaimTask(Task[list[Attempt]]):
     """A request for leases."""
+
+    points = ("during_claim", "after_claim")
 
     def __init__(self, lease: Lease) -> None:
         super().__init__()
@@ -75,9 +101,33 @@ class ClaimTask(Task[list[Attempt]]):
 class CallTask(Task[Any]):
     """Anything else that is written, as a function of the transaction; it must be safe to repeat."""
 
-    def __init__(self, fn: Callable[[Transaction], Any]) -> None:
+    def __init__(self, fn: Callable[[Transaction], Any], points: Points | None = None) -> None:
         super().__init__()
         self.fn = fn
+        self.points = points
+
+
+class RuleTask(CallTask):
+    """A ruling on a job as it was read."""
+
+    def __init__(self, job: Job, command: object, *, actor: str, reason: str | None) -> None:
+        super().__init__(
+            lambda transaction: transaction.rule([(job, command)], actor=actor, reason=reason)[0],
+            ("during_ruling", "after_ruling"),
+        )
+        self.job = job
+        self.actor = actor
+
+
+class RecoverTask(CallTask):
+    """A recovery of what leases that had expired at a given time left behind."""
+
+    def __init__(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None) -> None:
+        super().__init__(
+            lambda transaction: transaction.recover(actor=actor, n=n, at=at, retry_at=retry_at),
+            ("during_recovery", "after_recovery"),
+        )
+        self.actor = actor
 
 
 class _Batch:
@@ -117,8 +167,15 @@ class Committer:
         with self._lock:
             batches = list(self._waiting)
             self._waiting.clear()
+        tasks = [task for batch in batches for task in batch.tasks]
         try:
-            self._run([task for batch in batches for task in batch.tasks])
+            self._run(tasks)
+        except BaseException:
+            # The leader's thread is being stopped. Those who wait for it must not take silence for success.
+            for task in tasks:
+                if not task.answered:
+                    task.failed(CommitUnknownError("the thread that wrote for others was stopped"))
+            raise
         finally:
             for batch in batches:
                 if batch is not own:
@@ -131,54 +188,100 @@ class Committer:
                     self._led = False
 
     def _run(self, tasks: Sequence[Task[Any]]) -> None:
+        if self._world.planned(BETWEEN):
+            tasks = [task for task in tasks if not self._ran_in_two(task)]
         try:
             self._together(tasks)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             if len(tasks) == 1 and not isinstance(error, StoreError):
-                tasks[0].error = error
+                tasks[0].failed(error)
             else:
                 self._isolate(tasks, error)
-        self._on_commit(tasks)
+
+    def _ran_in_two(self, task: Task[Any]) -> bool:
+        """Run a completion as commit and finish, each a transaction, so that a planned fault can fall between them."""
+        if not isinstance(task, EndTask) or not isinstance(task.command, Complete):
+            return False
+        commit = EndTask(task.attempt, Commit(task.command.token, task.command.result), task.effects, task.followups)
+        self._run([commit])
+        last = commit
+        if isinstance(commit.outcome, Move):
+            self._world.reach(BETWEEN)
+            execution = msgspec.structs.replace(
+                task.attempt.execution,
+                status=ExecutionStatus.COMMITTED,
+                version=task.attempt.execution.version + 1,
+            )
+            last = EndTask(Attempt(task.attempt.job, execution), Finish(task.command.token))
+            self._run([last])
+        task.outcome, task.error, task.answered = last.outcome, last.error, True
+        return True
+
+    def _write(
+        self, tasks: Sequence[Task[Any]], body: Callable[[Transaction, dict[int, Any]], None]
+    ) -> StoreError | None:
+        """Run a body in one transaction; once that is durable, give each task the outcome that the body put down.
+
+        If no transaction can be begun, that is nobody's fault: it is every task's answer, and it is returned.
+        """
+        outcomes: dict[int, Any] = {}
+        began = False
+        try:
+            with self._store.transaction() as transaction:
+                began = True
+                body(transaction, outcomes)
+                self._reach(tasks, DURING)
+        except StoreError as error:
+            if began:
+                raise
+            for task in tasks:
+                task.failed(error)
+            return error
+        self._reach(tasks, AFTER)
+        by_id = {id(task): task for task in tasks}
+        written = [by_id[each] for each in outcomes]  # in the order they were written
+        for task in written:
+            task.succeeded(outcomes[id(task)])
+        self._on_commit(written)
+        return None
+
+    def _reach(self, tasks: Sequence[Task[Any]], when: int) -> None:
+        for point in dict.fromkeys(task.points[when] for task in tasks if task.points is not None):
+            self._world.reach(point)
 
     def _together(self, tasks: Sequence[Task[Any]]) -> None:
         """Run tasks optimistically, as sets, in one transaction."""
-        outcomes: dict[int, Any] = {}
-        with self._store.transaction() as transaction:
+
+        def body(transaction: Transaction, outcomes: dict[int, Any]) -> None:
             self._submit([t for t in tasks if isinstance(t, SubmitTask)], transaction, outcomes)
             for task in tasks:
                 if isinstance(task, CallTask):
                     outcomes[id(task)] = task.fn(transaction)
             self._end([t for t in tasks if isinstance(t, EndTask)], transaction, outcomes)
             self._claim([t for t in tasks if isinstance(t, ClaimTask)], transaction, outcomes)
-            self._world.reach("before_commit")
-        self._world.reach("after_commit")
-        for task in tasks:
-            task.outcome, task.error = outcomes[id(task)], None
+
+        if tasks:
+            self._write(tasks, body)
 
     def _isolate(self, tasks: Sequence[Task[Any]], error: Exception) -> None:
         """Run the tasks of a failed group again so that each fails only by its own fault."""
-        tasks = self._without_unrepeatable(tasks, error)
-        remaining = list(tasks)
+        remaining = self._without_unrepeatable(tasks, error)
+        culprits: list[Task[Any]] = []
+
+        def body(transaction: Transaction, outcomes: dict[int, Any]) -> None:
+            culprits.clear()
+            for task in remaining:
+                self._one(task, transaction, outcomes, culprits)
+
         while remaining:
-            outcomes: dict[int, Any] = {}
-            culprits: list[Task[Any]] = []
             try:
-                with self._store.transaction() as transaction:
-                    for task in remaining:
-                        self._one(task, transaction, outcomes, culprits)
-            except CommitUnknownError as unknown:
-                self._without_unrepeatable(remaining, unknown)
-                self._each_alone([task for task in remaining if task.error is None])
-                return
+                self._write(remaining, body)
             except _TransactionGoneError as gone:
                 remaining.remove(gone.task)
                 continue
-            except Exception:  # noqa: BLE001 - COMMIT failed, or the database is gone: each task tells for itself
-                self._each_alone([task for task in remaining if task not in culprits])
-                return
-            for task in remaining:
-                if task not in culprits:
-                    task.outcome, task.error = outcomes[id(task)], None
+            except Exception as again:  # noqa: BLE001 - COMMIT failed, or the database is gone: each tells for itself
+                innocent = [task for task in remaining if task not in culprits]
+                self._each_alone(self._without_unrepeatable(innocent, again))
             return
 
     def _one(
@@ -187,25 +290,27 @@ class Committer:
         try:
             with transaction.savepoint():
                 self._dispatch(task, transaction, outcomes)
-        except Exception as raised:
-            # Inside a transaction errors are still the driver's own: a lost database is nobody's fault.
-            error = self._store.translated(raised)
-            if isinstance(error, StoreError):
-                raise error from raised
-            task.error = error
+        except StoreError:
+            raise
+        except Exception as error:
+            outcomes.pop(id(task), None)
+            task.failed(error)
             if not transaction.is_open:
                 raise _TransactionGoneError(task) from error
             culprits.append(task)
 
-    def _each_alone(self, tasks: Iterable[Task[Any]]) -> None:
-        for task in tasks:
-            outcomes: dict[int, Any] = {}
+    def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
+        for index, task in enumerate(tasks):
             try:
-                with self._store.transaction() as transaction:
-                    self._dispatch(task, transaction, outcomes)
-                task.outcome, task.error = outcomes[id(task)], None
+                not_begun = self._write([task], partial(self._dispatch, task))
             except Exception as error:  # noqa: BLE001 - it is this task's answer
-                task.error = error
+                task.failed(error)
+                continue
+            if not_begun is not None:
+                # To wait in vain once more for each would keep every caller waiting for all of them.
+                for other in tasks[index + 1 :]:
+                    other.failed(not_begun)
+                return
 
     @staticmethod
     def _without_unrepeatable(tasks: Sequence[Task[Any]], error: Exception) -> list[Task[Any]]:
@@ -214,7 +319,7 @@ class Committer:
             return list(tasks)
         for task in tasks:
             if not task.repeatable:
-                task.error = error
+                task.failed(error)
         return [task for task in tasks if task.repeatable]
 
     def _dispatch(self, task: Task[Any], transaction: Transaction, outcomes: dict[int, Any]) -> None:
@@ -250,9 +355,11 @@ class Committer:
         effects = in_layers([task.effects for task in accepted if task.effects])
         if effects:
             transaction.apply(effects)
-        followups = [submission for task in accepted for submission in task.followups]
-        if followups:
-            transaction.submit(followups)
+        leading = [task for task in accepted if task.followups]
+        if leading:
+            admissions = iter(transaction.submit([s for task in leading for s in task.followups]))
+            for task in leading:
+                task.admissions = [next(admissions) for _ in task.followups]
 
     @staticmethod
     def _claim(tasks: list[ClaimTask], transaction: Transaction, outcomes: dict[int, Any]) -> None:

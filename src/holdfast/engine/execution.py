@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.core.commands import Complete
-from holdfast.core.decide import Refused
+from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import InputError, LeaseLostError
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.operations import Call
+from holdfast.engine.redact import redacted
 from holdfast.store.effects import Effect, Params, staged
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ class Execution:
 
     def __init__(self, ledger: Ledger, attempt: Attempt) -> None:
         self._ledger = ledger
-        self._attempt = attempt
+        self.record = attempt  # the job and its execution, as the worker holds them
         self._kept: dict[str, str] | None = None
         self._cancelled = False
         self.staged = Staged([], [])
-        self.committed = False
+        self.committed: Move | None = None  # made in the caller's own transaction, and not known to be durable
 
     def __repr__(self) -> str:
         return f"Execution(job_id={self.job.job_id}, attempt={self.attempt})"
@@ -50,21 +51,24 @@ class Execution:
     @property
     def job(self) -> Job:
         """The job's record, as it was when it was claimed."""
-        return self._attempt.job
+        return self.record.job
 
     @property
     def attempt(self) -> int:
         """Which attempt this is, counted from 1."""
-        return self._attempt.execution.attempt
+        return self.record.execution.attempt
 
     @property
     def token(self) -> int:
         """The fencing token of this attempt: larger than that of any earlier one."""
-        return self._attempt.execution.lease_token
+        return self.record.execution.lease_token
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: somebody asked to cancel the job, the worker is stopping, or the lease is lost."""
+        """Whether to stop: somebody asked to cancel the job, the worker is stopping, or the lease is lost.
+
+        Raise Cancel to stop: a job that somebody asked to cancel is cancelled, any other is given back at no cost.
+        """
         return self._cancelled
 
     def stop(self) -> None:
@@ -84,14 +88,12 @@ class Execution:
     def checkpoint(self, name: str, fn: Callable[[], T]) -> T:
         """Return the value kept under this name by any attempt; the first time, compute and keep it."""
         if self._kept is None:
-            with self._ledger.store.reading() as reading:
-                self._kept = reading.checkpoints(self.job.job_id)
+            self._kept = self._checkpoints()
         if name in self._kept:
             kept: T = json.loads(self._kept[name])
             return kept
         text = payload_text(fn())
-        if not self._ledger.perform(lambda tx: tx.keep_checkpoint(self._attempt, name, text)):
-            raise LeaseLostError(f"the lease of job {self.job.job_id} was lost; nothing was kept")
+        self._keep(name, text)
         self._kept[name] = text
         # From the text, so that the first attempt sees exactly what a later one would.
         value: T = json.loads(text)
@@ -101,22 +103,46 @@ class Execution:
         """Note how far the work is, from 0 to 1; written by the next heartbeat, and free in between."""
         if not 0 <= fraction <= 1:
             raise InputError("progress is from 0 to 1")
-        self._ledger.note_progress(self._attempt, fraction, note)
+        # A note that a database cannot take would spoil the heartbeat of every job of this worker.
+        self._note(float(fraction), None if note is None else redacted(str(note)))
 
     def commit(self, *, connection: Any, result: Json = None) -> None:
         """Complete this job inside the caller's own transaction; it counts when the caller commits."""
         self._refuse_late()
         if self.staged.effects:
             raise InputError("effects are staged already: use them, or the caller's connection, not both")
-        transaction = self._ledger.store.borrowed(connection)
         complete = Complete(self.token, payload_text(result))
-        [answer] = transaction.work([(self._attempt, complete)], actor=self._attempt.execution.lease_owner)
-        if isinstance(answer, Refused):
-            raise LeaseLostError(answer.message)
-        self._ledger.submit_followups(transaction, self._attempt, self.staged.calls)
-        self._ledger.store.announce_inside(connection, transaction.queues_to_announce)
-        self.committed = True
+        with self._ledger.store.borrowed(connection) as transaction:
+            [answer] = transaction.work([(self.record, complete)], actor=self.record.execution.lease_owner)
+            if isinstance(answer, Refused):
+                raise LeaseLostError(answer.message)
+            self._ledger.submit_followups(transaction, self.record, self.staged.calls)
+            self._ledger.store.announce_inside(connection, transaction.queues_to_announce)
+        self.committed = answer
 
     def _refuse_late(self) -> None:
-        if self.committed:
+        if self.committed is not None:
             raise InputError("this execution has committed; nothing more can be staged")
+
+    # -- what a ledger keeps; an execution in another process asks for it -----------------------------------------------
+
+    def _checkpoints(self) -> dict[str, str]:
+        return kept_checkpoints(self._ledger, self.record)
+
+    def _keep(self, name: str, text: str) -> None:
+        keep_checkpoint(self._ledger, self.record, name, text)
+
+    def _note(self, fraction: float, note: str | None) -> None:
+        self._ledger.note_progress(self.record, fraction, note)
+
+
+def kept_checkpoints(ledger: Ledger, attempt: Attempt) -> dict[str, str]:
+    """Return what any attempt at the job has kept, as JSON texts by name."""
+    with ledger.store.reading() as reading:
+        return reading.checkpoints(attempt.job.job_id)
+
+
+def keep_checkpoint(ledger: Ledger, attempt: Attempt, name: str, text: str) -> None:
+    """Keep a value for later attempts, or raise LeaseLostError."""
+    if not ledger.perform(lambda tx: tx.keep_checkpoint(attempt, name, text)):
+        raise LeaseLostError(f"the lease of job {attempt.job.job_id} was lost; nothing was kept")

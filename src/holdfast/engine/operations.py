@@ -11,7 +11,17 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -70,6 +80,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Settings(TypedDict, total=False):
+    """What `@operation` takes besides the name; the defaults stand in `Operation`."""
+
+    version: str
+    queue: str
+    priority: int
+    max_attempts: int | None
+    replay_attempts: int
+    lease_s: float
+    timeout_s: float | None
+    retry: RetryPolicy | None
+    classify: Callable[[BaseException], FailureKind]
+
+
 class Operation(Generic[P, R]):
     """A handler with its name, version and rules."""
 
@@ -94,7 +118,7 @@ class Operation(Generic[P, R]):
             raise InputError(f"{name}: lease_s and timeout_s are more than 0")
         self.fn = fn
         self.name = name
-        self.retry = retry or RetryPolicy(max_attempts=max_attempts or RetryPolicy().max_attempts)
+        self.retry = retry or (RetryPolicy() if max_attempts is None else RetryPolicy(max_attempts=max_attempts))
         if retry is not None and max_attempts is not None and max_attempts != retry.max_attempts:
             raise InputError(f"{name}: max_attempts is given twice, and differently")
         self.declared = Declared(
@@ -130,7 +154,7 @@ class Operation(Generic[P, R]):
     def checked(self, arguments: object) -> dict[str, Json]:
         """Return arguments as the JSON object that is stored, or raise ArgumentsError."""
         try:
-            payload = msgspec.to_builtins(arguments, enc_hook=_encoded, str_keys=True)
+            payload = _as_json(msgspec.to_builtins(arguments, enc_hook=_encoded, str_keys=True))
             if self._keywords is None:
                 msgspec.convert(payload, self._arguments, dec_hook=_decoded)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -164,35 +188,12 @@ class Operations:
         self._by_name: dict[str, Operation[Any, Any]] = {}
 
     def operation(
-        self,
-        name: str | None = None,
-        *,
-        version: str = "1.0.0",
-        queue: str = "default",
-        priority: int = 0,
-        max_attempts: int | None = None,
-        replay_attempts: int = REPLAY_ATTEMPTS,
-        lease_s: float = LEASE_S,
-        timeout_s: float | None = None,
-        retry: RetryPolicy | None = None,
-        classify: Callable[[BaseException], FailureKind] = classify,
+        self, name: str | None = None, **settings: Unpack[Settings]
     ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
         """Declare a handler as an operation. Its first parameter is the Execution; the rest are its arguments."""
 
         def declare(fn: Callable[Concatenate[Execution, P], R]) -> Operation[P, R]:
-            made = Operation(
-                fn,
-                name=name or fn.__name__,
-                version=version,
-                queue=queue,
-                priority=priority,
-                max_attempts=max_attempts,
-                replay_attempts=replay_attempts,
-                lease_s=lease_s,
-                timeout_s=timeout_s,
-                retry=retry,
-                classify=classify,
-            )
+            made = Operation(fn, name=name or fn.__name__, **settings)
             self.add(made)
             return made
 
@@ -245,6 +246,13 @@ def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
 
 def _always(value: Any) -> Callable[[], Any]:
     return lambda: value
+
+
+def _as_json(value: Any) -> Any:
+    """Return builtins with lists where msgspec leaves tuples: JSON has only the one."""
+    if isinstance(value, dict):
+        return {name: _as_json(item) for name, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _encoded(value: Any) -> Any:

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Attempt
+from holdfast.engine.committer import RecoverTask
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -54,7 +55,6 @@ def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | No
         outcomes += batch
         if len(batch) < n:
             break
-    ledger.publish_moves(outcomes)
     return _report(outcomes)
 
 
@@ -64,10 +64,12 @@ def _recover_batch(
     # Leases are judged at the time of asking: waiting for the write lock must not make a live lease look dead.
     if not _any_expired(ledger, asked_at):
         return []
-    with ledger.store.transaction() as transaction:
-        return transaction.recover(
-            actor=actor, n=n, at=asked_at, retry_at=asked_at + timedelta(seconds=delay_s) if delay_s else None
-        )
+    # Through the committer, so that subscribers hear of it before they hear of the next claim.
+    retry_at = asked_at + timedelta(seconds=delay_s) if delay_s else None
+    task = RecoverTask(actor=actor, n=n, at=asked_at, retry_at=retry_at)
+    ledger.perform_tasks([task])
+    ended: list[tuple[Attempt, Move | Refused]] = task.result()
+    return ended
 
 
 def _any_expired(ledger: Ledger, at: datetime) -> bool:

@@ -1,47 +1,160 @@
-"""Running one attempt: decode, call the handler, and turn whatever happens into a command.
+"""Running one attempt: call the handler, say as data how it ended, and turn that into a command.
 
-Invariants: a handler can raise anything, return anything, or end the process it forked, and the worker only sees a
-command; nothing a handler said is written here.
+Invariants: a handler can raise anything, return anything, or fork, and the worker only sees an outcome; an outcome is
+plain data, the same whether the handler ran in a thread or in another process; an attempt ends once: of its handler,
+its timeout and its being given back the first counts, and what comes later is dropped; nothing is written here.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from holdfast.core import commands
 from holdfast.core.decide import CANCELLED
 from holdfast.core.digest import payload_text
-from holdfast.core.errors import HoldfastError, UnknownOperationError
+from holdfast.core.errors import HoldfastError, StoreError
+from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
 from holdfast.engine.committer import EndTask
 from holdfast.engine.execution import Execution
-from holdfast.engine.operations import LEASE_S, Operation
-from holdfast.engine.redact import error_code, error_message
-from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze
+from holdfast.engine.operations import LEASE_S, Call, Operation
+from holdfast.engine.redact import error_code, error_message, redacted
+from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze, classify
+from holdfast.store.effects import Effect
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
 
 TIMED_OUT = "timed_out"
+HANDLER_MISSING, HANDLER_MISSING_S = "handler_missing", 5.0
+COMMIT_MISSING = "commit_missing"
+# The same call would end the same way: no retry will help.
+HOPELESS = frozenset({"arguments_invalid", "payload_not_json", "payload_too_deep", "payload_too_large"})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Outcomes
+
+
+class Then(StrEnum):
+    """What is to become of a job whose handler did not return."""
+
+    DECIDE = "decide"  # the operation's retry policy says
+    RETRY = "retry"
+    GIVE_BACK = "give_back"
+    CANCEL = "cancel"
+    QUARANTINE = "quarantine"
+
+
+class Returned(msgspec.Struct, frozen=True, tag=True):
+    """The handler returned: its result as canonical text, and what it staged."""
+
+    result: str
+    effects: list[Effect]
+    calls: list[Call]
+
+
+class Raised(msgspec.Struct, frozen=True, tag=True):
+    """The handler raised, or was ended: why, fit to be kept, and what follows."""
+
+    code: str
+    message: str
+    then: Then = Then.DECIDE
+    after_s: float = 0.0
+    kind: FailureKind = FailureKind.UNKNOWN
+
+
+Outcome = Returned | Raised | None  # None: it completed the job itself, in a transaction of its own
+
+
+def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
+    """Call a plain handler and return what came of it, whatever that is."""
+    worker_pid = os.getpid()
+    try:
+        result = operation.fn(execution, **operation.arguments(execution.job.payload or "{}"))
+        _leave_fork(worker_pid)
+        return _returned(execution, result)
+    except BaseException as error:  # noqa: BLE001 - also SystemExit and MemoryError: they are the job's, not ours
+        _leave_fork(worker_pid)
+        return raised(error, operation.classify)
+
+
+async def handled_async(operation: Operation[Any, Any], execution: Execution) -> Outcome:
+    """Await an `async def` handler and return what came of it, whatever that is."""
+    worker_pid = os.getpid()
+    try:
+        handler = cast("Callable[..., Awaitable[Any]]", operation.fn)
+        result = await handler(execution, **operation.arguments(execution.job.payload or "{}"))
+        _leave_fork(worker_pid)
+        return _returned(execution, result)
+    except BaseException as error:  # noqa: BLE001 - the same
+        _leave_fork(worker_pid)
+        return raised(error, operation.classify)
+
+
+def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
+    """Return an exception as an outcome. Whatever the exception does when it is looked at, this does not raise."""
+    code, message = error_code(error), error_message(error)
+    match error:
+        case Snooze():
+            return Raised(code, message, Then.GIVE_BACK, error.seconds)
+        case RetryAfter():
+            return Raised(code, message, Then.RETRY, error.seconds)
+        case Cancel():
+            return Raised(CANCELLED, message, Then.CANCEL)
+        case Quarantine():
+            return Raised(redacted(str(error.reason))[:64], message, Then.QUARANTINE)
+        case HoldfastError() if code in HOPELESS:
+            return Raised(code, message, Then.QUARANTINE)
+    try:
+        return Raised(code, message, kind=FailureKind(judge(error)))
+    except BaseException:  # noqa: BLE001 - the judge is the user's code too
+        return Raised(code, message)
+
+
+def _returned(execution: Execution, result: Any) -> Returned | None:
+    if execution.committed:
+        return None
+    return Returned(payload_text(result), execution.staged.effects, execution.staged.calls)
+
+
+def _leave_fork(worker_pid: int) -> None:
+    # A handler that forks returns twice; the child must not go on as if it were the worker.
+    if os.getpid() != worker_pid:
+        os._exit(0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The attempt that a worker holds
 
 
 class Running:
     """An attempt that a worker holds, from its claim to its end."""
 
     def __init__(self, ledger: Ledger, attempt: Attempt) -> None:
-        self._ledger = ledger
-        self.attempt = attempt
+        self.ledger = ledger
         self.operation: Operation[Any, Any] | None = ledger.operations.get(attempt.job.operation)
         self.execution = Execution(ledger, attempt)
         self.started_at: float | None = None  # monotonic; None while it waits for a slot
         self.took_s = 0.0
-        self.ended = False
-        self.abandoned = False  # its thread went past the timeout; whatever it returns no longer counts
-        self.task: EndTask | None = None  # how it ended; None when it completed itself in the caller's transaction
+        self.ended = False  # from here on nothing else can end it
+        self.worker_stopping = False
+        self.cancel_asked = False
+        self._task: EndTask | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt, with its lease as it was last extended."""
+        return self.execution.record
 
     @property
     def lease_s(self) -> float:
@@ -56,118 +169,123 @@ class Running:
     @property
     def deadline(self) -> float | None:
         """When the handler has run too long, in monotonic time; None while there is nothing to time."""
-        timeout_s = self.operation.timeout_s if self.operation else None
-        if timeout_s is None or self.started_at is None or self.ended or self.abandoned:
-            return None
-        return self.started_at + timeout_s
+        timeout_s, started_at = self.operation.timeout_s if self.operation else None, self.started_at
+        return None if timeout_s is None or started_at is None or self.ended else started_at + timeout_s
 
-    def begin(self) -> None:
-        """Note that the handler starts now."""
-        self.started_at = time.monotonic()
+    @property
+    def task(self) -> EndTask | None:
+        """How it ended, to be written; None when it completed itself in the caller's transaction."""
+        if self._task is not None:
+            self._task.attempt = self.attempt  # it may have waited, and its lease been extended meanwhile
+        return self._task
 
-    def end(self) -> None:
-        """Note that the handler has ended."""
-        self.ended = True
-        self.took_s = time.monotonic() - (self.started_at or 0.0)
+    # -- while it runs ------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Call a plain handler; afterwards `task` says how it ended."""
+    def begin(self, grace_s: float = 0.0) -> None:
+        """Note that the handler starts now, or within `grace_s` that it is not charged for."""
+        self.started_at = time.monotonic() + grace_s
+
+    def run(self) -> bool:
+        """Call a plain handler here; return whether that ended the attempt."""
         self.begin()
-        worker_pid = os.getpid()
-        try:
-            operation = self._known()
-            result = operation.fn(self.execution, **operation.arguments(self.attempt.job.payload or "{}"))
-            self._leave_fork(worker_pid)
-            self._completed(result)
-        except BaseException as error:  # noqa: BLE001 - also SystemExit and MemoryError: they are the job's, not ours
-            self._leave_fork(worker_pid)
-            self.failed(error)
-        self.end()
+        return self.finish(handled(self.operation, self.execution) if self.operation else _MISSING)
 
-    async def run_async(self) -> None:
-        """Await an `async def` handler; afterwards `task` says how it ended."""
+    async def run_async(self) -> bool:
+        """Await an `async def` handler here; return whether that ended the attempt."""
         self.begin()
+        return self.finish(await handled_async(self.operation, self.execution) if self.operation else _MISSING)
+
+    def extended(self, until: datetime) -> None:
+        """Note that a heartbeat has extended the lease."""
+        attempt = self.attempt
+        execution = msgspec.structs.replace(attempt.execution, lease_expires_at=until)
+        self.execution.record = Attempt(attempt.job, execution)
+
+    # -- its end: the first of these counts, and says so by returning True --------------------------------------------
+
+    def finish(self, outcome: Outcome) -> bool:
+        """End the attempt as its handler did."""
+        if not self._end():
+            return False
+        self.took_s = max(0.0, time.monotonic() - (self.started_at or time.monotonic()))
         try:
-            operation = self._known()
-            arguments = operation.arguments(self.attempt.job.payload or "{}")
-            result = await cast("Callable[..., Awaitable[Any]]", operation.fn)(self.execution, **arguments)
-            self._completed(result)
-        except BaseException as error:  # noqa: BLE001 - the same
-            self.failed(error)
-        self.end()
+            self._task = self._ending(outcome)
+        except Exception as error:  # noqa: BLE001 - such as a follow-up that no ledger would take
+            self._task = self._ending(raised(error))
+        return True
 
-    def _known(self) -> Operation[Any, Any]:
-        if self.operation is None:
-            raise UnknownOperationError(f"this worker has no handler for {self.attempt.job.operation!r}")
-        return self.operation
-
-    @staticmethod
-    def _leave_fork(worker_pid: int) -> None:
-        # A handler that forks returns twice; the child must not go on as if it were the worker.
-        if os.getpid() != worker_pid:
-            os._exit(0)
-
-    def _completed(self, result: Any) -> None:
-        if self.execution.committed:
-            self.task = None
-            return
-        complete = commands.Complete(self.execution.token, payload_text(result))
-        staged = self.execution.staged
-        followups = self._ledger.followups(self.attempt, staged.calls) if staged.calls else ()
-        self.task = EndTask(self.attempt, complete, staged.effects, followups)
-
-    def failed(self, error: BaseException) -> None:
-        """Set the task that records a failure; one that was abandoned has its task already."""
-        self.task = EndTask(self.attempt, self._failure(error, self._ledger.store.now()))
-
-    def timed_out(self) -> None:
-        """Set the task that records a timeout, and let go of the handler."""
-        self.abandoned = True
-        self.execution.stop()
+    def time_out(self) -> bool:
+        """End the attempt because its handler ran too long, and ask the handler to stop."""
         limit_s = self.operation.timeout_s if self.operation else 0
-        self.failed(_TimedOutError(f"the handler ran longer than {limit_s:g} s"))
-
-    def given_back(self, reason: str) -> EndTask:
-        """Return the task that gives the lease back at no cost to the job."""
         self.execution.stop()
-        return EndTask(self.attempt, commands.GiveBack(self.execution.token, self._ledger.store.now(), reason))
-
-    def _failure(self, error: BaseException, now: datetime) -> object:
-        token = self.execution.token
-        match error:
-            case Snooze():
-                return commands.GiveBack(token, now + timedelta(seconds=error.seconds), error.reason)
-            case Cancel():
-                return commands.Fail(token, CANCELLED, error_message(error), quarantine_code=CANCELLED)
-            case Quarantine():
-                return commands.Fail(
-                    token, error.reason, error_message(error), permanent=True, quarantine_code=error.reason
-                )
-            case RetryAfter():
-                retry_at = now + timedelta(seconds=error.seconds)
-                return commands.Fail(token, error_code(error), error_message(error), retry_at=retry_at)
-            case UnknownOperationError() if self.operation is None:
-                # Another worker may know it: the job costs nothing and comes back a little later.
-                return commands.GiveBack(token, now + timedelta(seconds=5), "handler_missing")
-        return self._by_policy(error, now)
-
-    def _by_policy(self, error: BaseException, now: datetime) -> object:
-        operation, token = self.operation, self.execution.token
-        kind = FailureKind.UNKNOWN
-        delay_s: float | None = None
-        final = isinstance(error, HoldfastError) and error.code in ("arguments_invalid", "payload_not_json")
-        if operation is not None and not final:
-            kind = FailureKind.TRANSIENT if isinstance(error, _TimedOutError) else operation.classify(error)
-            final = operation.retry.is_final(kind)
-            delay_s = operation.retry.delay_s(self.attempt.job.spent, kind, self._ledger.world.randomness)
-        return commands.Fail(
-            token,
-            error_code(error),
-            error_message(error),
-            retry_at=None if delay_s is None else now + timedelta(seconds=delay_s),
-            permanent=final,
+        return self.finish(
+            Raised(TIMED_OUT, f"the handler ran longer than {limit_s:g} s", kind=FailureKind.TRANSIENT)
         )
 
+    def give_back(self, reason: str) -> bool:
+        """End the attempt at no cost to the job, and ask the handler to stop."""
+        self.execution.stop()
+        return self.finish(Raised(reason, reason, Then.GIVE_BACK))
 
-class _TimedOutError(TimeoutError):
-    code = TIMED_OUT
+    def let_go(self) -> None:
+        """End the attempt without a word: its lease will run out."""
+        self.execution.stop()
+        self._end()
+
+    def refused(self, error: Exception) -> bool:
+        """Take in that the ledger would not write a completion: a failure like any other. False: it was none."""
+        if self._task is None or not isinstance(self._task.command, commands.Complete):
+            return False
+        self._task = self._ending(raised(error))
+        return True
+
+    def _end(self) -> bool:
+        with self._lock:
+            first, self.ended = not self.ended, True
+        return first
+
+    def _ending(self, outcome: Outcome) -> EndTask | None:
+        if isinstance(outcome, Returned):
+            followups = self.ledger.followups(self.attempt, outcome.calls) if outcome.calls else ()
+            complete = commands.Complete(self.execution.token, outcome.result)
+            return EndTask(self.attempt, complete, outcome.effects, followups)
+        if outcome is None:
+            outcome = self._not_committed()
+        return EndTask(self.attempt, self._command(outcome, self.ledger.store.now())) if outcome else None
+
+    def _not_committed(self) -> Raised | None:
+        """Return a failure if the transaction in which the handler completed the job was never committed."""
+        try:
+            with self.ledger.store.reading() as reading:
+                found = reading.attempt(self.attempt.execution.exec_id)
+        except StoreError:
+            return None  # nobody can tell; if it was not, the lease runs out
+        if found is None or found.execution.status is not ExecutionStatus.IN_PROGRESS:
+            return None
+        return Raised(COMMIT_MISSING, "run.commit was called, and its transaction was not committed")
+
+    def _command(self, outcome: Raised, now: datetime) -> object:
+        token, code, message = self.execution.token, outcome.code, outcome.message
+        after = now + timedelta(seconds=outcome.after_s)
+        match outcome.then:
+            case Then.GIVE_BACK:
+                return commands.GiveBack(token, after, code)
+            case Then.CANCEL if self.worker_stopping and not self.cancel_asked:
+                # The handler was told to stop because the worker does; that is no reason to drop the job.
+                return commands.GiveBack(token, now, "worker_stopped")
+            case Then.CANCEL:
+                return commands.Fail(token, code, message, quarantine_code=CANCELLED)
+            case Then.QUARANTINE:
+                return commands.Fail(token, code, message, permanent=True, quarantine_code=code)
+            case Then.RETRY:
+                return commands.Fail(token, code, message, retry_at=after)
+        if self.operation is None:
+            return commands.Fail(token, code, message)
+        policy, kind = self.operation.retry, outcome.kind
+        delay_s = policy.delay_s(self.attempt.job.spent, kind, self.ledger.world.randomness)
+        retry_at = None if delay_s is None else now + timedelta(seconds=delay_s)
+        return commands.Fail(token, code, message, retry_at=retry_at, permanent=policy.is_final(kind))
+
+
+# Another worker may know the operation: the job costs nothing and comes back a little later.
+_MISSING = Raised(HANDLER_MISSING, "this worker has no handler for it", Then.GIVE_BACK, HANDLER_MISSING_S)

@@ -1,7 +1,8 @@
 """Slots: where handlers run. Threads by default, an event loop for `async def`, processes or any executor by choice.
 
-Invariants: at most `size` handlers run at once; each that ends is handed to `on_end` from the slot's own thread; a
-thread that is abandoned is replaced, so the number of usable slots stays the same until the limit of abandoned ones.
+Invariants: at most `size` handlers run at once; an attempt that its handler ended is handed to `on_end`, and no other;
+a thread or a loop that is given up is replaced, so the number of usable slots stays the same; those that were given up
+and still run are counted, because a process that has too many of them should be replaced.
 """
 
 from __future__ import annotations
@@ -16,15 +17,21 @@ from holdfast.engine.running import Running
 
 OnEnd = Callable[[Running], None]
 
+LOOP_ANSWERS_S = 0.1  # a loop that takes longer to answer is blocked by a handler
+CANCELLING_S = 1.0
+
 
 class Slots(Protocol):
-    """Somewhere to run attempts."""
+    """Somewhere to run attempts. Only the worker's own thread calls these."""
 
     def start(self, running: Running) -> None:
         """Run an attempt as soon as there is room."""
 
     def abandon(self, running: Running) -> None:
-        """Give up an attempt whose handler does not return."""
+        """Give up an attempt that has been ended, and whose handler does not return."""
+
+    def worn_out(self, limit: int) -> bool:
+        """Tell whether more than `limit` handlers were given up and still run, or no slot is left."""
 
     def close(self) -> None:
         """Take no more; do not wait for what runs."""
@@ -37,14 +44,14 @@ class InlineSlots:
         self._on_end = on_end
 
     def start(self, running: Running) -> None:
-        if running.is_async:
-            asyncio.run(running.run_async())
-        else:
-            running.run()
-        self._on_end(running)
+        if asyncio.run(running.run_async()) if running.is_async else running.run():
+            self._on_end(running)
 
     def abandon(self, running: Running) -> None:
         """Do nothing: nothing can be abandoned that runs in the caller's thread."""
+
+    def worn_out(self, limit: int) -> bool:  # noqa: ARG002 - see abandon
+        return False
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -57,7 +64,8 @@ class ThreadSlots:
         self._on_end = on_end
         self._queue: SimpleQueue[Running | None] = SimpleQueue()
         self._size = size
-        self.abandoned = 0
+        self._abandoned = 0
+        self._lock = threading.Lock()
         for _ in range(size):
             self._add()
 
@@ -67,61 +75,97 @@ class ThreadSlots:
     def start(self, running: Running) -> None:
         self._queue.put(running)
 
-    def abandon(self, running: Running) -> None:  # noqa: ARG002 - any thread is as good as another
-        self.abandoned += 1
+    def abandon(self, running: Running) -> None:  # noqa: ARG002 - its thread notices by itself
+        self._count(+1)
         self._add()
 
+    def worn_out(self, limit: int) -> bool:
+        return self._abandoned > limit
+
     def close(self) -> None:
-        for _ in range(self._size + self.abandoned):
+        for _ in range(self._size):
             self._queue.put(None)
 
     def _run(self) -> None:
-        while True:
-            running = self._queue.get()
-            if running is None:
-                return
-            if running.abandoned:
-                continue
-            running.run()
-            if _abandoned(running):
-                return  # somebody else has this slot now
+        while (running := self._queue.get()) is not None:
+            if running.ended:
+                continue  # given back while it waited here
+            if not running.run():
+                self._count(-1)
+                return  # it was given up, and another thread has this slot now
             self._on_end(running)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._abandoned += change
 
 
 class AsyncSlots:
-    """One event loop in a thread of its own, started when the first `async def` handler comes."""
+    """An event loop in a thread of its own, started for the first `async def` handler, replaced if one blocks it."""
 
     def __init__(self, on_end: OnEnd) -> None:
         self._on_end = on_end
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that takes new attempts
+        self._waiting: dict[int, Running] = {}  # handed to a loop that has not begun them
+        self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
 
     def start(self, running: Running) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="holdfast-loop", daemon=True).start()
-        self._loop.call_soon_threadsafe(self._begin, running)
+            self._tasks[self._loop] = {}
+            threading.Thread(target=_serve, args=(self._loop,), name="holdfast-loop", daemon=True).start()
+        # On a loop nothing waits for room: a handler that is late to begin is late because of another handler.
+        running.begin()
+        self._waiting[id(running)] = running
+        self._loop.call_soon_threadsafe(self._begin, self._loop, running)
 
-    def _begin(self, running: Running) -> None:
-        task = asyncio.get_running_loop().create_task(running.run_async())
-        self._tasks[id(running)] = task
-        task.add_done_callback(lambda _: self._ended(running))
+    def _begin(self, loop: asyncio.AbstractEventLoop, running: Running) -> None:
+        # Whoever takes it from here has it: a loop that was blocked finds that another one was faster.
+        if self._waiting.pop(id(running), None) is not None:
+            self._tasks[loop][id(running)] = loop.create_task(self._run(loop, running))
 
-    def _ended(self, running: Running) -> None:
-        self._tasks.pop(id(running), None)
-        if not running.abandoned:
+    async def _run(self, loop: asyncio.AbstractEventLoop, running: Running) -> None:
+        if await running.run_async():
             self._on_end(running)
+        self._tasks[loop].pop(id(running), None)
+        if loop is not self._loop and not self._tasks[loop]:
+            del self._tasks[loop]
+            loop.stop()  # it was blocked, was replaced, and has come to its end after all
 
     def abandon(self, running: Running) -> None:
-        loop, task = self._loop, self._tasks.get(id(running))
-        if loop is not None and task is not None:
-            loop.call_soon_threadsafe(task.cancel)
+        self._waiting.pop(id(running), None)
+        loop = next((loop for loop, tasks in list(self._tasks.items()) if id(running) in tasks), self._loop)
+        if loop is None:
+            return
+        answered = threading.Event()
+        loop.call_soon_threadsafe(self._cancel, loop, running, answered)
+        if loop is self._loop and not answered.wait(LOOP_ANSWERS_S):
+            self._loop = None
+            for waiting in list(self._waiting.values()):
+                self.start(waiting)
+
+    def _cancel(self, loop: asyncio.AbstractEventLoop, running: Running, answered: threading.Event) -> None:
+        task = self._tasks[loop].get(id(running)) if loop in self._tasks else None
+        if task is not None:
+            task.cancel()
+        answered.set()
+
+    def worn_out(self, limit: int) -> bool:
+        return sum(loop is not self._loop for loop in list(self._tasks)) > limit
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        for loop in list(self._tasks):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(loop.stop)
 
 
-def _abandoned(running: Running) -> bool:
-    """Tell whether the worker has given up on this attempt meanwhile."""
-    return running.abandoned
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, then cancel what is left on it."""
+    loop.run_forever()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=CANCELLING_S))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

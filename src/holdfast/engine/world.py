@@ -1,7 +1,7 @@
 """What the engine may not decide for itself: the time, new names, chance, and planned faults.
 
 Invariants: everything that is not a function of the ledger comes from here, so a test or a simulation that gives its
-own World sees the same run twice.
+own World sees the same run twice; a planned crash passes through every handler of errors, as a death would.
 """
 
 from __future__ import annotations
@@ -15,9 +15,41 @@ import msgspec
 
 from holdfast.store import Clock
 
+BETWEEN = "after_commit_before_done"
+
+POINTS = {
+    "during_submit": "the jobs are written, and not yet durable",
+    "after_submit": "the jobs are durable, and the caller never gets the receipt",
+    "during_claim": "the leases are written, and not yet durable",
+    "after_claim": "the leases are durable, and the worker never hears of them",
+    "before_commit": "the completion and its effects are written, and not yet durable",
+    "after_commit": "the completion is durable, and the worker never hears of it",
+    BETWEEN: "the execution is COMMITTED with its effects, and not yet DONE",
+    "during_failure": "the end of a failed attempt is written, and not yet durable",
+    "after_failure": "the end of a failed attempt is durable, and the worker never hears of it",
+    "during_ruling": "a ruling is written, and not yet durable",
+    "after_ruling": "a ruling is durable, and whoever ruled never hears of it",
+    "during_recovery": "what expired leases left is ended, and not yet durable",
+    "after_recovery": "what expired leases left is ended, and nobody hears of it",
+}
+"""Where a crash is worth planning."""
+
+
+class Crash(BaseException):
+    """A planned death at a point. Nothing may catch it but the test or the simulation that planned it."""
+
+    def __init__(self, point: str) -> None:
+        super().__init__(f"a planned crash at {point}: {POINTS.get(point, 'a point of its own')}")
+        self.point = point
+
 
 def _nothing(_point: str) -> None:
     """Reach a point without a fault."""
+
+
+def _never(_point: str) -> bool:
+    """Plan nothing."""
+    return False
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,4 +59,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     new_name: Callable[[], str] = lambda: uuid4().hex[:12]
     randomness: random.Random = msgspec.field(default_factory=random.Random)
     monotonic: Callable[[], float] = time.monotonic
-    reach: Callable[[str], None] = _nothing  # called at each point where a crash is worth planning
+    reach: Callable[[str], None] = _nothing  # called at each of POINTS
+    planned: Callable[[str], bool] = _never  # is this run to be taken apart, so that it passes this point?

@@ -110,10 +110,16 @@ class Store(ABC, Generic[Connection]):
         finally:
             self._pool.give(connection, sound=sound)
 
-    def borrowed(self, connection: Any) -> Transaction:
-        """Return the verbs over a connection that the caller owns, begins and commits."""
-        self.require_fit(connection)
-        return Transaction(self, connection)
+    @contextmanager
+    def borrowed(self, connection: Any) -> Iterator[Transaction]:
+        """Yield the verbs over a connection that the caller owns, begins and commits."""
+        try:
+            self.require_fit(connection)
+            yield Transaction(self, connection)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:

@@ -140,7 +140,8 @@ class Transaction(Reading):
 
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs, highest priority first; each winner gets an execution and a fencing token."""
-        return self._lease("claim_executions", lease, queues=json.dumps(lease.queues), n=lease.n)
+        queues = json.dumps(list(dict.fromkeys(lease.queues)))  # named twice, a queue would give its jobs twice
+        return self._lease("claim_executions", lease, queues=queues, n=lease.n)
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
         """Lease those of the given jobs that are pending, due and in a queue that is not paused."""
@@ -150,7 +151,6 @@ class Transaction(Reading):
         job_step = JOB.path("claim", JobState.PENDING)
         birth = EXECUTION.path("begin" if lease.begin else "lease", None)
         until = self._store.lease_until
-        now = self._store.now()
         signature = self._signature(lease.owner, None)
         signature.pop("reason")
         owner = signature.pop("actor")
@@ -164,7 +164,7 @@ class Transaction(Reading):
             expires=until(lease.seconds),
             lease_s=lease.seconds,
             begins=lease.begin,
-            started=self._store.stored(now) if lease.begin else None,
+            started=signature["now"] if lease.begin else None,
             **which,
             **signature,
         )
@@ -188,12 +188,14 @@ class Transaction(Reading):
         }
         invariant(len(jobs) == len(begun), "a job was leased that could not be claimed")
         return [
-            Attempt(jobs[job_id], self._begun(jobs[job_id], exec_id, expires, lease, birth))
-            for exec_id, job_id, _, expires in begun
+            Attempt(jobs[job_id], self._begun(jobs[job_id], exec_id, at, expires, lease, birth))
+            for exec_id, job_id, at, expires in begun
         ]
 
-    def _begun(self, job: Job, exec_id: int, expires: object, lease: Lease, birth: Path) -> Execution:
-        at = job.updated_at
+    def _begun(
+        self, job: Job, exec_id: int, begun_at: object, expires: object, lease: Lease, birth: Path
+    ) -> Execution:
+        at = self._store.moment(begun_at)
         return Execution(
             exec_id=exec_id,
             job_id=job.job_id,
@@ -429,6 +431,7 @@ class Transaction(Reading):
         }
 
     def _write(self, name: str, rows: list[list[object]], **params: object) -> set[int]:
+        invariant(len({row[0] for row in rows}) == len(rows), f"{name}: one record cannot take two moves at once")
         return {row[0] for row in self._run(name, rows=json.dumps(rows), **params)} if rows else set()
 
     def _job_row(self, move: Move, step: Step, replay_reason: str | None) -> list[object]:

@@ -27,7 +27,7 @@ SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
   t.now + make_interval(secs => coalesce((:leases::json ->> d.operation)::double precision, :lease_s)),
   CASE WHEN :begins THEN t.now END, t.now, t.now, :event, :owner, :move_id
   FROM due d, t
-RETURNING exec_id, job_id, attempt, lease_expires_at;
+RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_these
 -- No SKIP LOCKED: who asks for one job wants to know whether it is to be had, so it waits and looks again.
@@ -45,7 +45,7 @@ SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
   t.now + make_interval(secs => coalesce((:leases::json ->> d.operation)::double precision, :lease_s)),
   CASE WHEN :begins THEN t.now END, t.now, t.now, :event, :owner, :move_id
   FROM due d, t
-RETURNING exec_id, job_id, attempt, lease_expires_at;
+RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_jobs
 UPDATE holdfast_jobs AS j

@@ -20,7 +20,7 @@ SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(json_extrac
   FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
     ON j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority AND j.run_at <= :now
  LIMIT :n
-RETURNING exec_id, job_id, attempt, lease_expires_at;
+RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_these
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
@@ -30,7 +30,7 @@ SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(json_extrac
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
  WHERE j.state = 'pending' AND j.run_at <= :now
    AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
-RETURNING exec_id, job_id, attempt, lease_expires_at;
+RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_jobs
 UPDATE holdfast_jobs AS j

@@ -1,0 +1,1 @@
+"""The `holdfast` command, run for real: in this process, and as a process of its own."""

@@ -1,0 +1,64 @@
+"""A new ledger of each kind, and one that has a history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.core.commands import Cancel, Complete, Fail
+from holdfast.store import Declared, Lease, Submission, create_store
+from tests.cli.commands import holdfast
+
+WORKER = "worker-1"
+FAR = datetime(2099, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the machine reaches the command under test."""
+    for name in ("HOLDFAST_URL", "HOLDFAST_DEBUG", "HOLDFAST_PAYLOAD_MAX_BYTES", "NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> str:
+    """The URL of a new, empty ledger of each kind in turn."""
+    assert holdfast("init", "--db", ledger_url).code == 0
+    return ledger_url
+
+
+@pytest.fixture
+def sqlite_ledger(sqlite_url: str) -> str:
+    """The URL of a new, empty SQLite ledger."""
+    assert holdfast("init", "--db", sqlite_url).code == 0
+    return sqlite_url
+
+
+@pytest.fixture
+def history(ledger_url: str) -> str:
+    """A ledger with five jobs: succeeded, failed after a retry, cancelled, running, and one not due for long."""
+    with create_store(ledger_url) as store:
+        with store.transaction() as transaction:
+            transaction.declare({"echo": Declared(), "thumbnail": Declared()})
+            for submission in (
+                Submission(operation="thumbnail", payload='{"path":"a"}', client="web", key="a.png@64"),
+                Submission(operation="echo", payload="[1]", client="web", key="b", max_attempts=2),
+                Submission(operation="echo", payload="[2]", queue="slow", key="c"),
+                Submission(operation="echo", payload="[3]", priority=-1),
+                Submission(operation="noop", payload="{}", run_at=FAR),
+            ):
+                transaction.submit([submission], actor="tests")
+            cancelled = transaction.job(3)
+            transaction.rule([(cancelled, Cancel())], actor="tests", reason="nobody wants it")
+        for _ in range(4):
+            with store.transaction() as transaction:
+                for attempt in transaction.claim(Lease(owner=WORKER, seconds=3600)):
+                    token = attempt.execution.lease_token
+                    if attempt.job.job_id == 1:
+                        transaction.work([(attempt, Complete(token, '{"bytes":312}'))], actor=WORKER)
+                    elif attempt.job.job_id == 2:
+                        retry_at = datetime.now(UTC) - timedelta(seconds=60)
+                        failure = Fail(token, "io_error", "the disk said no", retry_at=retry_at)
+                        transaction.work([(attempt, failure)], actor=WORKER)
+    return ledger_url

@@ -1,0 +1,156 @@
+"""One fixed run through everything that is written on the way of a job, which can be killed at any statement of it.
+
+Invariants: one thread, a clock that stands still unless told, so every run issues the same statements in the same
+order; what has been answered is noted before the next step, by one write that outlives the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast import Execution, Ledger
+from holdfast.core.commands import Commit, Finish
+from holdfast.core.decide import Move, Refused
+from holdfast.core.records import Attempt
+from holdfast.engine.committer import ClaimTask, EndTask, Task
+from holdfast.engine.reaper import recover
+from holdfast.engine.running import Running
+from holdfast.engine.world import World
+from holdfast.store import Lease
+from holdfast.store.sqlite.store import SqliteStore
+from tests.support.clock import VirtualClock
+from tests.support.roles import CLIENT, NO_DELAY, note, stage_effect
+
+KEYS = ("alone", "both", "committed", "dropped", "flaky", "returned")  # in order: a batch is recorded by key
+LEASE_S = 10.0
+
+
+def reference_ledger(url: str, clock: VirtualClock) -> Ledger:
+    ledger = Ledger(url, world=World(clock=clock))
+
+    @ledger.operation("step", lease_s=LEASE_S, retry=NO_DELAY)
+    def step(run: Execution, key: str) -> str:
+        if key == "flaky" and run.attempt == 1:
+            raise ConnectionError("not this time")
+        stage_effect(run)
+        return key
+
+    return ledger
+
+
+def submit_all(ledger: Ledger, told: str | None = None) -> None:
+    """Submit every key: the first alone, the others together."""
+    calls = [{"operation": "step", "payload": {"key": key}, "client": CLIENT, "key": key} for key in KEYS]
+    ledger.submit("step", {"key": KEYS[0]}, client=CLIENT, key=KEYS[0])
+    _tell(told, f"submitted {KEYS[0]}")
+    ledger.submit_many(calls[1:])
+    _tell(told, f"submitted {' '.join(KEYS[1:])}")
+
+
+def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
+    """Make the whole run, or be killed before the statement, or within the opcode, numbered `kill_at`."""
+    trap = _Trap(by, kill_at)
+    clock = VirtualClock()
+    with reference_ledger(url, clock) as ledger:
+        ledger.store  # noqa: B018 - opens it
+        trap.armed = True
+        submit_all(ledger, told)
+        [alone] = _write(ledger, claim=1)
+        [both] = _write(ledger, ended=[alone], claim=1)
+        _tell(told, "completed alone")
+        [committed] = _write(ledger, ended=[both], claim=1)
+        _tell(told, "completed both")
+        _commit_without_finishing(ledger, committed.attempt)
+        _tell(told, "committed committed")
+        [dropped, flaky, returned] = _write(ledger, claim=3)
+        _heartbeat(ledger, [flaky, returned])
+        _write(ledger, ended=[flaky])
+        ledger.perform_tasks([returned.given_back("worker_stopped")])
+        _tell(told, "ended flaky")
+        clock.advance(LEASE_S + 1)
+        report = recover(ledger, actor="reaper")
+        assert (report.finished, report.reopened) == (1, 1), report
+        _tell(told, "completed committed")
+        again = _write(ledger, claim=3)
+        assert dropped.attempt.job.job_id in report.job_ids
+        assert {running.attempt.job.key for running in again} == {"dropped", "flaky", "returned"}
+        _write(ledger, ended=again)
+        _tell(told, "completed dropped flaky returned")
+        _tell(counted, str(trap.count))
+
+
+def create(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
+    """Make a new ledger and submit to it, or be killed on the way."""
+    trap = _Trap(by, kill_at)
+    trap.armed = True
+    with reference_ledger(url, VirtualClock()) as ledger:
+        submit_all(ledger, told)
+    _tell(counted, str(trap.count))
+
+
+class _Trap:
+    """Counts what SQLite does on every connection that is opened from now on, and kills the process at one count."""
+
+    def __init__(self, by: str, kill_at: int | None) -> None:
+        self.count = 0
+        self.armed = False
+        self._kill_at = kill_at
+        opened = SqliteStore._open
+
+        def _open(store: SqliteStore) -> sqlite3.Connection:
+            connection = opened(store)
+            if by == "statement":
+                connection.set_trace_callback(self._step)
+            else:
+                connection.set_progress_handler(self._step, 1)
+            return connection
+
+        SqliteStore._open = _open  # type: ignore[method-assign]
+
+    def _step(self, _statement: str | None = None) -> int:
+        if self.armed:
+            self.count += 1
+            if self.count == self._kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def _write(ledger: Ledger, *, ended: Sequence[Running] = (), claim: int = 0) -> list[Running]:
+    """Run what was claimed before, then end it and claim more in one transaction, as a worker does."""
+    tasks: list[Task[Any]] = []
+    for running in ended:
+        running.run()
+        assert running.task is not None
+        tasks.append(running.task)
+    wanted = ClaimTask(Lease(owner="worker", seconds=LEASE_S, n=claim))
+    ledger.perform_tasks([*tasks, wanted] if claim else tasks)
+    assert all(isinstance(task.result(), Move) for task in tasks)
+    return [Running(ledger, attempt) for attempt in wanted.result()] if claim else []
+
+
+def _commit_without_finishing(ledger: Ledger, attempt: Attempt) -> None:
+    """Cross the commit boundary and stop there: the crash that recovery must finish without repeating."""
+    running = Running(ledger, attempt)
+    running.run()
+    assert running.task is not None
+    commit = EndTask(attempt, Commit(attempt.execution.lease_token, '"committed"'), running.task.effects)
+    ledger.perform_tasks([commit])
+    assert isinstance(commit.result(), Move)
+    early = EndTask(attempt, Finish(attempt.execution.lease_token + 1))
+    ledger.perform_tasks([early])
+    assert isinstance(early.result(), Refused)
+
+
+def _heartbeat(ledger: Ledger, held: Sequence[Running]) -> None:
+    leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, LEASE_S) for r in held]
+    with ledger.store.transaction() as transaction:
+        assert len(transaction.beat(leases)) == len(held)
+
+
+def _tell(path: str | None, line: str) -> None:
+    if path is not None:
+        note(path, line)
