@@ -4,13 +4,17 @@ Every unit of work is recorded before it runs, runs under a lease, takes effect 
 happened to it.
 """
 
-from holdfast.core.errors import HoldfastError, IdempotencyConflictError, LeaseLostError
-from holdfast.engine.execution import Execution
-from holdfast.engine.ledger import Ledger
-from holdfast.engine.operations import Call, Operation, Operations
-from holdfast.engine.receipt import Receipt
-from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
-from holdfast.engine.worker import Worker
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.core.errors import HoldfastError, IdempotencyConflictError, LeaseLostError
+    from holdfast.engine.execution import Execution
+    from holdfast.engine.ledger import Ledger
+    from holdfast.engine.operations import Call, Operation, Operations
+    from holdfast.engine.receipt import Receipt
+    from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
+    from holdfast.engine.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -34,3 +38,34 @@ __all__ = [
     "Worker",
     "__version__",
 ]
+
+# Where each name lives. The command imports this package too, and most commands need none of the engine.
+_HOMES = {
+    "HoldfastError": "core.errors",
+    "IdempotencyConflictError": "core.errors",
+    "LeaseLostError": "core.errors",
+    "Execution": "engine.execution",
+    "Ledger": "engine.ledger",
+    "Call": "engine.operations",
+    "Operation": "engine.operations",
+    "Operations": "engine.operations",
+    "Receipt": "engine.receipt",
+    "Cancel": "engine.retry",
+    "FailureKind": "engine.retry",
+    "Quarantine": "engine.retry",
+    "RetryAfter": "engine.retry",
+    "RetryPolicy": "engine.retry",
+    "Snooze": "engine.retry",
+    "Strategy": "engine.retry",
+    "Worker": "engine.worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value

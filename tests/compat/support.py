@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -60,14 +60,15 @@ def everything(url: str) -> list[list[tuple[Any, ...]]]:
 
 
 def _answers(url: str, statements: Iterable[str]) -> list[list[tuple[Any, ...]]]:
-    connection: Any = sqlite3.connect(urlsplit(url).path[1:]) if url.startswith("sqlite") else psycopg.connect(url)
-    try:
+    with closing(_connected(url)) as connection:
         cursors = [connection.execute(statement) for statement in statements]
         answers = [cursor.fetchall() if cursor.description else [] for cursor in cursors]
         connection.commit()
-    finally:
-        connection.close()
     return answers
+
+
+def _connected(url: str) -> Any:
+    return sqlite3.connect(urlsplit(url).path[1:]) if url.startswith("sqlite") else psycopg.connect(url)
 
 
 def job_row(url: str, job_id: str) -> dict[str, Any]:
@@ -202,8 +203,10 @@ def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 1
     over = threading.Event()
 
     def look() -> None:
-        while not over.is_set():
-            seen.update(dict.fromkeys(Seen(*row) for row in rows(url, LOOK)))
+        with closing(_connected(url)) as connection:
+            while not over.wait(0.005):
+                seen.update(dict.fromkeys(Seen(*row) for row in connection.execute(LOOK).fetchall()))
+                connection.rollback()
 
     with ExitStack() as stack, ThreadPoolExecutor(4) as threads:
         stack.callback(over.set)
@@ -259,19 +262,19 @@ def check_history(url: str, queue: IdempotentJobQueue, job_ids: Iterable[str]) -
     chains: dict[str, list[tuple[Any, ...]]] = {}
     for key, *rest in rows(url, JOURNAL):
         chains.setdefault(key, []).append(tuple(rest))
-    for job_id in job_ids:
-        [[ledger_id, state, version, attempts]] = rows(
-            url, f"SELECT job_id, state, version, attempts FROM holdfast_jobs WHERE key = '{job_id}'"
-        )
-        chain = chains[job_id]
-        assert [step[0] for step in chain] == list(range(1, version + 1))
-        assert [step[1] for step in chain] == [None, *(step[2] for step in chain[:-1])]
-        assert chain[-1][2] == state
-        claims = [step for step in chain if step[1:3] == ("pending", "running")]
-        numbers = rows(url, f"SELECT attempt FROM holdfast_executions WHERE job_id = {ledger_id} ORDER BY exec_id")
-        assert [number for (number,) in numbers] == list(range(1, attempts + 1))
-        assert len(claims) == attempts
-        with queue.store.reading() as reading:
+    numbers: dict[int, list[int]] = {}
+    for ledger_id, attempt in rows(url, "SELECT job_id, attempt FROM holdfast_executions ORDER BY exec_id"):
+        numbers.setdefault(ledger_id, []).append(attempt)
+    found = rows(url, "SELECT key, job_id, state, version, attempts FROM holdfast_jobs")
+    assert {key for key, *_ in found} >= set(job_ids)
+    with queue.store.reading() as reading:
+        for key, ledger_id, state, version, attempts in found:
+            chain = chains[key]
+            assert [step[0] for step in chain] == list(range(1, version + 1))
+            assert [step[1] for step in chain] == [None, *(step[2] for step in chain[:-1])]
+            assert chain[-1][2] == state
+            assert sum(step[1:3] == ("pending", "running") for step in chain) == attempts
+            assert numbers.get(ledger_id, []) == list(range(1, attempts + 1))
             assert project(reading.executions(ledger_id), rulings_of(reading.journal(ledger_id))) == state
-        ended[JobStatus(state)] += 1
+            ended[JobStatus(state)] += 1
     return ended

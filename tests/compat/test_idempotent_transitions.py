@@ -1,6 +1,8 @@
 """Asking again changes nothing: not the job, not its history, not who holds it."""
 
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,7 +17,7 @@ from holdfast.compat import (
 )
 from holdfast.core.errors import IdempotencyConflictError
 from tests.compat.conftest import Open
-from tests.compat.support import Memory, everything, job, mark, put
+from tests.compat.support import Memory, everything, job, mark, put, rows
 from tests.support.clock import VirtualClock
 
 
@@ -128,3 +130,34 @@ def test_higher_priorities_go_first_then_earlier_times(queue: IdempotentJobQueue
     assert [token.job_id if token else None for token in claimed] == [*order, None]
     clock.advance(60)
     assert [row["job_id"] for row in queue.fetch_pending()] == ["later"]
+
+
+@pytest.mark.req("G-18")
+def test_looking_goes_through_all_pages(
+    queue: IdempotentJobQueue, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.compat.jobs._PAGE", 3)
+    for number in range(8):
+        put(queue, JobStatus.PENDING, f"job-{number}")
+        clock.advance(1)
+    assert [row["job_id"] for row in queue.fetch_pending(limit=100)] == [f"job-{number}" for number in range(8)]
+    assert queue.pending_count(since=clock.after(-8)) == 8
+    assert queue.pending_count(since=clock.after(-7)) == 7
+
+
+@pytest.mark.req("G-19")
+def test_workers_that_start_together_make_one_ledger(ledger_url: str) -> None:
+    start = threading.Barrier(4, timeout=60)
+
+    def work(number: int) -> bool:
+        start.wait()
+        with IdempotentJobQueue(ledger_url) as queue:
+            queue.enqueue(job(f"own-{number}"))
+            return queue.enqueue(job("common"))
+
+    with ThreadPoolExecutor(4) as threads:
+        new = list(threads.map(work, range(4)))
+    assert sorted(new) == [False, False, False, True]
+    assert rows(ledger_url, "SELECT key FROM holdfast_jobs ORDER BY key") == [
+        ("common",), ("own-0",), ("own-1",), ("own-2",), ("own-3",),
+    ]  # fmt: skip

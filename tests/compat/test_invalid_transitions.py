@@ -25,6 +25,7 @@ from holdfast.core.errors import (
     RefusedError,
     StoreUnavailableError,
 )
+from holdfast.store import Submission
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, mark, put, rows
 from tests.support.clock import VirtualClock
@@ -226,13 +227,12 @@ def test_opening_does_not_mend_what_was_tampered_with(sqlite_url: str) -> None:
 
 
 def test_work_of_others_in_its_queue_is_named_and_stays(queue: IdempotentJobQueue, ledger_url: str) -> None:
-    from holdfast.store import Submission
-
     with queue.store.transaction() as transaction:
         transaction.submit([Submission(operation="noop", payload="{}", queue="compat", client="web")], actor="web")
     with pytest.raises(InputError, match="client 'web'"):
         queue.claim()
     assert rows(ledger_url, "SELECT state, attempts FROM holdfast_jobs") == [("pending", 0)]
+    assert (queue.fetch_pending(), queue.snapshot()) == ([], [])
 
 
 def test_a_payload_that_is_not_json_has_its_own_error(queue: IdempotentJobQueue) -> None:

@@ -176,7 +176,7 @@ def test_a_failed_job_is_put_back_within_its_whole_budget(
         assert refused(failed, command) == Refused("attempts_exhausted", message)
 
 
-@pytest.mark.req("K-14", "K-06")
+@pytest.mark.req("K-14")
 def test_a_replay_has_a_reason_that_is_managed() -> None:
     assert {"dlq-drain", "incident", "backfill", "test"} == REPLAY_REASONS
     for reason in REPLAY_REASONS:
@@ -444,7 +444,7 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
     )
 
 
-@pytest.mark.req("K-18", "K-37")
+@pytest.mark.req("K-18")
 @pytest.mark.parametrize(
     "command, event, quarantine_code",
     [

@@ -87,6 +87,9 @@ TEXTS: list[tuple[Any, str]] = [
     (5e-324, "5e-324"),
     (2.0**53 - 1, "9007199254740991"),
     (2.0**53, "9007199254740992"),
+    (2.0**53 + 2, "9007199254740994"),
+    (9999999999999998.0, "9999999999999998"),
+    (1e16, "1e16"),
     (0.1 + 0.2, "0.30000000000000004"),
     (1.7976931348623157e308, "1.7976931348623157e308"),
     ([1.0, {"x": 2.50}], '[1,{"x":2.5}]'),
@@ -179,8 +182,9 @@ def nested(depth: int) -> Any:
 def test_nesting_is_bounded_exactly() -> None:
     assert json.loads(canonical(nested(DEPTH_MAX))) == nested(DEPTH_MAX)
     for value in (nested(DEPTH_MAX + 1), nested(100_000), _CIRCLE):
-        with pytest.raises(PayloadTooDeepError):
+        with pytest.raises(PayloadTooDeepError) as caught:
             canonical(value)
+        assert caught.value.context == {"limit": 64}
     assert canonical(nested(2), depth_max=2) == '[{"a":1}]'
     with pytest.raises(PayloadTooDeepError):
         canonical(nested(3), depth_max=2)
@@ -234,6 +238,18 @@ def test_bad_json_from_outside_is_a_typed_error(text: str | bytes, error: type[I
         loads(text)
     assert len(caught.value.message) < 200, "an error message carries no payload"
     assert caught.value.exit_code == 2
+
+
+def test_what_comes_from_outside_may_be_as_large_as_the_limit() -> None:
+    assert loads('"é"', size_max=4) == "é"
+    with pytest.raises(PayloadTooLargeError, match="4 bytes; the limit is 3"):
+        loads('"é"', size_max=3)
+
+
+@pytest.mark.parametrize("text", ['"\ud800"', '"\\ud800"', b'"\\ud800"', b'"\xed\xa0\x80"'])
+def test_half_a_character_from_outside_never_becomes_a_payload(text: str | bytes) -> None:
+    with pytest.raises(PayloadNotJsonError):
+        payload_text(loads(text))
 
 
 # -- properties -------------------------------------------------------------------------------------------------------

@@ -116,7 +116,6 @@ def test_every_error_has_a_code_of_its_own_and_says_what_to_do_next(kind: type[H
     assert kind.exit_code == expected
 
 
-@pytest.mark.req("K-53")
 @pytest.mark.parametrize("kind", TREE)
 def test_every_error_has_the_same_machine_readable_form(kind: type[HoldfastError]) -> None:
     error = kind("what happened", context={"job_id": 7})

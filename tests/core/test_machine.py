@@ -338,7 +338,7 @@ def test_which_executions_are_open_and_which_are_committed() -> None:
 # -- the entry of the write-ahead log, seen through the job -----------------------------------------------------------
 
 
-@pytest.mark.req("X-02", "W-02")
+@pytest.mark.req("X-02")
 def test_an_entry_is_a_view_of_a_job() -> None:
     assert {str(state): str(status) for state, status in ENTRY_STATUS.items()} == {
         "pending": "Pending", "running": "Pending", "failed": "Pending",

@@ -52,7 +52,7 @@ def submit_all(ledger: Ledger, told: str | None = None) -> None:
 
 
 def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
-    """Make the whole run, or be killed before the statement, or within the opcode, numbered `kill_at`."""
+    """Make the whole run, or be killed at the statement, the statement of a trigger, or the opcode numbered `kill_at`."""
     trap = _Trap(by, kill_at)
     clock = VirtualClock()
     with reference_ledger(url, clock) as ledger:
@@ -68,8 +68,8 @@ def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: in
         _tell(told, "committed committed")
         [dropped, flaky, returned] = _write(ledger, claim=3)
         _heartbeat(ledger, [flaky, returned])
-        _write(ledger, ended=[flaky])
-        ledger.perform_tasks([returned.given_back("worker_stopped")])
+        returned.give_back("worker_stopped")
+        _write(ledger, ended=[flaky, returned])
         _tell(told, "ended flaky")
         clock.advance(LEASE_S + 1)
         report = recover(ledger, actor="reaper")
@@ -98,20 +98,27 @@ class _Trap:
     def __init__(self, by: str, kill_at: int | None) -> None:
         self.count = 0
         self.armed = False
+        self._last = ""
         self._kill_at = kill_at
         opened = SqliteStore._open
 
         def _open(store: SqliteStore) -> sqlite3.Connection:
             connection = opened(store)
-            if by == "statement":
-                connection.set_trace_callback(self._step)
-            else:
+            if by == "opcode":
                 connection.set_progress_handler(self._step, 1)
+            else:
+                connection.set_trace_callback(self._statement if by == "statement" else self._step)
             return connection
 
         SqliteStore._open = _open  # type: ignore[method-assign]
 
-    def _step(self, _statement: str | None = None) -> int:
+    def _statement(self, text: str) -> None:
+        # A trigger's own statements are told under the text of the statement that fired it.
+        if text != self._last:
+            self._last = text
+            self._step()
+
+    def _step(self, _text: str | None = None) -> int:
         if self.armed:
             self.count += 1
             if self.count == self._kill_at:
@@ -123,7 +130,8 @@ def _write(ledger: Ledger, *, ended: Sequence[Running] = (), claim: int = 0) -> 
     """Run what was claimed before, then end it and claim more in one transaction, as a worker does."""
     tasks: list[Task[Any]] = []
     for running in ended:
-        running.run()
+        if not running.ended:
+            running.run()
         assert running.task is not None
         tasks.append(running.task)
     wanted = ClaimTask(Lease(owner="worker", seconds=LEASE_S, n=claim))

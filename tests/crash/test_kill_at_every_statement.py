@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast import Worker
 from holdfast.core.machines import ExecutionStatus, JobState
 from tests.crash.reference_run import KEYS, LEASE_S, reference_ledger, submit_all
 from tests.support.clock import VirtualClock
@@ -86,7 +86,7 @@ def require_sound(run: Run) -> None:
             assert execution.status in (ExecutionStatus.COMMITTED, ExecutionStatus.DONE)
         # A client that got no answer asks again under the same key; a worker takes up what lies there.
         submit_all(ledger)
-        ledger.run_until_idle(concurrency=1)
+        Worker(ledger, executor="inline").run(until_idle=True)
         facts = Facts(ledger)
         require_promises(facts)
         require_all_done(facts, jobs=len(KEYS))
@@ -108,8 +108,53 @@ def kill_at_each(server: ForkServer, directory: Path, by: str, points: list[int]
         killed = run
 
 
+def sample(server: ForkServer, directory: Path, by: str, n: int | None, role: str = "run") -> list[int]:
+    """Return every point of a whole run, or `n` of them by a fixed seed."""
+    points = range(1, count_steps(server, directory, role, by) + 1)
+    return list(points) if n is None else sorted(random.Random(SEED).sample(points, n))
+
+
 @pytest.mark.req("M-09", "M-11", "M-21", "W-01")
 def test_a_kill_at_any_statement_leaves_every_answer_true(server: ForkServer, directory: Path) -> None:
     make_template(directory)
-    steps = count_steps(server, directory, "run", "statement")
-    kill_at_each(server, directory, "statement", list(range(1, steps + 1)))
+    points = sample(server, directory, "statement", None)
+    assert len(points) >= 50
+    kill_at_each(server, directory, "statement", points)
+
+
+@pytest.mark.req("M-09", "M-11", "M-21", "W-01")
+def test_a_kill_within_a_statement_leaves_every_answer_true(server: ForkServer, directory: Path) -> None:
+    make_template(directory)
+    kill_at_each(server, directory, "opcode", sample(server, directory, "opcode", 40))
+
+
+@pytest.mark.slow
+@pytest.mark.req("M-09", "M-11", "M-21", "W-01")
+@pytest.mark.parametrize("by, n", [("trigger", None), ("opcode", 1500)])
+def test_a_kill_at_any_trigger_or_opcode_leaves_every_answer_true(
+    server: ForkServer, directory: Path, by: str, n: int | None
+) -> None:
+    make_template(directory)
+    kill_at_each(server, directory, by, sample(server, directory, by, n))
+
+
+def create_and_kill(server: ForkServer, directory: Path, points: list[int]) -> None:
+    for point in points:
+        run = Run(server, directory, "create", "statement", point)
+        assert run.child.wait(30) == -9, f"not killed at {point}\n{server.log}"
+        with reference_ledger(str(run.path), VirtualClock()) as ledger:
+            # The making of a ledger is one transaction: it is all there, or the next who opens the file makes it.
+            submit_all(ledger)
+            facts = Facts(ledger, effects=False)
+            require_promises(facts, effects=False)
+            assert len(facts.jobs) == len(KEYS)
+        run.remove()
+
+
+def test_a_ledger_whose_making_was_killed_can_be_made_again(server: ForkServer, directory: Path) -> None:
+    create_and_kill(server, directory, sample(server, directory, "statement", 25, "create"))
+
+
+@pytest.mark.slow
+def test_a_ledger_whose_making_was_killed_anywhere_can_be_made_again(server: ForkServer, directory: Path) -> None:
+    create_and_kill(server, directory, sample(server, directory, "statement", None, "create"))

@@ -157,7 +157,7 @@ def test_an_empty_database_is_not_a_ledger(ledger_url: str) -> None:
         assert not Path(urlsplit(ledger_url).path[1:]).exists()
     run_raw(ledger_url, "CREATE TABLE mine (n integer)")
     before = everything_in(ledger_url)
-    with pytest.raises(NotALedgerError, match="the database holds no ledger") as caught:
+    with pytest.raises(NotALedgerError, match="holds no ledger") as caught:
         open_store(ledger_url)
     assert caught.value.hint == "Create one with `holdfast init`."
     assert everything_in(ledger_url) == before
@@ -182,7 +182,6 @@ def test_a_ledger_without_its_record_of_migrations_is_refused(ledger: str, open_
     assert everything_in(ledger) == before
 
 
-@pytest.mark.xfail(strict=True, reason="opening turns any file to WAL before it looks whether it is a ledger")
 @pytest.mark.parametrize("made", [["CREATE TABLE mine (n)"], [FOREIGN]], ids=["no ledger", "foreign"])
 def test_a_refused_file_keeps_every_byte(sqlite_url: str, made: list[str]) -> None:
     """Not even the file's journal mode is changed before it is known to be a ledger."""

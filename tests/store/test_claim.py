@@ -11,6 +11,7 @@ from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, time_text
 from holdfast.store import Lease, Submission, create_store
 from holdfast.store.statements import statements
+from tests.store.conftest import OPERATIONS
 from tests.store.verbs import WORKER, Verbs, changed, steps
 
 
@@ -131,7 +132,16 @@ def test_only_the_queues_that_were_asked_for(verbs: Verbs) -> None:
     assert verbs.claim(5) == []
 
 
-def test_priority_counts_across_queues(verbs: Verbs) -> None:
+@pytest.mark.req("G-24")
+@pytest.mark.parametrize("queues", [("red", "blue"), ("blue", "red")])
+def test_priority_counts_across_queues(verbs: Verbs, queues: tuple[str, ...]) -> None:
+    """Also where one queue has all the high lanes: the other's best job waits for the first one's worst."""
+    jobs = [verbs.submit(queue=queue, priority=at) for at, queue in enumerate(["blue"] * 3 + ["red"] * 3)]
+    assert claimed(verbs.claim(4, queues=queues)) == jobs[:1:-1]
+    assert claimed(verbs.claim(4, queues=queues)) == jobs[1::-1]
+
+
+def test_queues_with_equal_priority_share_a_claim(verbs: Verbs) -> None:
     jobs = {
         (queue, priority): verbs.submit(queue=queue, priority=priority)
         for priority in (0, 1, 2)
@@ -180,6 +190,41 @@ def test_each_operation_has_its_own_lease(verbs: Verbs) -> None:
         "noop": verbs.clock.after(30),
         "echo": verbs.clock.after(2.5),
         "thumbnail": verbs.clock.after(600),
+    }
+
+
+def test_chosen_jobs_are_claimed_if_they_could_be_claimed_at_all(verbs: Verbs) -> None:
+    due = [verbs.submit(priority=priority) for priority in (0, 5)]
+    other = verbs.submit()
+    later = verbs.submit(run_at=verbs.clock.after(1))
+    paused = verbs.submit(queue="paused")
+    resting = [verbs.job_in(state, queue=state).job_id for state in JobState if state is not JobState.PENDING]
+    with verbs.store.transaction() as transaction:
+        transaction.pause_queue("paused", actor="operator-1", reason="upstream is down")
+    now = verbs.clock()
+    with verbs.store.transaction() as transaction:
+        lease = Lease(owner=WORKER, seconds=30, seconds_by_operation={"noop": 7})
+        attempts = transaction.claim_these([*due, later, paused, *resting, *due, 10_000], lease)
+    assert sorted(claimed(attempts)) == due
+    for attempt in attempts:
+        assert verbs.attempt(attempt.execution.exec_id) == attempt
+        assert (attempt.job.state, attempt.job.attempts, attempt.job.version) == (JobState.RUNNING, 1, 2)
+        assert (attempt.execution.status, attempt.execution.lease_expires_at) == ("IN_PROGRESS", verbs.clock.after(7))
+        assert steps(verbs.journal(attempt.job.job_id))[1:] == [
+            (2, "pending", "running", "claim", WORKER, None, 1, None, now),
+        ]
+    assert verbs.job(other).state == JobState.PENDING
+
+
+def test_any_name_of_an_operation_finds_its_lease(verbs: Verbs) -> None:
+    names = ["nodd.ingest", "$.a", "0", "it's", "ünïcode", "a b", 'in "quotes"', "back\\slash"]
+    with verbs.store.transaction() as transaction:
+        transaction.declare({name: OPERATIONS["echo"] for name in names})
+    for name in names:
+        verbs.submit(operation=name)
+    attempts = verbs.claim(20, seconds_by_operation={name: 100 + at for at, name in enumerate(names)})
+    assert {attempt.job.operation: attempt.execution.lease_expires_at for attempt in attempts} == {
+        name: verbs.clock.after(100 + at) for at, name in enumerate(names)
     }
 
 

@@ -102,7 +102,13 @@ def work(
     _log_to_stderr()
     ledger = counting_ledger(url, lease_s=lease_s, work_ms_max=work_ms_max)
     worker = Worker(ledger, concurrency=concurrency, drain_s=drain_s, poll_s=poll_s)
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    signals: list[int] = []
+
+    def stop(signum: int, _frame: object) -> None:
+        worker.stop(at_once=bool(signals))
+        signals.append(signum)
+
+    signal.signal(signal.SIGTERM, stop)
     if told is not None:
         note(told, worker.worker_id)
     worker.run()

@@ -39,6 +39,13 @@ COMMANDS = {
     "submit": Command("Work", "holdfast.cli.submit:submit", "Record a unit of work."),
     "jobs": Command("Work", "holdfast.cli.jobs:jobs", "List jobs, newest first."),
     "show": Command("Work", "holdfast.cli.jobs:show", "Show one job: its attempts and its history."),
+    "worker": Command("Work", "holdfast.cli.work:worker", "Run the operations of a ledger until stopped."),
+    "cancel": Command("Operate", "holdfast.cli.work:cancel", "Cancel a job, or ask a running one to stop."),
+    "retry": Command("Operate", "holdfast.cli.work:retry", "Put a failed job back."),
+    "pause": Command("Operate", "holdfast.cli.work:pause", "Stop giving out work of a queue."),
+    "resume": Command("Operate", "holdfast.cli.work:resume", "Give out work of a queue again."),
+    "stalled": Command("Operate", "holdfast.cli.work:stalled", "List attempts whose lease has run out."),
+    "recover": Command("Operate", "holdfast.cli.work:recover", "End what expired leases left behind."),
     "stats": Command("Work", "holdfast.cli.jobs:stats", "Count jobs by state and operation."),
 }
 

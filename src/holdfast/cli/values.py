@@ -7,7 +7,9 @@ that was stored, not its text.
 import json
 from datetime import datetime
 
-from holdfast.core.records import Execution, Job, JournalRow, time_text
+import msgspec
+
+from holdfast.core.records import Job, time_text
 
 JOB_FIELDS = (
     "job_id", "operation", "client", "key", "queue", "state", "version", "attempts", "max_attempts", "priority",
@@ -27,8 +29,8 @@ def result_value(job: Job) -> object:
     return None if job.result is None else json.loads(job.result)
 
 
-def row_value(row: Execution | JournalRow) -> dict[str, object]:
-    """Return an execution or a row of the journal as its JSON object: every field."""
+def row_value(row: msgspec.Struct) -> dict[str, object]:
+    """Return an execution, a row of the journal or a report as its JSON object: every field."""
     return {name: _plain(getattr(row, name)) for name in row.__struct_fields__}
 
 

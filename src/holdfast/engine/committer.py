@@ -84,8 +84,10 @@ class EndTask(Task[Move | Refused]):
         self.effects = effects
         self.followups = followups
         self.admissions: Sequence[Admission] = ()  # of the follow-ups
-        completes = isinstance(command, Complete | Commit)
-        self.points = ("before_commit", "after_commit") if completes else ("during_failure", "after_failure")
+        if isinstance(command, Complete | Commit):
+            self.points = ("before_commit", "after_commit")
+        elif not isinstance(command, Finish):
+            self.points = ("during_failure", "after_failure")
 
 
 class ClaimTask(Task[list[Attempt]]):
@@ -290,9 +292,11 @@ class Committer:
         try:
             with transaction.savepoint():
                 self._dispatch(task, transaction, outcomes)
-        except StoreError:
-            raise
-        except Exception as error:
+        except Exception as raised:
+            # Inside a transaction errors are still the driver's own: a lost database is not this task's fault.
+            error = self._store.translated(raised)
+            if isinstance(error, StoreError):
+                raise error from raised
             outcomes.pop(id(task), None)
             task.failed(error)
             if not transaction.is_open:

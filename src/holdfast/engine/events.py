@@ -9,10 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from typing import Any
 
 import msgspec
+
+from holdfast.core.decide import Move
+from holdfast.core.machines import EXECUTION, JOB, JobState
+from holdfast.core.records import Attempt, Execution, Job
+from holdfast.engine.committer import ClaimTask, EndTask, RecoverTask, RuleTask, SubmitTask, Task
+from holdfast.store import Admission, Submission
 
 logger = logging.getLogger("holdfast")
 
@@ -116,3 +123,97 @@ class Bus:
 
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions = tuple(kept for kept in self._subscriptions if kept is not subscription)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a task's outcome says
+
+
+def of_task(task: Task[Any], at: datetime) -> Iterator[Transition]:
+    """Yield the transitions that a task has made, in the order they were written."""
+    match task:
+        case SubmitTask():
+            for submission, admission in zip(task.submissions, task.result(), strict=True):
+                yield from _of_submission(submission, admission, at)
+        case ClaimTask():
+            for attempt in task.result():
+                yield from _of_claim(attempt, at)
+        case EndTask() if isinstance(task.outcome, Move):
+            yield from of_move(task.attempt.job, task.outcome, at, task.attempt.execution)
+            for submission, admission in zip(task.followups, task.admissions, strict=True):
+                yield from _of_submission(submission, admission, at)
+        case RuleTask() if isinstance(task.outcome, Move):
+            yield from of_move(task.job, task.outcome, at, actor=task.actor)
+        case RecoverTask():
+            for attempt, answer in task.result():
+                if isinstance(answer, Move):
+                    yield from of_move(attempt.job, answer, at, attempt.execution, actor=task.actor)
+
+
+def of_move(
+    job: Job, move: Move, at: datetime, execution: Execution | None = None, *, actor: str | None = None
+) -> Iterator[Transition]:
+    """Yield the transitions of a move of a job, and of its execution where that made it; the worker is the actor."""
+    for step in move.steps:
+        yield Transition(
+            machine=step.machine,
+            subject=step.subject or 0,
+            event=step.event,
+            source=step.source,
+            target=step.target,
+            job_id=job.job_id,
+            operation=job.operation,
+            queue=job.queue,
+            attempt=None if execution is None else execution.attempt,
+            actor=actor or (None if execution is None else execution.lease_owner),
+            error_code=move.error_code,
+            excused=move.excused,
+            at=at,
+        )
+
+
+def _of_submission(submission: Submission, admission: Admission, at: datetime) -> Iterator[Transition]:
+    if admission.is_new:
+        yield Transition(
+            machine=JOB.name,
+            subject=admission.job_id,
+            event="submit",
+            source=None,
+            target=JobState.PENDING,
+            job_id=admission.job_id,
+            operation=submission.operation,
+            queue=submission.queue,
+            attempt=None,
+            actor=submission.client,
+            error_code=None,
+            excused=False,
+            at=at,
+        )
+
+
+def _of_claim(attempt: Attempt, at: datetime) -> Iterator[Transition]:
+    job, execution = attempt.job, attempt.execution
+    begun = Transition(
+        machine=EXECUTION.name,
+        subject=execution.exec_id,
+        event="lease" if execution.started_at is None else "begin",
+        source=None,
+        target=execution.status,
+        job_id=job.job_id,
+        operation=job.operation,
+        queue=job.queue,
+        attempt=execution.attempt,
+        actor=execution.lease_owner,
+        error_code=None,
+        excused=False,
+        at=at,
+    )
+    yield begun
+    yield msgspec.structs.replace(
+        begun,
+        machine=JOB.name,
+        subject=job.job_id,
+        event="claim",
+        source=JobState.PENDING,
+        target=job.state,
+    )

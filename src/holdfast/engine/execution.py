@@ -117,14 +117,13 @@ class Execution:
             if isinstance(answer, Refused):
                 raise LeaseLostError(answer.message)
             self._ledger.submit_followups(transaction, self.record, self.staged.calls)
-            self._ledger.store.announce_inside(connection, transaction.queues_to_announce)
         self.committed = answer
 
     def _refuse_late(self) -> None:
         if self.committed is not None:
             raise InputError("this execution has committed; nothing more can be staged")
 
-    # -- what a ledger keeps; an execution in another process asks for it -----------------------------------------------
+    # -- what the ledger keeps: an execution in another process asks for it -------------------------------------------
 
     def _checkpoints(self) -> dict[str, str]:
         return kept_checkpoints(self._ledger, self.record)

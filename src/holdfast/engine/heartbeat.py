@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
+from holdfast.engine.operations import LEASE_S
 from holdfast.engine.running import Running
 
 if TYPE_CHECKING:
@@ -50,13 +52,15 @@ class Heartbeat:
                 logger.exception("a heartbeat failed and is tried again")
 
     def _period_s(self) -> float:
-        shortest = min((running.lease_s for running in self._held()), default=3.0)
+        # Of every operation, not only of what is held: the next claim may have the shortest lease of all.
+        shortest = min((operation.lease_s for operation in self._ledger.operations), default=LEASE_S)
         return max(0.02, min(shortest, 30.0) / BEATS_A_LEASE)
 
     def beat(self) -> None:
         """Extend every lease that is held, and write down the progress that was noted."""
         held = self._held()
         leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, r.lease_s) for r in held]
+        asked_at = self._ledger.store.now()
         progress = self._ledger.take_progress()
         if not leases and not progress:
             return
@@ -66,7 +70,12 @@ class Heartbeat:
                 transaction.progress(progress)
             kept = transaction.beat(leases) if leases else {}
         for running in held:
-            if kept.get(running.attempt.execution.exec_id, True):
-                # True: asked to cancel. Missing: ended meanwhile, or lost; either way there is no more to do.
+            asked = kept.get(running.attempt.execution.exec_id)
+            if asked is None:
+                self.lost += 1
+                running.execution.stop()  # ended meanwhile, or lost; either way there is no more to do
+                continue
+            running.extended(asked_at + timedelta(seconds=running.lease_s))
+            if asked:
+                running.cancel_asked = True
                 running.execution.stop()
-        self.lost += sum(1 for running in held if running.attempt.execution.exec_id not in kept)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -27,15 +27,18 @@ from holdfast.core.errors import (
     UnknownOperationError,
     WaitTimeoutError,
 )
-from holdfast.core.machines import JobState
+from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.committer import CallTask, Committer, EndTask, SubmitTask, Task
-from holdfast.engine.events import Bus, Subscriber, Subscription, Transition
-from holdfast.engine.operations import LEASE_S, Call, Operation, Operations
+from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask, Task
+from holdfast.engine.events import Bus, Subscriber, Subscription, of_move, of_task
+from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.world import World
-from holdfast.store import Admission, Declared, Store, Submission, Transaction, create_store
+from holdfast.store import Admission, Declared, Store, Submission, Transaction, create_store, open_store
 from holdfast.store.reading import Count
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,9 +56,11 @@ class _Opened:
     def __init__(self, ledger: Ledger, url: str) -> None:
         self.url = url
         self.pid = os.getpid()
-        self.store = create_store(url, ledger.world.clock, schema=ledger.schema)
+        opening = create_store if ledger.create else open_store
+        self.store = opening(url, ledger.world.clock, schema=ledger.schema)
         self.committer = Committer(self.store, ledger.world, ledger._committed)  # noqa: SLF001 - two halves of one
         self.declared: set[str] = set()
+        self.changed = threading.Condition()  # notified after every commit of this process
 
 
 class Ledger:
@@ -67,19 +72,20 @@ class Ledger:
         operations: Operations | None = None,
         *,
         schema: str = "public",
+        create: bool = True,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         world: World | None = None,
     ) -> None:
         self._url = None if url is None else os.fspath(url)
         self.operations = Operations() if operations is None else operations
         self.schema = schema
+        self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
         self._payload_bytes_max = payload_bytes_max
         self._bus = Bus()
         self._lock = threading.RLock()
         self._opened: _Opened | None = None
         self._progress: dict[int, tuple[int, int, float, str | None]] = {}
-        self._changed = threading.Condition()
         if self.operations.get("noop") is None:
             self.operations.add(Operation(_noop, name="noop"))
 
@@ -89,9 +95,9 @@ class Ledger:
     # -- declaring ----------------------------------------------------------------------------------------------------
 
     def operation(
-        self, name: str | None = None, **settings: Any
-    ) -> Callable[[Callable[Concatenate[Any, P], R]], Operation[P, R]]:
-        """Declare a handler as an operation of this ledger; see `Operations.operation` for the settings."""
+        self, name: str | None = None, **settings: Unpack[Settings]
+    ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
+        """Declare a handler as an operation of this ledger; see `Operations.operation`."""
         return self.operations.operation(name, **settings)
 
     # -- submitting ---------------------------------------------------------------------------------------------------
@@ -110,28 +116,36 @@ class Ledger:
     ) -> Receipt:
         """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
         made = self._call(call, payload, client=client, key=key, run_at=run_at, priority=priority, queue=queue)
-        submission = self._submission(made)
         if connection is not None:
-            transaction = self.store.borrowed(connection)
-            [admission] = transaction.submit([submission])
-            self.store.announce_inside(connection, transaction.queues_to_announce)
-        else:
-            task = SubmitTask([submission])
-            self._in_use().committer.perform([task])
-            [admission] = task.result()
-        return self._receipt(admission)
+            # Nothing is written here but through the caller's connection: it may hold the only write lock.
+            with self._open().store.borrowed(connection) as transaction:
+                [admission] = transaction.submit([self._submission(made, transaction)])
+            return self._receipt(admission)
+        [receipt] = self._submitted([self._submission(made)])
+        return receipt
 
     async def submit_async(
-        self, call: Call | str, payload: Mapping[str, Json] | None = None, **settings: Any
+        self,
+        call: Call | str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        client: str | None = None,
+        key: str | None = None,
+        run_at: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
     ) -> Receipt:
         """Submit without blocking the event loop."""
-        return await asyncio.to_thread(self.submit, call, payload, **settings)
+        made = self._call(call, payload, client=client, key=key, run_at=run_at, priority=priority, queue=queue)
+        return await asyncio.to_thread(self.submit, made)
 
     def submit_many(self, calls: Sequence[Call | Mapping[str, Any]]) -> list[Receipt]:
         """Record many calls, all or none, in one transaction."""
-        submissions = [self._submission(self._call_of(call)) for call in calls]
+        return self._submitted([self._submission(self._call_of(call)) for call in calls])
+
+    def _submitted(self, submissions: Sequence[Submission]) -> list[Receipt]:
         task = SubmitTask(submissions)
-        self._in_use().committer.perform([task])
+        self.perform_tasks([task])
         return [self._receipt(admission) for admission in task.result()]
 
     def _call_of(self, call: Call | Mapping[str, Any]) -> Call:
@@ -153,17 +167,18 @@ class Ledger:
         arguments = dict(payload or {})
         return Call(operation=call, payload=handler.checked(arguments) if handler else arguments, **given)
 
-    def _submission(self, call: Call) -> Submission:
-        return call.submission(self._declared(call.operation), size_max=self._payload_bytes_max)
+    def _submission(self, call: Call, transaction: Transaction | None = None) -> Submission:
+        return call.submission(self._declared(call.operation, transaction), size_max=self._payload_bytes_max)
 
-    def _declared(self, name: str) -> Declared:
+    def _declared(self, name: str, transaction: Transaction | None) -> Declared:
         handler = self.operations.get(name)
         if handler is not None:
-            self._declare_new()
+            self._declare_new(transaction)
             return handler.declared
-        known = self.store.operations
+        store = self._open().store
+        known = store.operations
         if name not in known:
-            with self.store.reading() as reading:
+            with store.reading() as reading:
                 known.update(reading.operations())
         if name not in known:
             raise UnknownOperationError(
@@ -204,8 +219,9 @@ class Ledger:
                     f"job {receipt.job_id} is still {now.state.value} after {timeout:g} s",
                     context={"job_id": receipt.job_id, "state": now.state.value},
                 )
-            with self._changed:
-                self._changed.wait(left_s)
+            changed = self._open().changed
+            with changed:
+                changed.wait(left_s)
             pause_s = min(pause_s * 2, WAIT_LAST_S)
 
     async def wait_async(
@@ -233,7 +249,9 @@ class Ledger:
 
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
-        [answer] = self.perform(lambda tx: tx.rule([(job, command)], actor=actor, reason=reason))
+        task = RuleTask(job, command, actor=actor, reason=reason)
+        self.perform_tasks([task])
+        answer: Move | Refused = task.result()
         if isinstance(answer, Refused):
             race = answer.code == "race"
             error = StateTransitionRaceError if race else InvalidStateTransitionError
@@ -254,11 +272,17 @@ class Ledger:
         """Work in this process until nothing is due; return how many attempts were made."""
         from holdfast.engine.worker import Worker  # noqa: PLC0415 - the worker knows the ledger, not the other way
 
-        worker = Worker(self, queues=queues or self._queues(), concurrency=concurrency)
+        if self.world.clock is not None:
+            # On a clock of its own a run must be the same twice: one attempt at a time, in this thread.
+            worker = Worker(self, queues=queues or self.queues(), concurrency=1, batch_max=1, executor="inline")
+        else:
+            worker = Worker(self, queues=queues or self.queues(), concurrency=concurrency)
         return worker.run(until_idle=True)
 
-    def _queues(self) -> list[str]:
-        return sorted({"default", *(operation.declared.queue for operation in self.operations)})
+    def queues(self) -> list[str]:
+        """Return the queues that operations declare, and those where jobs wait."""
+        waiting = {count.queue for count in self.counts() if count.state is JobState.PENDING and count.n}
+        return sorted({"default", *(operation.declared.queue for operation in self.operations), *waiting})
 
     def lease_seconds(self) -> dict[str, float]:
         """Return the leases of operations that ask for another than the usual one."""
@@ -274,17 +298,20 @@ class Ledger:
         noted, self._progress = self._progress, {}
         return list(noted.values())
 
-    def followups(self, attempt: Attempt, calls: Sequence[Call]) -> list[Submission]:
+    def followups(
+        self, attempt: Attempt, calls: Sequence[Call], transaction: Transaction | None = None
+    ) -> list[Submission]:
         """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
-        return [
-            self._submission(call if call.key is not None else call.keyed(FOLLOWUP_CLIENT, f"{attempt.job.job_id}/{n}"))
+        keyed = [
+            call if call.key is not None else call.keyed(FOLLOWUP_CLIENT, f"{attempt.job.job_id}/{n}")
             for n, call in enumerate(calls, start=1)
         ]
+        return [self._submission(call, transaction) for call in keyed]
 
     def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
         """Submit a job's staged calls in a given transaction."""
         if calls:
-            transaction.submit(self.followups(attempt, calls))
+            transaction.submit(self.followups(attempt, calls, transaction))
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -296,7 +323,7 @@ class Ledger:
     def perform(self, fn: Callable[[Transaction], T]) -> T:
         """Run a function of a transaction through the committer. It may run more than once, and must not mind."""
         task = CallTask(fn)
-        self._in_use().committer.perform([task])
+        self.perform_tasks([task])
         result: T = task.result()
         return result
 
@@ -305,7 +332,10 @@ class Ledger:
         self._in_use().committer.perform(tasks)
 
     def subscribe(self, subscriber: Subscriber) -> Subscription:
-        """Tell a subscriber every transition that this process makes, from a thread of its own."""
+        """Tell a subscriber every transition that this process makes, from a thread of its own.
+
+        What a caller submits in a transaction of its own is not told: only the caller learns whether it counts.
+        """
         return self._bus.subscribe(subscriber)
 
     def close(self) -> None:
@@ -322,81 +352,67 @@ class Ledger:
         self.close()
 
     @contextmanager
-    def bound_to(self, url: str | os.PathLike[str]) -> Iterator[Ledger]:
-        """Use another database inside a block: for tests."""
+    def bound_to(self, url: str | os.PathLike[str], *, world: World | None = None) -> Iterator[Ledger]:
+        """Use another database, and perhaps another clock, inside a block: for tests."""
         with self._lock:
-            before, self._url = self._url, os.fspath(url)
-            opened, self._opened = self._opened, None
+            before = self._url, self.world, self._opened
+            self._url, self.world, self._opened = os.fspath(url), world or self.world, None
         try:
             yield self
         finally:
             self.close()
             with self._lock:
-                self._url, self._opened = before, opened
+                self._url, self.world, self._opened = before
 
     def _in_use(self) -> _Opened:
+        """Return what is open, with every operation declared."""
+        opened = self._open()
+        if len(opened.declared) < len(self.operations):
+            self._declare_new()
+        return opened
+
+    def _open(self) -> _Opened:
         opened = self._opened
         if opened is not None and opened.pid == os.getpid():
             return opened
         with self._lock:
-            # After a fork the parent's connections are not ours to use, nor to close.
             if self._opened is None or self._opened.pid != os.getpid():
+                if self._opened is not None:
+                    # After a fork the parent's connections are not ours to use, nor to close, and the threads that
+                    # told its subscribers are not here.
+                    self._bus = Bus()
                 self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
-            opened = self._opened
-        self._declare_new()
-        return opened
+            return self._opened
 
-    def _declare_new(self) -> None:
-        opened = self._opened
-        if opened is None or opened.pid != os.getpid():
-            self._in_use()
-            return
+    def _declare_new(self, transaction: Transaction | None = None) -> None:
+        opened = self._open()
         new = {op.name: op.declared for op in self.operations if op.name not in opened.declared}
-        if new:
-            opened.committer.perform([CallTask(lambda tx: tx.declare(new))])
+        if new and transaction is not None:
+            transaction.declare(new)  # and again next time: the caller may roll it back
+        elif new:
+            task = CallTask(lambda tx: tx.declare(new))
+            opened.committer.perform([task])
+            task.result()
             opened.declared.update(new)
             opened.store.operations.update(new)
 
-    def publish_moves(self, moves: Sequence[tuple[Attempt, Move | Refused]]) -> None:
-        """Tell subscribers of moves that were made outside the committer."""
-        if self._bus.listening:
-            at = self.store.now()
-            made = [(attempt, move) for attempt, move in moves if isinstance(move, Move)]
-            self._bus.publish([event for attempt, move in made for event in transitions(attempt, move, at)])
-
-    def _committed(self, tasks: Sequence[Task[Any]]) -> None:
-        """Tell waiters and subscribers what a group of tasks has changed."""
-        with self._changed:
-            self._changed.notify_all()
+    def tell_of_commit(self, attempt: Attempt, move: Move) -> None:
+        """Tell subscribers of a completion in a handler's own transaction, if that was committed."""
         if not self._bus.listening:
             return
-        at = self.store.now()
-        self._bus.publish([event for task in tasks if task.error is None for event in _events(task, at)])
+        with self.store.reading() as reading:
+            now = reading.attempt(attempt.execution.exec_id)
+        if now is not None and now.execution.status is ExecutionStatus.DONE:
+            self._bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
 
-
-def _events(task: Task[Any], at: datetime) -> Iterator[Transition]:
-    if isinstance(task, EndTask) and isinstance(task.outcome, Move):
-        yield from transitions(task.attempt, task.outcome, at)
-
-
-def transitions(attempt: Attempt, move: Move, at: datetime) -> Iterator[Transition]:
-    """Yield the events of a move of one attempt."""
-    for step in move.steps:
-        yield Transition(
-            machine=step.machine,
-            subject=step.subject or 0,
-            event=step.event,
-            source=step.source,
-            target=step.target,
-            job_id=attempt.job.job_id,
-            operation=attempt.job.operation,
-            queue=attempt.job.queue,
-            attempt=attempt.execution.attempt,
-            actor=attempt.execution.lease_owner,
-            error_code=move.error_code,
-            excused=move.excused,
-            at=at,
-        )
+    def _committed(self, tasks: Sequence[Task[Any]]) -> None:
+        """Tell waiters and subscribers what a group of tasks has changed, in the order it was written."""
+        opened = self._open()
+        with opened.changed:
+            opened.changed.notify_all()
+        if self._bus.listening:
+            at = opened.store.now()
+            self._bus.publish([event for task in tasks for event in of_task(task, at)])
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

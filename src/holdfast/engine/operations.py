@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from types import SimpleNamespace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -223,12 +224,11 @@ def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signat
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
             raise InputError(f"{name}: the parameter {parameter.name!r} cannot be given by name")
-    hints = _hints(fn)
     fields: list[Any] = []
     for parameter in parameters[1:]:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             continue
-        kind = hints.get(parameter.name, Any)
+        kind = _kind(fn, parameter)
         if parameter.default is inspect.Parameter.empty:
             fields.append((parameter.name, kind))
         else:
@@ -236,12 +236,16 @@ def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signat
     return msgspec.defstruct(f"{name} arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
+def _kind(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """Return the type that a parameter asks for, one parameter at a time: one that cannot be told hides no other."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return Any
+    alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    names = getattr(inspect.unwrap(fn), "__globals__", {})
     try:
-        return get_type_hints(fn, include_extras=True)
+        return get_type_hints(alone, globalns=names, include_extras=True)[parameter.name]
     except NameError:
-        # An annotation that names something only a type checker sees: the arguments stay unchecked.
-        return {}
+        return Any  # it names something that only a type checker sees: this argument stays unchecked
 
 
 def _always(value: Any) -> Callable[[], Any]:

@@ -15,13 +15,21 @@ import msgspec
 from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS
 
+DELAY_S_MAX = 366 * 86_400
+
+
+def _delay(seconds: float) -> float:
+    if not 0 <= seconds <= DELAY_S_MAX:
+        raise InputError(f"seconds is from 0 to {DELAY_S_MAX}")
+    return float(seconds)
+
 
 class Snooze(Exception):
     """Raised by a handler: not now; try again after `seconds`, at no cost to the job's budget."""
 
     def __init__(self, seconds: float, reason: str = "snoozed") -> None:
         super().__init__(reason)
-        self.seconds = seconds
+        self.seconds = _delay(seconds)
         self.reason = reason
 
 
@@ -30,7 +38,7 @@ class RetryAfter(Exception):
 
     def __init__(self, seconds: float, reason: str = "retry later") -> None:
         super().__init__(reason)
-        self.seconds = seconds
+        self.seconds = _delay(seconds)
         self.reason = reason
 
 

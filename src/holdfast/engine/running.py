@@ -28,6 +28,7 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.operations import LEASE_S, Call, Operation
 from holdfast.engine.redact import error_code, error_message, redacted
 from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze, classify
+from holdfast.engine.world import Crash
 from holdfast.store.effects import Effect
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
         result = operation.fn(execution, **operation.arguments(execution.job.payload or "{}"))
         _leave_fork(worker_pid)
         return _returned(execution, result)
+    except Crash:
+        raise
     except BaseException as error:  # noqa: BLE001 - also SystemExit and MemoryError: they are the job's, not ours
         _leave_fork(worker_pid)
         return raised(error, operation.classify)
@@ -95,6 +98,8 @@ async def handled_async(operation: Operation[Any, Any], execution: Execution) ->
         result = await handler(execution, **operation.arguments(execution.job.payload or "{}"))
         _leave_fork(worker_pid)
         return _returned(execution, result)
+    except Crash:
+        raise
     except BaseException as error:  # noqa: BLE001 - the same
         _leave_fork(worker_pid)
         return raised(error, operation.classify)
@@ -188,12 +193,12 @@ class Running:
     def run(self) -> bool:
         """Call a plain handler here; return whether that ended the attempt."""
         self.begin()
-        return self.finish(handled(self.operation, self.execution) if self.operation else _MISSING)
+        return self.finish(handled(self.operation, self.execution) if self.operation else MISSING)
 
     async def run_async(self) -> bool:
         """Await an `async def` handler here; return whether that ended the attempt."""
         self.begin()
-        return self.finish(await handled_async(self.operation, self.execution) if self.operation else _MISSING)
+        return self.finish(await handled_async(self.operation, self.execution) if self.operation else MISSING)
 
     def extended(self, until: datetime) -> None:
         """Note that a heartbeat has extended the lease."""
@@ -218,9 +223,7 @@ class Running:
         """End the attempt because its handler ran too long, and ask the handler to stop."""
         limit_s = self.operation.timeout_s if self.operation else 0
         self.execution.stop()
-        return self.finish(
-            Raised(TIMED_OUT, f"the handler ran longer than {limit_s:g} s", kind=FailureKind.TRANSIENT)
-        )
+        return self.finish(Raised(TIMED_OUT, f"the handler ran longer than {limit_s:g} s", kind=FailureKind.TRANSIENT))
 
     def give_back(self, reason: str) -> bool:
         """End the attempt at no cost to the job, and ask the handler to stop."""
@@ -288,4 +291,4 @@ class Running:
 
 
 # Another worker may know the operation: the job costs nothing and comes back a little later.
-_MISSING = Raised(HANDLER_MISSING, "this worker has no handler for it", Then.GIVE_BACK, HANDLER_MISSING_S)
+MISSING = Raised(HANDLER_MISSING, "this worker has no handler for it", Then.GIVE_BACK, HANDLER_MISSING_S)

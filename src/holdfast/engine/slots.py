@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from holdfast.engine.running import Running
 
 OnEnd = Callable[[Running], None]
 
-LOOP_ANSWERS_S = 0.1  # a loop that takes longer to answer is blocked by a handler
+LOOP_ANSWERS_S = 0.25  # a loop that takes longer to answer is blocked by a handler
 CANCELLING_S = 1.0
 
 
@@ -35,6 +36,18 @@ class Slots(Protocol):
 
     def close(self) -> None:
         """Take no more; do not wait for what runs."""
+
+
+class GivenUp:
+    """How many handlers were given up and still run: one more when it is given up, one less when it ends after all."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._lock = threading.Lock()
+
+    def add(self, change: int) -> None:
+        with self._lock:  # the two may come in either order
+            self.n += change
 
 
 class InlineSlots:
@@ -64,8 +77,7 @@ class ThreadSlots:
         self._on_end = on_end
         self._queue: SimpleQueue[Running | None] = SimpleQueue()
         self._size = size
-        self._abandoned = 0
-        self._lock = threading.Lock()
+        self._given_up = GivenUp()
         for _ in range(size):
             self._add()
 
@@ -76,11 +88,11 @@ class ThreadSlots:
         self._queue.put(running)
 
     def abandon(self, running: Running) -> None:  # noqa: ARG002 - its thread notices by itself
-        self._count(+1)
+        self._given_up.add(1)
         self._add()
 
     def worn_out(self, limit: int) -> bool:
-        return self._abandoned > limit
+        return self._given_up.n > limit
 
     def close(self) -> None:
         for _ in range(self._size):
@@ -91,13 +103,9 @@ class ThreadSlots:
             if running.ended:
                 continue  # given back while it waited here
             if not running.run():
-                self._count(-1)
-                return  # it was given up, and another thread has this slot now
+                self._given_up.add(-1)
+                return  # another thread has this slot now
             self._on_end(running)
-
-    def _count(self, change: int) -> None:
-        with self._lock:
-            self._abandoned += change
 
 
 class AsyncSlots:
@@ -107,7 +115,8 @@ class AsyncSlots:
         self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that takes new attempts
         self._waiting: dict[int, Running] = {}  # handed to a loop that has not begun them
-        self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
+        self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[bool]]] = {}
+        self._given_up = GivenUp()
 
     def start(self, running: Running) -> None:
         if self._loop is None:
@@ -120,42 +129,52 @@ class AsyncSlots:
         self._loop.call_soon_threadsafe(self._begin, self._loop, running)
 
     def _begin(self, loop: asyncio.AbstractEventLoop, running: Running) -> None:
-        # Whoever takes it from here has it: a loop that was blocked finds that another one was faster.
-        if self._waiting.pop(id(running), None) is not None:
-            self._tasks[loop][id(running)] = loop.create_task(self._run(loop, running))
+        # Whoever takes it from the line has it: a loop that was blocked may find that another one was faster.
+        if self._waiting.pop(id(running), None) is None:
+            return
+        if running.ended:
+            self._given_up.add(-1)
+        else:
+            task = loop.create_task(running.run_async())
+            self._tasks[loop][id(running)] = task
+            task.add_done_callback(lambda done: self._ended(loop, running, done))
 
-    async def _run(self, loop: asyncio.AbstractEventLoop, running: Running) -> None:
-        if await running.run_async():
+    def _ended(self, loop: asyncio.AbstractEventLoop, running: Running, done: asyncio.Task[bool]) -> None:
+        if not done.cancelled() and done.result():
             self._on_end(running)
-        self._tasks[loop].pop(id(running), None)
+        else:
+            self._given_up.add(-1)
+        del self._tasks[loop][id(running)]
         if loop is not self._loop and not self._tasks[loop]:
             del self._tasks[loop]
-            loop.stop()  # it was blocked, was replaced, and has come to its end after all
+            loop.stop()  # it was blocked and replaced, and has come to its end after all
 
     def abandon(self, running: Running) -> None:
-        self._waiting.pop(id(running), None)
         loop = next((loop for loop, tasks in list(self._tasks.items()) if id(running) in tasks), self._loop)
-        if loop is None:
-            return
+        if self._waiting.pop(id(running), None) is None:
+            self._given_up.add(1)
         answered = threading.Event()
-        loop.call_soon_threadsafe(self._cancel, loop, running, answered)
+        if loop is not None:
+            with suppress(RuntimeError):  # it has come to its end meanwhile
+                loop.call_soon_threadsafe(self._cancel, loop, running, answered)
         if loop is self._loop and not answered.wait(LOOP_ANSWERS_S):
-            self._loop = None
+            self._loop = None  # the next attempt starts another
             for waiting in list(self._waiting.values()):
-                self.start(waiting)
+                if self._waiting.pop(id(waiting), None) is not None:
+                    self.start(waiting)
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, running: Running, answered: threading.Event) -> None:
-        task = self._tasks[loop].get(id(running)) if loop in self._tasks else None
+        task = self._tasks.get(loop, {}).get(id(running))
         if task is not None:
             task.cancel()
         answered.set()
 
     def worn_out(self, limit: int) -> bool:
-        return sum(loop is not self._loop for loop in list(self._tasks)) > limit
+        return self._given_up.n > limit
 
     def close(self) -> None:
         for loop in list(self._tasks):
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the same
                 loop.call_soon_threadsafe(loop.stop)
 
 

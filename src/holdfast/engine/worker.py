@@ -11,10 +11,10 @@ graceful stop gives back what it cannot finish, excused; the worker's name is ne
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ from holdfast.engine.committer import ClaimTask, Task
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.reaper import Reaper, RecoveryReport, recover
-from holdfast.engine.running import Running
+from holdfast.engine.running import MISSING, Running
 from holdfast.engine.slots import AsyncSlots, InlineSlots, Slots, ThreadSlots
+from holdfast.engine.world import Crash
 from holdfast.store import Lease
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ logger = logging.getLogger("holdfast")
 
 POLL_S = 1.0
 DRAIN_S = 30.0
+FLUSH_S = 2.0  # how long a stop tries to write what it has in hand
 BATCH_MAX = 500
 AHEAD_S = 0.05  # claim no more than the slots can start within this time
 CONTENDED_S = 0.005
@@ -73,7 +75,8 @@ class Worker:
         self._inbox: SimpleQueue[Running | None] = SimpleQueue()
         self._held: dict[int, Running] = {}
         self._ended: list[Running] = []
-        self._stopping = threading.Event()
+        self._stopping = False  # plain flags: a signal handler may set them in the midst of anything
+        self._at_once = False
         self._attempts = 0
         self._mean_s = 0.1  # how long a handler takes, smoothed; decides how far ahead to claim
         self._seen_at = 0.0
@@ -82,9 +85,9 @@ class Worker:
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
-    def stop(self) -> None:
-        """Stop gracefully: claim nothing more, finish what runs within `drain_s`, give the rest back."""
-        self._stopping.set()
+    def stop(self, *, at_once: bool = False) -> None:
+        """Stop: claim nothing more, finish what runs within `drain_s` or not at all, give the rest back."""
+        self._stopping, self._at_once = True, self._at_once or at_once
         self._inbox.put(None)
 
     def wake(self) -> None:
@@ -99,9 +102,26 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> int:
         """Work until stopped, or until nothing is due; return how many attempts were made."""
-        slots = self._slots()
-        self.report = self._recover_first()
+        with ExitStack() as ends:
+            ends.push(self._say_goodbye)
+            slots = self._slots()
+            for some in slots:
+                ends.callback(some.close)
+            ends.callback(self._let_go)
+            self.report = self._recover_first()
+            if self._executor != "inline":  # where everything happens in one thread, nothing happens beside it
+                self._start_helpers(ends)
+            watch = None if until_idle else self._ledger.store.watch(self.wake)
+            if watch is not None:
+                ends.callback(watch.close)
+            self._due_at = self._ledger.store.now()
+            self._loop(slots, until_idle=until_idle, arm=watch.arm if watch else _nothing)
+            self._drain(slots)
+        return self._attempts
+
+    def _start_helpers(self, ends: ExitStack) -> None:
         heartbeat = Heartbeat(self._ledger, self.held, self._say_hello)
+        ends.callback(heartbeat.stop)
         reaper = Reaper(
             self._ledger,
             actor=self.worker_id,
@@ -109,23 +129,10 @@ class Worker:
             lease_s=max(self._lease_s()),
             on_recovered=self.wake,
         )
-        watch = None if until_idle else self._ledger.store.watch(self.wake)
-        try:
-            self._due_at = self._ledger.store.now()
-            self._loop(slots, until_idle=until_idle, arm=watch.arm if watch else _nothing)
-            self._drain(slots)
-        finally:
-            if watch is not None:
-                watch.close()
-            reaper.stop()
-            heartbeat.stop()
-            for some in slots:
-                some.close()
-            self._say_goodbye()
-        return self._attempts
+        ends.callback(reaper.stop)
 
     def _loop(self, slots: tuple[Slots, Slots], *, until_idle: bool, arm: Callable[[], None]) -> None:
-        while not self._stopping.is_set() and not self.recycle:
+        while not self._stopping and not self.recycle:
             room = self._room()
             looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
             wait_s = 0.0
@@ -136,11 +143,15 @@ class Worker:
                 if looking and len(claimed) < room:
                     self._due_at = self._next_due(after_empty=not claimed)
             elif until_idle and not self._held:
-                return
+                # What has ended since the last look may have put jobs back that are due again.
+                self._due_at = self._next_due()
+                if self._due_at is None or self._due_at > self._ledger.store.now():
+                    return
             else:
                 arm()
                 wait_s = self._wait_s(room)
-            self._gather(wait_s)
+            if not self._gather(wait_s) and wait_s:
+                self._due_at = self._next_due()
             self._time_out(slots)
 
     def _write(self, room: int) -> list[Running]:
@@ -156,7 +167,7 @@ class Worker:
         for running in ended:
             outage = self._settle(running) or outage
         claimed: list[Running] = []
-        if claim is not None and isinstance(claim.error, StoreError):
+        if claim is not None and claim.error is not None:
             outage = claim.error
         elif claim is not None:
             claimed = [Running(self._ledger, attempt) for attempt in claim.result()]
@@ -171,11 +182,12 @@ class Worker:
             if isinstance(task.error, StoreError):
                 self._ended.append(running)
                 return task.error
-            if not running.abandoned or task.effects:
-                # Its effects or follow-ups were refused: a failure of this attempt like any other.
-                running.failed(task.error)
+            if running.refused(task.error):
                 self._ended.append(running)
                 return None
+            logger.error("job %s: its end cannot be written: %s", running.attempt.job.job_id, task.error)
+        if task is None and running.execution.committed is not None:
+            self._ledger.tell_of_commit(running.attempt, running.execution.committed)
         if task is not None and isinstance(task.outcome, Refused):
             logger.warning(
                 "job %s: the ledger refused the end of attempt %s: %s",
@@ -189,33 +201,35 @@ class Worker:
             self._outage_s = RETRY_FIRST_S
             return
         logger.warning("the ledger is out of reach, trying again: %s", outage)
-        self._stopping.wait(self._outage_s)
+        time.sleep(self._outage_s)
         self._outage_s = min(self._outage_s * 2, RETRY_LAST_S)
 
     # -- starting and ending attempts ---------------------------------------------------------------------------------
 
     def _start(self, running: Running, slots: tuple[Slots, Slots]) -> None:
         self._attempts += 1
-        slots[running.is_async].start(running)
+        if running.operation is None:
+            running.finish(MISSING)
+            self._ended.append(running)
+        else:
+            slots[running.is_async].start(running)
 
-    def _gather(self, wait_s: float) -> None:
-        """Take in what has ended, waiting at most `wait_s` for the first; note when to look for work again."""
+    def _gather(self, wait_s: float) -> bool:
+        """Take in what has ended, waiting at most `wait_s` for the first; return whether there was anything."""
         try:
             message = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
         except Empty:
-            if wait_s > 0:
-                self._due_at = self._next_due()
-            return
+            return False
         while True:
             if message is None:
                 self._due_at = self._ledger.store.now()
-            elif not message.abandoned:
+            else:
                 self._mean_s += (message.took_s - self._mean_s) / 16
                 self._ended.append(message)
             try:
                 message = self._inbox.get_nowait()
             except Empty:
-                return
+                return True
 
     def _room(self) -> int:
         """Return how many attempts to claim: the free slots, and as many more as will start almost at once."""
@@ -240,18 +254,17 @@ class Worker:
         if self._due_at is not None and room > 0:
             waits.append((self._due_at - self._ledger.store.now()).total_seconds())
         now = time.monotonic()
-        waits += [running.deadline - now for running in self._held.values() if running.deadline is not None]
+        waits += [deadline - now for running in self.held() if (deadline := running.deadline) is not None]
         return max(0.001, min(waits))
 
     def _time_out(self, slots: tuple[Slots, Slots]) -> None:
         now = time.monotonic()
         for running in self.held():
-            if running.deadline is not None and now >= running.deadline:
-                running.timed_out()
+            deadline = running.deadline  # once: its handler may end it at any moment
+            if deadline is not None and now >= deadline and running.time_out():
                 self._ended.append(running)
                 slots[running.is_async].abandon(running)
-        plain = slots[0]
-        if isinstance(plain, ThreadSlots) and plain.abandoned > self._abandoned_max:
+        if not self._stopping and any(some.worn_out(self._abandoned_max) for some in slots):
             self.recycle = True
 
     def _next_due(self, *, after_empty: bool = False) -> datetime | None:
@@ -298,19 +311,25 @@ class Worker:
 
     def _drain(self, slots: tuple[Slots, Slots]) -> None:
         """Wait for what runs, up to `drain_s`, then give the rest back, excused."""
-        deadline = time.monotonic() + self._drain_s
         for running in self.held():
+            running.worker_stopping = True
             running.execution.stop()
-        while self._held and time.monotonic() < deadline:
+        deadline = time.monotonic() + self._drain_s
+        while self._held and not self._at_once and time.monotonic() < deadline:
+            self._write(0)
             self._gather(min(0.1, max(0.001, deadline - time.monotonic())))
             self._time_out(slots)
+        self._ended += [running for running in self.held() if running.give_back("worker_stopped")]
+        deadline = time.monotonic() + FLUSH_S
+        while self._held and time.monotonic() < deadline:
             self._write(0)
-        if self._held:
-            tasks = [running.given_back("worker_stopped") for running in self.held()]
-            for running in self.held():
-                running.abandoned = True
-            self._ledger.perform_tasks(tasks)
-            self._held.clear()
+            if self._held:  # neither given back nor gathered: it ended just now, and its slot is about to say so
+                self._gather(0.01)
+
+    def _let_go(self) -> None:
+        """Drop what could not be given back: the ledger is out of reach, and the leases will run out."""
+        for running in self.held():
+            running.let_go()
 
     def _say_hello(self) -> None:
         names = sorted(operation.name for operation in self._ledger.operations)
@@ -321,7 +340,9 @@ class Worker:
             transaction.worker_seen(self.worker_id, self._queues, names, self._concurrency)
             transaction.fold_counts()
 
-    def _say_goodbye(self) -> None:
+    def _say_goodbye(self, died_of: type[BaseException] | None, *_: object) -> None:
+        if died_of is Crash:
+            return
         try:
             with self._ledger.store.transaction() as transaction:
                 transaction.worker_stopped(self.worker_id)

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from holdfast.core.errors import BadUrlError, StoreError
-from holdfast.store.migrations import ENVIRONMENTS, is_current, migrate, verify
+from holdfast.store.migrations import ENVIRONMENTS, is_empty, migrate, verify
 from holdfast.store.requests import Admission, Declared, Lease, Submission
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Clock, Store
@@ -48,10 +48,10 @@ def create_store(
     environment: str = "dev",
     governed: bool = False,
 ) -> Store[Any]:
-    """Return the store of a ledger, made or migrated first where needed."""
+    """Return the store of a ledger, made first in an empty database; one that is there is verified, never changed."""
     store = connect(url, clock, schema=schema, create=True)
     try:
-        if not is_current(store):
+        if is_empty(store):
             migrate(store, environment=environment, governed=governed)
     except BaseException:
         store.close()

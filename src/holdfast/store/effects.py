@@ -6,6 +6,7 @@ writes rows, never one that ends a transaction; it cannot name a table of the le
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from itertools import groupby
 
@@ -47,7 +48,8 @@ def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
         raise EffectError("an effect is one statement", context={"statement": sql[:80]})
     if rows is not None and rows < 0:
         raise EffectError("an effect cannot have fewer than no rows")
-    return Effect(sql.rstrip().rstrip(";"), {} if params is None else params, rows)
+    # A copy: the handler may go on to fill the same dictionary for its next effect.
+    return Effect(sql.rstrip().rstrip(";"), {} if params is None else copy(params), rows)
 
 
 @lru_cache(maxsize=512)

@@ -14,9 +14,9 @@ import msgspec
 from holdfast.core.digest import sha256
 from holdfast.core.errors import EnforcementDriftError, NotALedgerError, SchemaVersionError
 from holdfast.core.machines import MACHINES
+from holdfast.core.records import time_text
 from holdfast.store.requests import Declared
 from holdfast.store.store import Store
-from holdfast.store.transaction import Transaction
 
 RECORD = (
     "CREATE TABLE holdfast_migrations"
@@ -62,38 +62,35 @@ class Plan(msgspec.Struct, frozen=True):
     statements: tuple[str, ...]
 
 
-def plan(store: Store[Any], connection: Any) -> Plan:
+def plan(store: Store[Any], connection: Any, *, environment: str = "dev", governed: bool = False) -> Plan:
     """Return what is missing. Raise if the ledger has what this code does not know."""
     applied = _applied(store, connection)
     pending = tuple(m for m in migrations(store.dialect) if m.number not in applied)
     statements = [RECORD] if not applied else []
     for migration in pending:
         statements += [*migration.statements(), _recorded(store, migration)]
+    if not applied:
+        statements += _first_settings(store, environment, governed=governed)
     statements += _machine_rows()
     statements += store.enforcement(_epoch(store, connection) if applied else 1)
     return Plan(pending, tuple(statements))
-
-
-def is_current(store: Store[Any]) -> bool:
-    """Tell, by reading alone, whether a ledger is there and no migration is missing: then opening locks nobody out."""
-    with store.reading() as reading:
-        applied = _applied(store, reading._connection)  # noqa: SLF001 - the schema lives below the verbs
-    return bool(applied) and all(migration.number in applied for migration in migrations(store.dialect))
 
 
 def migrate(store: Store[Any], *, environment: str = "dev", governed: bool = False) -> tuple[str, ...]:
     """Bring a ledger, or an empty database, to this version; return the names of the migrations applied."""
     with store.transaction() as transaction:
         connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
-        if store.dialect == "postgres":  # SQLite's writers take turns anyway
-            store.execute(connection, "SELECT pg_advisory_xact_lock(hashtext('holdfast_migrations'))")
-        todo = plan(store, connection)
-        new = not _applied(store, connection)
+        store.lock_schema(connection)
+        todo = plan(store, connection, environment=environment, governed=governed)
         for statement in todo.statements:
             store.execute(connection, statement)
-        if new:
-            _first_settings(transaction, environment, governed=governed)
     return tuple(migration.name for migration in todo.pending)
+
+
+def is_empty(store: Store[Any]) -> bool:
+    """Tell whether the database holds nothing of Holdfast's yet."""
+    with store.reading() as reading:
+        return not store.tables(reading._connection)  # noqa: SLF001 - the schema lives below the verbs
 
 
 def verify(store: Store[Any]) -> dict[str, str]:
@@ -194,8 +191,14 @@ def _epoch(store: Store[Any], connection: Any) -> int:
     return int(value)
 
 
-def _first_settings(transaction: Transaction, environment: str, *, governed: bool) -> None:
-    transaction.set_meta("epoch", "1")
-    transaction.set_meta("environment", environment)
-    transaction.set_meta("governed", "yes" if governed else "no")
-    transaction.declare(BUILT_IN)
+def _first_settings(store: Store[Any], environment: str, *, governed: bool) -> list[str]:
+    settings = {"epoch": "1", "environment": environment, "governed": "yes" if governed else "no"}
+    at = time_text(store.now())
+    operations = [
+        f"('{name}', '{declared.version}', '{msgspec.json.encode(declared).decode()}', '{at}')"
+        for name, declared in BUILT_IN.items()
+    ]
+    return [
+        "INSERT INTO holdfast_meta (name, value) VALUES\n  " + _lines([f"('{n}', '{v}')" for n, v in settings.items()]),
+        "INSERT INTO holdfast_operations (operation, version, defaults, declared_at) VALUES\n  " + _lines(operations),
+    ]

@@ -125,6 +125,10 @@ class Reading:
         [[found]] = self._run("any_expired", now=self._time(at))
         return bool(found)
 
+    def stalled(self, limit: int = 1000) -> list[Attempt]:
+        """Return the attempts whose lease has run out, the longest first."""
+        return [self._attempt(row) for row in self._run("stalled_attempts", now=self._time(None), n=limit)]
+
     def checkpoints(self, job_id: int) -> dict[str, str]:
         """Return what earlier attempts at a job have kept, as JSON texts by name."""
         return dict(self._run("checkpoints_of", job_id=job_id))

@@ -36,31 +36,73 @@ class Pool(Generic[Connection]):
     def __init__(self, connect: Callable[[], Connection], disconnect: Callable[[Connection], None]) -> None:
         self._connect = connect
         self._disconnect = disconnect
-        self._idle: list[Connection] = []
-        self._lock = threading.Lock()
         self._closed = False
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget every connection without a word: in a forked child they are the parent's."""
+        self._idle: list[Connection] = []
+        self._out = 0
+        self._holds = 0
+        self._changed = threading.Condition(threading.Lock())
 
     def take(self) -> Connection:
-        with self._lock:
+        with self._changed:
+            while self._holds:
+                self._changed.wait()
+            self._out += 1
             if self._idle:
                 return self._idle.pop()
-        return self._connect()
+        try:
+            return self._connect()
+        except BaseException:
+            self._one_less()
+            raise
 
     def give(self, connection: Connection, *, sound: bool) -> None:
         """Take a connection back; one that is not sound is dropped, and the idle ones with it: they died together."""
-        with self._lock:
-            if sound and not self._closed:
+        with self._changed:
+            if sound and not self._closed and not self._holds:
                 self._idle.append(connection)
+                self._out -= 1
                 return
-            dropped, self._idle = [connection, *self._idle], []
-        for each in dropped:
-            self._disconnect(each)
+        self._disconnect(connection)
+        self._drop_idle()
+        self._one_less()
 
     def close(self) -> None:
-        with self._lock:
-            self._closed, idle, self._idle = True, self._idle, []
+        self._closed = True
+        self._drop_idle()
+
+    @property
+    def held(self) -> bool:
+        """Whether connections are wanted back: whoever keeps one for long should give it, and take another."""
+        return self._holds > 0
+
+    def hold(self, wait_s: float) -> None:
+        """Let nobody have a connection until `release`, and close all; wait a while for those that are in use."""
+        with self._changed:
+            self._holds += 1
+        self._drop_idle()
+        with self._changed:
+            self._changed.wait_for(lambda: self._out == 0, wait_s)
+
+    def release(self) -> None:
+        """Let connections be taken again."""
+        with self._changed:
+            self._holds -= 1
+            self._changed.notify_all()
+
+    def _drop_idle(self) -> None:
+        with self._changed:
+            idle, self._idle = self._idle, []
         for connection in idle:
             self._disconnect(connection)
+
+    def _one_less(self) -> None:
+        with self._changed:
+            self._out -= 1
+            self._changed.notify_all()
 
 
 class Watch(ABC):
@@ -115,19 +157,20 @@ class Store(ABC, Generic[Connection]):
         """Yield the verbs over a connection that the caller owns, begins and commits."""
         try:
             self.require_fit(connection)
-            yield Transaction(self, connection)
+            transaction = Transaction(self, connection)
+            yield transaction
+            self.announce_inside(connection, transaction.queues_to_announce)
         except HoldfastError:
             raise
         except Exception as error:
-            raise self._translated(error) from error
+            raise self.translated(error) from error
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
         """Yield a consistent view of the ledger; nothing can be written through it."""
-        connection = self._take()
+        connection = self._take_to_read()
         sound = False
         try:
-            self._begin_reading(connection)
             try:
                 yield Reading(self, connection)
             finally:
@@ -167,6 +210,23 @@ class Store(ABC, Generic[Connection]):
             if isinstance(translated, StoreUnavailableError):
                 raise CommitUnknownError(f"the connection was lost during COMMIT: {translated}") from error
             raise translated from error
+
+    def _take_to_read(self) -> Connection:
+        """Take a connection and begin to read. A kept one may have died with its server: then a new one is tried."""
+        connection = self._take()
+        try:
+            self._begin_reading(connection)
+        except Exception:  # noqa: BLE001 - whatever it was, the new connection tells
+            self._pool.give(connection, sound=False)
+        else:
+            return connection
+        connection = self._take()
+        try:
+            self._begin_reading(connection)
+        except Exception as error:
+            self._pool.give(connection, sound=False)
+            raise self.translated(error) from error
+        return connection
 
     def _take(self) -> Connection:
         try:
@@ -276,6 +336,9 @@ class Store(ABC, Generic[Connection]):
     def _rollback(self, connection: Connection) -> None: ...
 
     # -- what the schema needs ----------------------------------------------------------------------------------------
+
+    def lock_schema(self, connection: Any) -> None:
+        """Let one migration run at a time; where writers take turns anyway, there is nothing to do."""
 
     @abstractmethod
     def tables(self, connection: Any) -> set[str]:

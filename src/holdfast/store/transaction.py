@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -187,14 +188,10 @@ class Transaction(Reading):
             )
         }
         invariant(len(jobs) == len(begun), "a job was leased that could not be claimed")
-        return [
-            Attempt(jobs[job_id], self._begun(jobs[job_id], exec_id, at, expires, lease, birth))
-            for exec_id, job_id, at, expires in begun
-        ]
+        return [Attempt(jobs[row[1]], self._begun(jobs[row[1]], row, lease, birth)) for row in begun]
 
-    def _begun(
-        self, job: Job, exec_id: int, begun_at: object, expires: object, lease: Lease, birth: Path
-    ) -> Execution:
+    def _begun(self, job: Job, row: tuple[Any, ...], lease: Lease, birth: Path) -> Execution:
+        exec_id, _, begun_at, expires = row
         at = self._store.moment(begun_at)
         return Execution(
             exec_id=exec_id,
@@ -432,7 +429,9 @@ class Transaction(Reading):
 
     def _write(self, name: str, rows: list[list[object]], **params: object) -> set[int]:
         invariant(len({row[0] for row in rows}) == len(rows), f"{name}: one record cannot take two moves at once")
-        return {row[0] for row in self._run(name, rows=json.dumps(rows), **params)} if rows else set()
+        # One order for all writers, so that two batches with common rows cannot wait for each other.
+        ordered = json.dumps(sorted(rows, key=itemgetter(0)))
+        return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
 
     def _job_row(self, move: Move, step: Step, replay_reason: str | None) -> list[object]:
         return [

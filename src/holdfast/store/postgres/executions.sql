@@ -112,3 +112,10 @@ SELECT {execution_columns}, {job_columns}
 -- name: any_expired
 SELECT EXISTS (SELECT 1 FROM holdfast_executions e
   WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= coalesce(:now, statement_timestamp()));
+
+-- name: stalled_attempts
+-- The same rows as expired_attempts, for looking: nothing is locked.
+SELECT {execution_columns}, {job_columns}
+  FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= coalesce(:now, statement_timestamp())
+ ORDER BY e.lease_expires_at LIMIT :n;

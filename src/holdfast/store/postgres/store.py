@@ -37,6 +37,10 @@ from holdfast.store.store import Clock, Params, Store, Watch
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
+_DATABASE = (
+    " (SELECT system_identifier FROM pg_control_system()),"
+    " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
+)
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
@@ -56,6 +60,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             for name, texts in statements(self.dialect).items()
         }
         self._server_time: tuple[datetime, float] | None = None
+        self._identity: list[int] | None = None
 
     def now(self) -> datetime:
         """Return the database's time: asked once a connection, carried on by this process's monotonic clock."""
@@ -103,13 +108,13 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             raise ConnectionUnfitError(f"a psycopg connection is needed, not a {type(connection).__name__}")
         if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
             raise ConnectionUnfitError("the connection commits by itself: begin a transaction first")
-        [isolation, durable, ours] = cast(
-            "tuple[str, str, str | None]",
+        if connection.info.transaction_status == TransactionStatus.INERROR:
+            raise ConnectionUnfitError("the transaction has failed already: roll it back first")
+        [isolation, durable, *database] = cast(
+            "tuple[str, str, int, int]",
             connection.cursor(row_factory=tuple_row)
             .execute(
-                "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit'),"
-                " to_regclass(%s)::text",
-                (self._prefix() + "holdfast_jobs",),
+                "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')," + _DATABASE
             )
             .fetchone(),
         )
@@ -117,8 +122,19 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             raise ConnectionUnfitError(f"the transaction is {isolation}; READ COMMITTED is needed")
         if durable not in ("on", "remote_apply"):
             raise ConnectionUnfitError(f"synchronous_commit is {durable}; on is needed")
-        if ours is None:
+        if database != self._database():
             raise ConnectionUnfitError("the connection is to another database than the ledger's")
+
+    def _database(self) -> list[int]:
+        """Return what tells the ledger's database from any other: two of them may hold the same tables."""
+        if self._identity is None:
+            connection = self._take()
+            try:
+                self._identity = list(cast("tuple[int, int]", connection.execute("SELECT" + _DATABASE).fetchone()))
+                connection.rollback()
+            finally:
+                self._pool.give(connection, sound=connection.info.transaction_status == TransactionStatus.IDLE)
+        return self._identity
 
     def stored(self, moment: datetime | None) -> datetime | None:
         return moment
@@ -217,6 +233,9 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
 
     def _rollback(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
+
+    def lock_schema(self, connection: Any) -> None:
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self._channel,))
 
     def tables(self, connection: Any) -> set[str]:
         rows = connection.execute(

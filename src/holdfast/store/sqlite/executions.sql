@@ -1,22 +1,24 @@
 -- Statements about executions: claiming, moving under a lease, heartbeats, recovery.
 
 -- name: claim_executions
--- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time,
--- and CROSS JOIN keeps the walk in lane order.
+-- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time.
+-- ORDER BY makes the recursion take the highest lane next, LIMIT -1 keeps SQLite from leaving that ORDER BY out (it
+-- does so in a subquery of a join), and CROSS JOIN keeps the walk in lane order.
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
   updated_at, event, actor, move_id)
 WITH RECURSIVE
-  every_lane (queue, priority) AS (
+  leases AS MATERIALIZED (SELECT key, value FROM json_each(:leases)),
+  lanes (queue, priority) AS (
     SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q.value)
       FROM json_each(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
                       WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
-      FROM every_lane l WHERE l.priority IS NOT NULL),
-  lanes AS MATERIALIZED (SELECT queue, priority FROM every_lane WHERE priority IS NOT NULL ORDER BY priority DESC)
-SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(json_extract(:leases, '$."' || j.operation || '"'), :expires), :started, :now,
-  :now, :event, :owner, :move_id
+      FROM lanes l WHERE l.priority IS NOT NULL
+     ORDER BY 2 DESC LIMIT -1)
+SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
+  coalesce((SELECT value FROM leases WHERE key = j.operation), :expires), :started, :now, :now, :event, :owner, :move_id
   FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
     ON j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority AND j.run_at <= :now
  LIMIT :n
@@ -25,8 +27,9 @@ RETURNING exec_id, job_id, created_at, lease_expires_at;
 -- name: claim_these
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
   updated_at, event, actor, move_id)
-SELECT j.job_id, j.attempts + 1, :status, :version, :owner, coalesce(json_extract(:leases, '$."' || j.operation || '"'), :expires), :started, :now,
-  :now, :event, :owner, :move_id
+WITH leases AS MATERIALIZED (SELECT key, value FROM json_each(:leases))
+SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
+  coalesce((SELECT value FROM leases WHERE key = j.operation), :expires), :started, :now, :now, :event, :owner, :move_id
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
  WHERE j.state = 'pending' AND j.run_at <= :now
    AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
@@ -90,3 +93,10 @@ SELECT {execution_columns}, {job_columns}
 -- name: any_expired
 SELECT EXISTS (SELECT 1 FROM holdfast_executions e
   WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now);
+
+-- name: stalled_attempts
+-- The same rows as expired_attempts, for looking: nothing is locked.
+SELECT {execution_columns}, {job_columns}
+  FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now
+ ORDER BY e.lease_expires_at LIMIT :n;

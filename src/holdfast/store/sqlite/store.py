@@ -25,6 +25,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.records import time_from, time_text
 from holdfast.store.effects import Effect, require_rows
+from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
@@ -34,6 +35,8 @@ from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 SQLITE_OLDEST = (3, 40, 0)
 BUSY_S = 30.0
 _FULL = 2
+NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs"})
+MOUNTS = Path("/proc/self/mounts")
 
 
 class SqliteStore(Store[sqlite3.Connection]):
@@ -55,6 +58,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         except OSError as error:  # a name that is too long, a directory that may not be entered
             raise StoreUnavailableError(f"{path} cannot be reached: {error.strerror}") from error
         self._turnstile = Turnstile(path, BUSY_S)
+        close_for_forks(self._pool)
         self._statements = statements(self.dialect)
 
     def _refuse_unusable(self, *, create: bool) -> None:
@@ -67,6 +71,12 @@ class SqliteStore(Store[sqlite3.Connection]):
             raise StoreUnavailableError(f"{self.path} is a directory", next_step="Name a file inside it.")
         if not create and not self.path.exists():
             raise NotALedgerError(f"there is no ledger at {self.path}")
+        system = file_system_of(self.path.parent.resolve())
+        if system in NETWORK_FILE_SYSTEMS:
+            raise DurabilityError(
+                f"{self.path} is on a network file system ({system}), where SQLite's locks and syncs cannot be trusted",
+                next_step="Put the ledger on a local disk, or use PostgreSQL.",
+            )
 
     def now(self) -> datetime:
         return (self._clock or host_clock)()
@@ -100,8 +110,9 @@ class SqliteStore(Store[sqlite3.Connection]):
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, sqlite3.Connection):
             raise ConnectionUnfitError(f"a sqlite3 connection is needed, not a {type(connection).__name__}")
-        files = {Path(file).resolve() for _, name, file in _plain(connection).execute("PRAGMA database_list") if file}
-        if self.path.resolve() not in files:
+        # Attached is not enough: in WAL mode a commit over two files is not atomic.
+        files = [file for _, name, file in _plain(connection).execute("PRAGMA database_list") if name == "main"]
+        if [self.path.resolve()] != [Path(file).resolve() for file in files]:
             raise ConnectionUnfitError("the connection is to another file than the ledger's")
         [synchronous] = _plain(connection).execute("PRAGMA main.synchronous").fetchone()
         if synchronous < _FULL:
@@ -152,6 +163,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         return None
 
     def _open(self) -> sqlite3.Connection:
+        refuse_inherited(self.path)
         connection = sqlite3.connect(
             self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -165,8 +177,11 @@ class SqliteStore(Store[sqlite3.Connection]):
     def _assert_durable(self, connection: sqlite3.Connection) -> None:
         [mode] = connection.execute("PRAGMA journal_mode").fetchone()
         if mode != "wal":
-            if not self._create and not self.tables(connection):
-                raise NotALedgerError(f"{self.path} holds no ledger")  # before the pragma writes to another's file
+            tables = self.tables(connection)
+            if "holdfast_migrations" not in tables and (tables or not self._create):
+                # Now, before the pragma writes to somebody else's file.
+                also = f", but has a table {min(tables)}" if tables else ""
+                raise NotALedgerError(f"the database holds no ledger{also}")
             [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -214,6 +229,16 @@ class SqliteStore(Store[sqlite3.Connection]):
         found = {name: sql for name, sql in rows if name.startswith("holdfast_")}
         expected = triggers(epoch)
         return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+
+
+def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
+    """Return the type of the file system that holds a directory, where the system tells."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    places = {Path(line.split()[1].replace("\\040", " ")): line.split()[2] for line in lines if len(line.split()) > 2}
+    return next((places[place] for place in (directory, *directory.parents) if place in places), None)
 
 
 def _plain(connection: sqlite3.Connection) -> sqlite3.Cursor:

@@ -4,13 +4,15 @@ SQLite's own busy-retry is unfair: of four writers, one takes everything. Two fi
 gate, take the turn, let the next one into the gate, write, give the turn back.
 
 Invariants: at most one holder at a time, across threads and processes; the kernel frees both locks when a process
-dies, so a kill leaves nothing behind; a process without these locks (a shell) is still kept out by SQLite itself.
+dies, so a kill leaves nothing behind, not even to a child that it forked; a process without these locks (a shell) is
+still kept out by SQLite itself.
 """
 
 import fcntl
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +31,7 @@ class Turnstile:
         self._wait_s = wait_s
         self._threads = threading.Lock()
         self._files: tuple[int, int] | None = None
+        _all.add(self)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -57,6 +60,13 @@ class Turnstile:
                 os.close(file)
             self._files = None
 
+    def leave_to_parent(self) -> None:
+        """Begin anew in a forked child: a copy of a lock file would keep the parent's locks alive after its death."""
+        for file in self._files or ():
+            os.close(file)
+        self._files = None
+        self._threads = threading.Lock()
+
     def _open(self) -> tuple[int, int]:
         if self._files is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -78,3 +88,14 @@ class Turnstile:
 
     def _busy(self) -> StoreBusyError:
         return StoreBusyError(f"the turn to write was not had within {self._wait_s:g} s")
+
+
+_all: weakref.WeakSet[Turnstile] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for turnstile in list(_all):
+        turnstile.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from holdfast.store.store import Pool, Watch
 
 PERIOD_S = 0.002
+HELD_S = 0.05  # how soon it notices, while it is not armed, that the pool wants its connection back
 
 
 class DataVersionWatch(Watch):
@@ -33,18 +34,30 @@ class DataVersionWatch(Watch):
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        connection = self._pool.take()
-        seen = self._version(connection)
         while not self._closed.is_set():
-            self._armed.wait()
-            while not self._closed.wait(PERIOD_S):
+            connection = self._pool.take()
+            sound = False
+            try:
+                self._watch(connection)
+                sound = True
+            finally:
+                self._pool.give(connection, sound=sound)
+            # A new connection tells nothing of what was written before it.
+            self._on_change()
+
+    def _watch(self, connection: sqlite3.Connection) -> None:
+        """Watch until closed, or until the pool wants the connection back."""
+        seen = self._version(connection)
+        while not self._closed.is_set() and not self._pool.held:
+            if not self._armed.wait(HELD_S):
+                continue
+            while not self._closed.wait(PERIOD_S) and not self._pool.held:
                 version = self._version(connection)
                 if version != seen:
                     seen = version
                     self._armed.clear()
                     self._on_change()
                     break
-        self._pool.give(connection, sound=True)
 
     @staticmethod
     def _version(connection: sqlite3.Connection) -> int:

@@ -1,5 +1,6 @@
 -- The ledger: work, its attempts, its history, its counts.
 -- Times are text in one fixed-width UTC format, so that text order is time order.
+-- Ids are checked to be positive: before it gives a row its id, SQLite shows triggers -1 in its place.
 -- Triggers are not here: they are generated from the transition table and written after every migration.
 
 CREATE TABLE holdfast_meta (
@@ -38,7 +39,7 @@ CREATE TABLE holdfast_queues (
 ) WITHOUT ROWID;
 
 CREATE TABLE holdfast_jobs (
-  job_id             INTEGER PRIMARY KEY AUTOINCREMENT,
+  job_id             INTEGER PRIMARY KEY AUTOINCREMENT CHECK (job_id > 0),
   operation          TEXT NOT NULL,
   operation_version  TEXT NOT NULL,
   client             TEXT NOT NULL,
@@ -77,7 +78,7 @@ CREATE INDEX holdfast_jobs_resting ON holdfast_jobs (state, job_id) WHERE state 
 
 -- An execution is one lease, so its id, which only grows, is also the fencing token.
 CREATE TABLE holdfast_executions (
-  exec_id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  exec_id          INTEGER PRIMARY KEY AUTOINCREMENT CHECK (exec_id > 0),
   job_id           INTEGER NOT NULL REFERENCES holdfast_jobs (job_id),
   attempt          INTEGER NOT NULL CHECK (attempt >= 1),
   status           TEXT NOT NULL,
@@ -129,7 +130,7 @@ CREATE TABLE holdfast_workers (
 ) WITHOUT ROWID;
 
 CREATE TABLE holdfast_grants (
-  grant_id     INTEGER PRIMARY KEY AUTOINCREMENT,
+  grant_id     INTEGER PRIMARY KEY AUTOINCREMENT CHECK (grant_id > 0),
   state        TEXT NOT NULL,
   version      INTEGER NOT NULL CHECK (version >= 1),
   action       TEXT NOT NULL,
@@ -149,7 +150,7 @@ CREATE TABLE holdfast_grants (
 );
 
 CREATE TABLE holdfast_procedures (
-  run_id           INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id           INTEGER PRIMARY KEY AUTOINCREMENT CHECK (run_id > 0),
   idempotency_root TEXT NOT NULL UNIQUE,
   procedure        TEXT NOT NULL,
   state            TEXT NOT NULL,
@@ -165,7 +166,7 @@ CREATE TABLE holdfast_procedures (
 );
 
 CREATE TABLE holdfast_values (
-  value_id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  value_id          INTEGER PRIMARY KEY AUTOINCREMENT CHECK (value_id > 0),
   operation_code    TEXT NOT NULL,
   protocol_version  TEXT NOT NULL,
   state             TEXT NOT NULL,
@@ -184,7 +185,7 @@ CREATE TABLE holdfast_values (
 );
 
 CREATE TABLE holdfast_journal (
-  seq            INTEGER PRIMARY KEY AUTOINCREMENT,
+  seq            INTEGER PRIMARY KEY AUTOINCREMENT CHECK (seq > 0),
   epoch          INTEGER NOT NULL,
   xid            INTEGER NOT NULL,
   machine        TEXT NOT NULL,

@@ -1,0 +1,85 @@
+"""What happens to a SQLite file that is open while its process forks.
+
+SQLite keeps account of its locks in memory, for each file. A forked child inherits the account but not the locks. If it
+opened the file again it would hold no lock that others can see: when the last of them closes the file, it removes the
+log that the child goes on writing to, and what the child has acknowledged is lost.
+
+Invariants: while a process forks its stores have no connection open, so that a child begins with a clean account; a file
+that is open all the same, because a transaction would not end or because it is the user's own connection, is refused to
+the child as long as it stays open there.
+"""
+
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.store.store import Pool
+
+WAIT_S = 2.0  # how long a fork waits for transactions to end
+
+_pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
+_one_fork_at_a_time = threading.Lock()
+_held: list[Pool[Any]] = []
+_inherited: dict[int, tuple[int, int]] = {}  # files that were open when this process was forked: device and inode
+
+
+def close_for_forks(pool: Pool[Any]) -> None:
+    """Close a pool's connections whenever this process forks."""
+    _pools.add(pool)
+
+
+def refuse_inherited(path: Path) -> None:
+    """Raise if a file was open when this process was forked, and still is."""
+    if not _inherited:
+        return
+    try:
+        file = _identity(os.stat(path))
+    except FileNotFoundError:
+        return
+    if any(file == seen and _still_open(number, seen) for number, seen in _inherited.items()):
+        raise StoreUnavailableError(
+            f"{path} was open when this process was forked, and SQLite cannot share it with the parent",
+            next_step="Fork outside of transactions and close your own connections to the file first, or use spawn.",
+        )
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
+
+
+def _still_open(number: int, seen: tuple[int, int]) -> bool:
+    try:
+        return _identity(os.fstat(number)) == seen
+    except OSError:
+        return False
+
+
+def _before() -> None:
+    _one_fork_at_a_time.acquire()
+    for pool in list(_pools):
+        _held.append(pool)
+        pool.hold(WAIT_S)
+
+
+def _after_in_parent() -> None:
+    while _held:
+        _held.pop().release()
+    _one_fork_at_a_time.release()
+
+
+def _after_in_child() -> None:
+    while _held:
+        _held.pop().begin_anew()
+    _one_fork_at_a_time.release()
+    _inherited.clear()
+    for name in os.listdir("/dev/fd"):
+        try:
+            _inherited[int(name)] = _identity(os.fstat(int(name)))
+        except OSError:
+            continue  # the listing's own
+
+
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -1,0 +1,63 @@
+"""The one format of times, and the two budgets of a job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import BrokenError
+from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_from, time_text
+from tests.core.asking import NOW, job
+
+ZONES = (UTC, timezone(timedelta(hours=-7)), timezone(timedelta(hours=5, minutes=45)))
+MOMENTS = st.builds(
+    lambda microseconds, zone: (NOW + timedelta(microseconds=microseconds)).astimezone(zone),
+    st.integers(-(10**16), 10**17),
+    st.sampled_from(ZONES),
+)
+
+
+@pytest.mark.parametrize(
+    "moment, text",
+    [
+        (datetime(2030, 1, 2, 3, 4, 5, 6, UTC), "2030-01-02T03:04:05.000006Z"),
+        (datetime(2030, 1, 2, 3, 4, 5, 0, UTC), "2030-01-02T03:04:05.000000Z"),
+        (datetime(2030, 1, 2, 3, 4, 5, 6, timezone(timedelta(hours=5, minutes=45))), "2030-01-01T21:19:05.000006Z"),
+    ],
+)
+def test_a_moment_has_one_text(moment: datetime, text: str) -> None:
+    assert time_text(moment) == text
+    assert time_from(text) == moment
+
+
+def test_a_moment_without_a_zone_is_refused() -> None:
+    with pytest.raises(BrokenError, match="a time without a zone"):
+        time_text(datetime(2030, 1, 2))  # noqa: DTZ001 - that is the mistake
+
+
+@given(MOMENTS, MOMENTS)
+def test_the_order_of_texts_is_the_order_of_moments(one: datetime, other: datetime) -> None:
+    assert (time_text(one) < time_text(other)) == (one < other)
+    assert time_from(time_text(one)) == one
+    assert time_from(time_text(one)).utcoffset() == timedelta(0)
+
+
+@pytest.mark.req("X-06")
+def test_a_job_has_five_attempts_and_five_more_for_replays_unless_told_otherwise() -> None:
+    assert (MAX_ATTEMPTS, REPLAY_ATTEMPTS) == (5, 5)
+
+
+@pytest.mark.req("X-06", "K-14")
+@pytest.mark.parametrize(
+    "attempts, excused, spent, may_retry, may_replay",
+    [(0, 0, 0, True, True), (4, 0, 4, True, True), (5, 0, 5, False, True), (5, 1, 4, True, True),
+     (9, 0, 9, False, True), (10, 0, 10, False, False), (12, 2, 10, False, False), (12, 8, 4, True, True)],
+)  # fmt: skip
+def test_what_is_spent_and_what_is_left(
+    attempts: int, excused: int, spent: int, may_retry: bool, may_replay: bool
+) -> None:
+    record = job(attempts=attempts, excused=excused)
+    assert (record.spent, record.may_retry, record.may_replay) == (spent, may_retry, may_replay)

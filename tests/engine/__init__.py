@@ -1,0 +1,1 @@
+"""Tests of what moves: the API, the committer, retries, events, and FM_001."""

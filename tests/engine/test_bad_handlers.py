@@ -1,0 +1,267 @@
+"""Whatever a handler does, its job ends with a typed, recorded failure, and the worker lives on."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from string import ascii_letters, digits
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from holdfast import Execution, Ledger, Operations
+from holdfast.core.errors import RefusedByDatabaseError
+from holdfast.core.machines import JobState
+from holdfast.engine.committer import EndTask, Task
+from holdfast.engine.redact import MESSAGE_MAX, error_code, error_message, redacted
+from holdfast.testing import VirtualClock
+from tests.engine import handlers
+from tests.engine.database import Database
+from tests.engine.working import drained, ended
+
+MASK = "***"
+
+
+@pytest.fixture
+def live(ledger_url: str) -> Iterator[Ledger]:
+    """A ledger on the real clock, with all the handlers and room for more."""
+    with Ledger(ledger_url, handlers.some()) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def thumbs(database: Database) -> Database:
+    database.run("CREATE TABLE thumbs (path TEXT NOT NULL)")
+    return database
+
+
+def all_bad_then_good(ledger: Ledger, executor: Any) -> dict[str, tuple[str, str | None, str | None]]:
+    """Run every bad handler, with a good one after each, in a single slot; return how the bad ones ended."""
+    bad, good = {}, []
+    for name in handlers.ENDS:
+        bad[name] = ledger.submit(name).job_id
+        good.append(ledger.submit("good").job_id)
+    drained(ledger, executor=executor)
+    assert {ledger.job(job_id).state for job_id in good} == {JobState.SUCCEEDED}
+    return {name: ended(ledger.job(job_id)) for name, job_id in bad.items()}
+
+
+def as_listed(found: dict[str, tuple[str, str | None, str | None]]) -> dict[str, tuple[str, str | None, str | None]]:
+    """Leave out the messages that a database words in its own way, after making sure that there are some."""
+    listed = {}
+    for name, (state, code, message) in found.items():
+        by_database = handlers.ENDS[name][2] == handlers.ANY
+        assert not by_database or (message or "").startswith("EffectError: the database refused an effect: ")
+        listed[name] = state, code, handlers.ANY if by_database else message
+    return listed
+
+
+@pytest.mark.req("M-11", "G-07")
+@pytest.mark.parametrize("kind", ["threads", "processes", "executor"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_every_bad_handler_ends_as_listed_and_the_slot_goes_on(
+    live: Ledger, thumbs: Database, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # a handler closes it
+    with ThreadPoolExecutor(1) as pool:
+        found = all_bad_then_good(live, pool if kind == "executor" else kind)
+    assert as_listed(found) == handlers.ENDS
+    assert thumbs.run("SELECT path FROM thumbs") == [("by the parent",)]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_child_of_a_handler_that_forks_ends_quietly_and_is_no_worker(live: Ledger, thumbs: Database) -> None:
+    returned, raised = live.submit("forks"), live.submit("forks_and_raises")
+    drained(live)
+    assert live.receipt(returned.job_id).result == {"fork_exit": 0}
+    assert live.receipt(raised.job_id).result == {"fork_exit": 0}
+    assert thumbs.run("SELECT path FROM thumbs") == [("by the parent",)]
+    assert live.job(returned.job_id).attempts == 1
+
+
+def test_a_statement_that_breaks_the_transaction_fails_its_own_job_alone(live: Ledger, thumbs: Database) -> None:
+    breaking = "SELECT 1/0" if thumbs.is_postgres else "INSERT OR ROLLBACK INTO thumbs VALUES (NULL)"
+
+    @live.operation(max_attempts=1)
+    def breaks(run: Execution) -> None:
+        run.effect("INSERT INTO thumbs VALUES ('by a job that fails')")
+        run.effect(breaking)
+
+    @live.operation()
+    def inserts(run: Execution, path: str) -> None:
+        run.effect("INSERT INTO thumbs VALUES (:path)", {"path": path})
+
+    jobs = [live.submit(inserts.call(path="a")), live.submit(breaks.call()), live.submit(inserts.call(path="b"))]
+    drained(live, concurrency=3)
+    states = [ended(live.job(job.job_id))[:2] for job in jobs]
+    assert states == [("succeeded", None), ("failed", "effect_failed"), ("succeeded", None)]
+    assert sorted(thumbs.run("SELECT path FROM thumbs")) == [("a",), ("b",)]
+
+
+def test_arguments_that_no_longer_fit_go_to_quarantine(ledger_url: str) -> None:
+    before, after = Operations(), Operations()
+
+    @before.operation("resize")
+    def resize_was(run: Execution, width: int) -> None:
+        """Take a number."""
+
+    @after.operation("resize")
+    def resize_is(run: Execution, size: str) -> None:
+        """Take a text under another name."""
+
+    with Ledger(ledger_url, before) as ledger:
+        job_id = ledger.submit(resize_was.call(width=64)).job_id
+    with Ledger(ledger_url, after) as ledger:
+        good = ledger.submit(resize_is.call(size="64x64")).job_id
+        drained(ledger)
+        job = ledger.job(job_id)
+        assert ended(job)[:2] == ("quarantined", "arguments_invalid")
+        assert job.quarantine_code == "arguments_invalid"
+        assert job.last_error_message is not None
+        assert job.last_error_message.startswith("ArgumentsError: resize: ")
+        assert ledger.job(good).state is JobState.SUCCEEDED
+
+
+@pytest.mark.req("M-09")
+def test_a_job_whose_handler_is_missing_here_is_left_to_a_worker_that_knows_it(
+    ledger: Ledger, ledger_url: str, clock: VirtualClock
+) -> None:
+    @ledger.operation("known.here")
+    def known_here(run: Execution) -> str:
+        return "done"
+
+    job_id = ledger.submit(known_here.call()).job_id
+    with Ledger(ledger_url, world=ledger.world) as ignorant:
+        good = ignorant.submit("noop").job_id
+        assert drained(ignorant, executor="inline").recycle is False
+        assert ignorant.job(good).state is JobState.SUCCEEDED
+        job = ignorant.job(job_id)
+    assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
+    assert job.run_at == clock.after(5)
+    assert job.last_error_code is None
+    drained(ledger, executor="inline")
+    assert ledger.job(job_id).state is JobState.PENDING  # not due yet
+    clock.advance(5)
+    drained(ledger, executor="inline")
+    job = ledger.job(job_id)
+    assert (job.state, job.attempts, job.spent, job.result) == (JobState.SUCCEEDED, 2, 1, '"done"')
+
+
+def test_each_effect_keeps_the_parameters_it_was_staged_with(live: Ledger, thumbs: Database) -> None:
+    @live.operation()
+    def fills(run: Execution) -> None:
+        row = {"path": ""}
+        for path in "abc":
+            row["path"] = path
+            run.effect("INSERT INTO thumbs (path) VALUES (:path)", row)
+
+    live.submit(fills.call())
+    drained(live)
+    assert thumbs.run("SELECT path FROM thumbs ORDER BY path") == [("a",), ("b",), ("c",)]
+
+
+def test_a_completion_in_a_transaction_that_was_rolled_back_is_a_failure_at_once(
+    live: Ledger, database: Database
+) -> None:
+    @live.operation(max_attempts=1)
+    def rolls_back(run: Execution) -> None:
+        connection = database.connect()
+        connection.execute("BEGIN" if database.is_postgres else "BEGIN IMMEDIATE")
+        run.commit(connection=connection, result=1)
+        connection.execute("ROLLBACK")
+        connection.close()
+
+    job_id = live.submit(rolls_back.call()).job_id
+    drained(live)
+    assert ended(live.job(job_id)) == (
+        "failed",
+        "commit_missing",
+        "run.commit was called, and its transaction was not committed",
+    )
+
+
+def test_an_end_that_the_ledger_will_never_take_is_dropped_and_the_worker_goes_on(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Picky(Ledger):
+        def perform_tasks(self, tasks: Any) -> None:
+            picked: list[Task[Any]] = []
+            for task in tasks:
+                if isinstance(task, EndTask) and task.attempt.job.operation == "unlucky":
+                    task.error = RefusedByDatabaseError("not this one")
+                else:
+                    picked.append(task)
+            super().perform_tasks(picked)
+
+    with Picky(sqlite_url) as ledger:
+
+        @ledger.operation()
+        def unlucky(run: Execution) -> None:
+            """Return."""
+
+        job_id = ledger.submit(unlucky.call()).job_id
+        good = ledger.submit("noop").job_id
+        drained(ledger)
+        assert ledger.job(good).state is JobState.SUCCEEDED
+        assert ledger.job(job_id).state is JobState.RUNNING  # until its lease runs out
+    assert f"job {job_id}: its end cannot be written: not this one" in caplog.text
+
+
+# -- what is kept of an error -----------------------------------------------------------------------------------------
+
+secrets = st.text(ascii_letters + digits, min_size=8, max_size=40)
+chatter = st.text("connect to host, (refused); tried 3 times/é…\n\t\0", max_size=40)
+FORMS = (
+    "password={}", "PASSWORD: {}", "PGPASSWORD={}", "db_password = '{}'", "{{'password': '{}'}}", '{{"secret": "{}"}}',
+    "client_secret={}&x=1", "api-key: {}", "x-api-key={}", "aws_secret_access_key={}", "token={}", "refresh_token={};",
+    "Authorization: Bearer {}", "authorization=Basic {}", "got bearer {}", "postgresql://app:{}@db/x",
+    "redis://:{}@cache:6379/0", "amqp://u:{}@ss@host", "https://user:{}/x@host/path", "credentials: {}", "passwd={}",
+    "passphrase: '{}'", 'private_key="{}"',
+)  # fmt: skip
+
+
+@given(form=st.sampled_from(FORMS), secret=secrets, before=chatter, after=chatter)
+def test_a_secret_never_comes_out_of_a_message(form: str, secret: str, before: str, after: str) -> None:
+    assume(secret not in before and secret not in after)
+    planted = f"{before} {form.format(secret)} {after}"
+    kept = redacted(planted)
+    assert secret not in kept
+    assert MASK in kept
+    assert error_message(ConnectionError(planted)) == redacted(f"ConnectionError: {planted}")
+
+
+@given(st.text(max_size=2000))
+def test_what_is_kept_is_one_short_printable_line(text: str) -> None:
+    kept = redacted(text)
+    assert len(kept) <= MESSAGE_MAX
+    assert kept.isprintable()
+    assert kept.encode().decode() == kept
+
+
+@given(st.text(ascii_letters + digits + " ", max_size=400))
+def test_words_that_are_no_secret_are_left_alone(text: str) -> None:
+    assert redacted(text) == " ".join(text.split())
+
+
+def test_a_message_of_megabytes_is_read_in_no_time() -> None:
+    assert redacted("token" * 1_000_000).startswith("tokentoken")
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (ValueError("x"), "value_error"),
+        (SystemExit("fatal"), "system_exit"),
+        (RefusedByDatabaseError("x"), "refused_by_database"),
+        (type("HTTPError", (Exception,), {})(), "http_error"),
+        (type("X" * 100, (Exception,), {})(), "x" * 64),
+        (type("Coded", (Exception,), {"code": "its_own"})(), "its_own"),
+        (type("Loud", (Exception,), {"code": "NOT A CODE"})(), "loud"),
+    ],
+)
+def test_an_error_has_a_short_stable_code(error: BaseException, code: str) -> None:
+    assert error_code(error) == code

@@ -1,0 +1,378 @@
+"""FM_001: a worker outlives its lease, another takes the job over, and the first comes back.
+
+With the guards off the effect happens twice; each guard alone prevents it; with all of them the late worker is refused
+and ends ABORTED. First on a virtual clock, then with processes that are really stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from holdfast import Execution, Ledger, Operation, RetryPolicy, Strategy
+from holdfast.core.decide import Move, Refused
+from holdfast.core.machines import ExecutionStatus, JobState
+from holdfast.core.records import Attempt
+from holdfast.store import Lease, Transaction
+from holdfast.testing import VirtualClock, crash_at, drain, virtual_world
+from tests.engine.database import Database
+
+ROOT = Path(__file__).resolve().parents[2]
+CHILD_S = 30
+
+LEASE_AND_WORK = [(1, 2), (1, 3), (2, 3)]
+
+
+def nothing() -> None:
+    """Take no time."""
+
+
+class Process:
+    """One process with its own ledger object, store and committer; `meanwhile` is what happens during its work."""
+
+    def __init__(self, url: str, clock: VirtualClock, lease_s: float, seed: int) -> None:
+        self.ledger = Ledger(url, world=virtual_world(clock, seed=seed))
+        self.meanwhile: Callable[[], object] = nothing
+
+        @self.ledger.operation("charge", lease_s=lease_s, retry=RetryPolicy(strategy=Strategy.IMMEDIATE))
+        def charge(run: Execution, order: int) -> dict[str, int]:
+            run.effect(
+                "INSERT INTO effects (job_id, exec_id) VALUES (:job_id, :exec_id)",
+                {"job_id": run.job.job_id, "exec_id": run.token},
+                rows=1,
+            )
+            self.meanwhile()
+            return {"order": order, "exec_id": run.token}
+
+        self.charge: Operation[..., dict[str, int]] = charge
+
+
+class Scene:
+    """Processes on one ledger. The table of effects has no constraint that could hide a second one."""
+
+    def __init__(self, database: Database, clock: VirtualClock) -> None:
+        self.database = database
+        self.clock = clock
+        self.processes: list[Process] = []
+        database.run("CREATE TABLE effects (job_id bigint NOT NULL, exec_id bigint NOT NULL)")
+
+    def start(self, lease_s: float = 1, clock: VirtualClock | None = None) -> Process:
+        self.processes.append(Process(self.database.url, clock or self.clock, lease_s, seed=len(self.processes)))
+        return self.processes[-1]
+
+    def effects(self) -> list[tuple[int, int]]:
+        """Return (job_id, exec_id) of every effect."""
+        rows = self.database.run("SELECT job_id, exec_id FROM effects ORDER BY exec_id")
+        return [(job_id, exec_id) for job_id, exec_id in rows]
+
+
+@pytest.fixture
+def scene(database: Database, clock: VirtualClock) -> Iterator[Scene]:
+    scene = Scene(database, clock)
+    yield scene
+    for process in scene.processes:
+        process.ledger.close()
+
+
+def executions(ledger: Ledger, job_id: int) -> list[tuple[int, str, str | None]]:
+    with ledger.store.reading() as reading:
+        return [(e.attempt, e.status.value, e.error_code) for e in reading.executions(job_id)]
+
+
+def committed(ledger: Ledger, job_id: int) -> list[int]:
+    """Return the executions past the commit boundary."""
+    with ledger.store.reading() as reading:
+        found = reading.executions(job_id)
+    return [e.exec_id for e in found if e.status in (ExecutionStatus.COMMITTED, ExecutionStatus.DONE)]
+
+
+def targets(ledger: Ledger, exec_id: int) -> list[str]:
+    with ledger.store.reading() as reading:
+        return [row.target for row in reading.journal(exec_id, "EXECUTION")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The baseline: the guards taken off, one by one
+
+
+class Guard(StrEnum):
+    FENCE = "fence"  # a worker's write matches its token and an unexpired lease
+    ONE_COMMIT = "one_commit"  # the database lets at most one execution of a job be COMMITTED or DONE
+    FOLLOW = "follow"  # an execution does not end unless its job can follow
+
+
+def _careless_work(self: Transaction, moves: Sequence[tuple[Attempt, object]], **rest: Any) -> list[Move | Refused]:
+    """Judge a lease as it was when the work began: what a worker does that looked before it stalled."""
+    return _WORK(self, moves, **{**rest, "now": min(attempt.execution.created_at for attempt, _ in moves)})
+
+
+def _naive_recover(self: Transaction, **_: Any) -> list[tuple[Attempt, Move | Refused]]:
+    """Put stalled jobs back and leave their executions as they are: the cron job that everybody writes."""
+    self._store.execute(
+        self._connection,
+        "UPDATE holdfast_jobs SET state = 'pending', version = version + 2, event = 'expire', actor = 'cron',"
+        " move_id = 'naive' WHERE state = 'running'",
+    )
+    return []
+
+
+def _job_need_not_follow(self: Transaction, accepted: Sequence[Move | Refused], signature: dict[str, Any]) -> None:
+    rows = [
+        self._job_row(move, step, None)
+        for move in accepted
+        if isinstance(move, Move)
+        for step in move.steps
+        if step.machine == "JOB"
+    ]
+    self._write("move_jobs", rows, grant_id=None, **signature)
+
+
+_WORK = Transaction.work
+
+
+def take_off_guards(monkeypatch: pytest.MonkeyPatch, scene: Scene, keep: Guard | None) -> None:
+    """Leave the ledger with one guard or none, and with a recovery that does not know about executions."""
+    stores: list[Any] = [process.ledger.store for process in scene.processes]  # opened before anything is missing
+    monkeypatch.setattr(Transaction, "recover", _naive_recover)
+    monkeypatch.setattr(Transaction, "work", _careless_work)
+    database = scene.database
+    if keep is not Guard.FOLLOW:
+        monkeypatch.setattr(Transaction, "_move_jobs_of", _job_need_not_follow)
+    if keep is not Guard.ONE_COMMIT:
+        database.run("DROP INDEX holdfast_executions_one_commit")
+        if not database.is_postgres:
+            [[trigger]] = database.run("SELECT name FROM sqlite_master WHERE type = 'trigger' AND sql LIKE '%HF010%'")
+            database.run(f"DROP TRIGGER {trigger}")
+    if keep is not Guard.FENCE:
+        for store in stores:
+            [fenced] = store._statements["move_executions"]
+            bare, found = re.subn(r"AND e\.lease_token.*?(?=RETURNING)", "", fenced, flags=re.DOTALL)
+            assert found == 1
+            assert "lease_expires_at" not in bare
+            monkeypatch.setattr(store, "_statements", {**store._statements, "move_executions": (bare,)})
+
+
+def prepare(scene: Scene, a: Process, b: Process, work_s: float) -> int:
+    """Submit a job that A works on for so long that B takes it over and completes it; return the job."""
+
+    def taken_over() -> None:
+        a.meanwhile = nothing
+        scene.clock.advance(work_s)
+        assert drain(b.ledger) == 1
+
+    a.meanwhile = taken_over
+    return a.ledger.submit(a.charge.call(order=7), client="shop", key="order-7").job_id
+
+
+@pytest.mark.req("M-16", "M-17", "M-19", "G-13")
+@pytest.mark.parametrize("lease_s, work_s", LEASE_AND_WORK)
+def test_without_any_guard_the_effect_happens_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, lease_s: float, work_s: float
+) -> None:
+    a, b = scene.start(lease_s), scene.start(lease_s)
+    job_id = prepare(scene, a, b, work_s)
+    take_off_guards(monkeypatch, scene, keep=None)
+    assert drain(a.ledger) == 1
+    assert executions(a.ledger, job_id) == [(1, "DONE", None), (2, "DONE", None)]
+    first, second = committed(a.ledger, job_id)
+    assert scene.effects() == [(job_id, first), (job_id, second)]
+
+
+@pytest.mark.req("M-07", "M-16", "M-17", "G-13")
+@pytest.mark.parametrize("keep", Guard)
+def test_each_guard_alone_prevents_the_second_effect(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, keep: Guard
+) -> None:
+    a, b = scene.start(), scene.start()
+    job_id = prepare(scene, a, b, work_s=2)
+    take_off_guards(monkeypatch, scene, keep=keep)
+    assert drain(a.ledger) == 1
+    [second] = committed(a.ledger, job_id)
+    assert scene.effects() == [(job_id, second)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# With the guards
+
+
+@pytest.mark.req("M-06", "M-07", "M-10", "M-16", "M-17", "M-18", "M-21", "G-13", "X-05")
+@pytest.mark.parametrize("lease_s, work_s", LEASE_AND_WORK)
+def test_the_late_holder_is_refused_and_the_effect_happens_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture, lease_s: float, work_s: float
+) -> None:
+    a, b = scene.start(lease_s), scene.start(lease_s)
+    job_id = prepare(scene, a, b, work_s)
+    assert drain(a.ledger) == 1
+    assert "the ledger refused the end of attempt 1" in caplog.text
+    assert executions(a.ledger, job_id) == [(1, "ABORTED", "lease_expired"), (2, "DONE", None)]
+    [second] = committed(a.ledger, job_id)
+    assert scene.effects() == [(job_id, second)]
+    job = a.ledger.receipt(job_id)
+    assert (job.state, job.result) == (JobState.SUCCEEDED, {"order": 7, "exec_id": second})
+    with a.ledger.store.reading() as reading:
+        first = reading.executions(job_id)[0].exec_id
+    assert targets(a.ledger, first) == ["LEASED", "IN_PROGRESS", "ABORTED"]
+    assert targets(a.ledger, second) == ["LEASED", "IN_PROGRESS", "COMMITTED", "DONE"]
+
+
+@pytest.mark.req("M-06", "M-18", "G-13")
+def test_a_late_holder_whose_clock_stands_still_is_refused_too(scene: Scene) -> None:
+    a = scene.start(clock=VirtualClock(scene.clock()))  # to A no time passes, so its lease never ends
+    b = scene.start()
+    job_id = prepare(scene, a, b, work_s=2)
+    assert drain(a.ledger) == 1
+    assert executions(b.ledger, job_id) == [(1, "ABORTED", "lease_expired"), (2, "DONE", None)]
+    assert scene.effects() == [(job_id, *committed(b.ledger, job_id))]
+
+
+@pytest.mark.req("M-06", "M-18")
+def test_the_late_holder_can_not_hold_on_keep_a_checkpoint_or_note_progress(scene: Scene) -> None:
+    a, b = scene.start(), scene.start()
+    a.ledger.submit(a.charge.call(order=7))
+    with a.ledger.store.transaction() as transaction:
+        [late] = transaction.claim(Lease(owner="late", seconds=1))
+    scene.clock.advance(2)
+    assert drain(b.ledger) == 1
+    lease = late.execution.exec_id, late.execution.lease_token
+    with a.ledger.store.transaction() as transaction:
+        assert not transaction.keep_checkpoint(late, "x", "1")
+        assert not transaction.beat([(*lease, 60)])
+        assert not transaction.progress([(*lease, 0.5, None)])
+
+
+@pytest.mark.req("M-09", "M-13", "M-14", "M-16", "M-17", "X-08")
+def test_a_crash_between_commit_and_finish_recovers_to_done_with_one_effect(scene: Scene) -> None:
+    a, b = scene.start(), scene.start()
+    receipt = a.ledger.submit(a.charge.call(order=7))
+    with crash_at("after_commit_before_done"):
+        drain(a.ledger)
+    [first] = committed(b.ledger, receipt.job_id)
+    assert executions(b.ledger, receipt.job_id) == [(1, "COMMITTED", None)]
+    assert scene.effects() == [(receipt.job_id, first)]
+
+    assert drain(b.ledger) == 0  # the lease still stands
+    assert b.ledger.receipt(receipt.job_id).state is JobState.RUNNING
+    scene.clock.advance(1)
+    assert drain(b.ledger) == 0  # finished, and not worked on again
+    done = b.ledger.receipt(receipt.job_id)
+    assert (done.state, done.result) == (JobState.SUCCEEDED, {"order": 7, "exec_id": first})
+    assert executions(b.ledger, receipt.job_id) == [(1, "DONE", None)]
+    assert targets(b.ledger, first) == ["LEASED", "IN_PROGRESS", "COMMITTED", "DONE"]
+    assert scene.effects() == [(receipt.job_id, first)]
+    assert b.ledger.job(receipt.job_id).attempts == 1
+
+
+@pytest.mark.req("M-08", "M-09", "M-16", "M-17")
+def test_a_crash_before_the_commit_leaves_no_effect_and_is_tried_again(scene: Scene) -> None:
+    a, b = scene.start(), scene.start()
+    receipt = a.ledger.submit(a.charge.call(order=7))
+    with crash_at("before_commit"):
+        drain(a.ledger)
+    assert executions(b.ledger, receipt.job_id) == [(1, "IN_PROGRESS", None)]
+    assert scene.effects() == []
+    scene.clock.advance(1)
+    assert drain(b.ledger) == 1
+    assert executions(b.ledger, receipt.job_id) == [(1, "ABORTED", "lease_expired"), (2, "DONE", None)]
+    assert scene.effects() == [(receipt.job_id, *committed(b.ledger, receipt.job_id))]
+
+
+@pytest.mark.req("M-15")
+def test_without_a_fault_there_is_one_effect_one_commit_and_no_retry(scene: Scene) -> None:
+    a = scene.start()
+    receipt = a.ledger.submit(a.charge.call(order=7))
+    assert drain(a.ledger) == 1
+    assert executions(a.ledger, receipt.job_id) == [(1, "DONE", None)]
+    assert scene.effects() == [(receipt.job_id, *committed(a.ledger, receipt.job_id))]
+    assert drain(a.ledger, until=scene.clock.after(60)) == 0
+
+
+@pytest.mark.req("M-17")
+def test_the_virtual_clock_is_the_only_clock(scene: Scene) -> None:
+    a = scene.start()
+    receipt = a.ledger.submit(a.charge.call(order=7))
+    drain(a.ledger)
+    with a.ledger.store.reading() as reading:
+        rows = [*reading.journal(receipt.job_id), *reading.journal_of_executions(receipt.job_id)]
+    assert {row.at for row in rows} == {scene.clock()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# With real processes
+
+
+class Child:
+    """A worker process; see `tests.engine.stalling_child`."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.stalling_child", url, name],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def until(self, words: str) -> str:
+        """Return the next line that holds these words."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if words in line:
+                return line.strip()
+        pytest.fail(f"the process ended without saying {words!r}")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(CHILD_S)
+
+
+@pytest.mark.req("M-06", "M-18", "M-21", "G-13", "X-05")
+def test_a_worker_that_is_stopped_past_its_lease_is_refused_when_it_goes_on(
+    ledger_url: str, database: Database
+) -> None:
+    with Ledger(ledger_url) as ledger:
+
+        @ledger.operation("charge")
+        def charge(run: Execution, order: int) -> None:
+            """Declare it: the children have the handler."""
+
+        database.run("CREATE TABLE effects (job_id bigint NOT NULL, exec_id bigint NOT NULL)")
+        with Child(ledger_url, "A") as a:
+            a.until("ready")
+            receipt = ledger.submit(charge.call(order=7))
+            a.until("working on attempt 1")
+            _, status = os.waitpid(a.process.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            with Child(ledger_url, "B") as b:
+                b.until("working on attempt 2")
+                done = receipt.wait(CHILD_S)
+                before = (done.state, done.result, executions(ledger, receipt.job_id))
+
+                a.process.send_signal(signal.SIGCONT)
+                said = a.until("the ledger refused the end of attempt 1")
+                assert said.startswith(f"job {receipt.job_id}:")
+                assert a.stop() == 0
+                assert b.stop() == 0
+        [second] = committed(ledger, receipt.job_id)
+        assert before == (
+            JobState.SUCCEEDED,
+            {"order": 7, "exec_id": second},
+            [(1, "ABORTED", "lease_expired"), (2, "DONE", None)],
+        )
+        assert executions(ledger, receipt.job_id) == before[2]
+        assert ledger.receipt(receipt.job_id).result == before[1]
+        assert database.run("SELECT job_id, exec_id FROM effects") == [(receipt.job_id, second)]

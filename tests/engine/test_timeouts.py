@@ -1,0 +1,467 @@
+"""Handlers that run too long, workers that stop, jobs that are cancelled, leases that are extended.
+
+An attempt ends once. Whatever a handler does after its worker has let go of it counts for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Cancel, Execution, LeaseLostError, Ledger, Worker
+from holdfast.core import commands
+from holdfast.core.decide import Move
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.core.machines import JobState
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.running import Raised, Returned, Running, Then
+from holdfast.store import Lease
+from holdfast.testing import VirtualClock
+from tests.engine import handlers
+from tests.engine.database import Database
+from tests.engine.working import PATIENCE_S, drained, ended, eventually, threaded, working
+
+TIMEOUT_S = 0.05
+
+
+@pytest.fixture
+def live(ledger_url: str) -> Iterator[Ledger]:
+    """A ledger on the real clock, with all the handlers and room for more."""
+    with Ledger(ledger_url, handlers.some()) as ledger:
+        yield ledger
+
+
+class Sleeper:
+    """A handler that sleeps until the test wakes it, then does what it should no longer be able to do."""
+
+    def __init__(self, ledger: Ledger, timeout_s: float | None, then: Callable[[Execution], object] = bool) -> None:
+        self.wake = threading.Event()
+        self.asleep = threading.Semaphore(0)
+        self.awake = threading.Semaphore(0)
+        self.late: list[object] = []
+
+        @ledger.operation("sleeps", timeout_s=timeout_s, max_attempts=1)
+        def sleeps(run: Execution) -> str:
+            run.effect("INSERT INTO late (who) VALUES ('sleeper')")
+            self.asleep.release()
+            try:
+                assert self.wake.wait(PATIENCE_S)
+                try:
+                    self.late.append(then(run))
+                except Exception as error:  # noqa: BLE001 - it is what the test looks at
+                    self.late.append(error)
+                return "late"
+            finally:
+                self.awake.release()
+
+        self.call = sleeps.call()
+
+    def wakes(self, n: int = 1) -> None:
+        self.wake.set()
+        for _ in range(n):
+            assert self.awake.acquire(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def late(database: Database) -> Database:
+    database.run("CREATE TABLE late (who TEXT)")
+    return database
+
+
+# -- timeouts ---------------------------------------------------------------------------------------------------------
+
+
+def checkpoints_late(run: Execution) -> object:
+    return run.checkpoint("late", lambda: 1)
+
+
+def test_a_thread_past_its_timeout_is_given_up_and_its_slot_replaced(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, TIMEOUT_S, then=checkpoints_late)
+    slow, good = live.submit(sleeper.call).job_id, live.submit("good").job_id
+    worker = drained(live, concurrency=1)
+    assert worker.recycle is False
+    assert ended(live.job(slow)) == ("failed", "timed_out", "the handler ran longer than 0.05 s")
+    assert live.job(good).state is JobState.SUCCEEDED  # while the first thread still sleeps
+    sleeper.wakes()
+    [refusal] = eventually(lambda: sleeper.late)
+    assert isinstance(refusal, LeaseLostError)
+    drained(live)
+    assert ended(live.job(slow))[:2] == ("failed", "timed_out")
+    assert late.run("SELECT who FROM late") == []
+    with live.store.reading() as reading:
+        assert reading.checkpoints(slow) == {}
+
+
+def test_a_late_completion_in_the_handlers_own_transaction_is_refused(live: Ledger, late: Database) -> None:
+    def commits_late(run: Execution) -> None:
+        run.staged.effects.clear()
+        connection = late.connect()
+        connection.execute("BEGIN" if late.is_postgres else "BEGIN IMMEDIATE")
+        try:
+            connection.execute("INSERT INTO late (who) VALUES ('late')")
+            run.commit(connection=connection, result="late")
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+
+    sleeper = Sleeper(live, TIMEOUT_S, then=commits_late)
+    slow = live.submit(sleeper.call).job_id
+    drained(live)
+    sleeper.wakes()
+    [refusal] = eventually(lambda: sleeper.late)
+    assert isinstance(refusal, LeaseLostError)
+    assert ended(live.job(slow))[:2] == ("failed", "timed_out")
+    assert late.run("SELECT who FROM late") == []
+
+
+def test_a_worker_whose_every_slot_is_stuck_goes_on_in_new_ones(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, TIMEOUT_S)
+    slow = [live.submit(sleeper.call).job_id for _ in range(2)]
+    good = [live.submit("good").job_id for _ in range(4)]
+    worker = drained(live, concurrency=2)
+    assert worker.recycle is False
+    assert {ended(live.job(job_id))[:2] for job_id in slow} == {("failed", "timed_out")}
+    assert {live.job(job_id).state for job_id in good} == {JobState.SUCCEEDED}
+    sleeper.wakes(2)
+
+
+def test_beyond_the_limit_of_stuck_threads_the_worker_ends_to_be_recycled(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, TIMEOUT_S)
+    slow = [live.submit(sleeper.call).job_id for _ in range(3)]
+    worker = Worker(live, concurrency=1, batch_max=1, abandoned_max=1, poll_s=0.05)
+    attempts = worker.run()  # nobody stops it
+    assert (worker.recycle, attempts) == (True, 2)
+    assert [ended(live.job(job_id))[:2] for job_id in slow] == [
+        ("failed", "timed_out"),
+        ("failed", "timed_out"),
+        ("pending", None),
+    ]
+    assert [live.job(job_id).attempts for job_id in slow] == [1, 1, 0]
+    sleeper.wakes(2)
+    sleeper.wake.clear()
+    assert drained(live).recycle is False  # another worker, as the command starts one: the last job times out in it
+    assert ended(live.job(slow[2]))[:2] == ("failed", "timed_out")
+    sleeper.wakes()
+
+
+def test_what_a_recycling_worker_still_holds_is_given_back(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, TIMEOUT_S)
+    patient = Sleeper.__new__(Sleeper)
+    patient.__dict__.update(vars(sleeper))
+
+    @live.operation("patient")
+    def waits(run: Execution) -> None:
+        sleeper.asleep.release()
+        sleeper.wake.wait(PATIENCE_S)
+
+    slow, waiting = live.submit(sleeper.call).job_id, live.submit(waits.call()).job_id
+    worker = Worker(live, concurrency=2, abandoned_max=0, poll_s=0.05, drain_s=0.05)
+    worker.run()
+    assert worker.recycle is True
+    assert ended(live.job(slow))[:2] == ("failed", "timed_out")
+    job = live.job(waiting)
+    assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
+    sleeper.wakes()
+
+
+def test_a_thread_that_comes_back_after_all_does_not_count_against_the_limit(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, TIMEOUT_S)
+    with working(live, abandoned_max=1) as worker:
+        for _ in range(4):
+            sleeper.wake.clear()
+            job_id = live.submit(sleeper.call).job_id
+            eventually(lambda job_id=job_id: live.job(job_id).state is JobState.FAILED, "the timeout")
+            sleeper.wakes()
+            eventually(lambda: worker_has_no_stuck_thread(worker))
+        assert worker.recycle is False
+
+
+def worker_has_no_stuck_thread(worker: Worker) -> bool:
+    names = [thread.name for thread in threading.enumerate()]
+    return names.count("holdfast-slot") == 1
+
+
+def test_an_executor_with_no_thread_left_ends_the_worker(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, TIMEOUT_S)
+    slow, good = live.submit(sleeper.call).job_id, live.submit("good").job_id
+    with ThreadPoolExecutor(1) as pool:
+        worker = Worker(live, concurrency=4, executor=pool, poll_s=0.05, drain_s=0.05)
+        worker.run()
+        assert worker.recycle is True
+        assert ended(live.job(slow))[:2] == ("failed", "timed_out")
+        job = live.job(good)
+        assert (job.state, job.spent) == (JobState.PENDING, 0)
+        sleeper.wakes()
+
+
+def test_an_executor_that_was_shut_down_costs_no_attempt(live: Ledger) -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    job_id = live.submit("good").job_id
+    worker = drained(live, executor=pool)
+    assert worker.recycle is True
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.spent) == (JobState.PENDING, 1, 0)
+
+
+# -- an attempt ends once ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running(ledger: Ledger, clock: VirtualClock) -> Running:
+    @ledger.operation("held", timeout_s=1, lease_s=30)
+    def held(run: Execution) -> None:
+        """Be held."""
+
+    ledger.submit(held.call())
+    [attempt] = ledger.perform(lambda tx: tx.claim(Lease(owner="worker-1", seconds=30)))
+    return Running(ledger, attempt)
+
+
+def test_the_first_end_of_an_attempt_counts_and_the_later_ones_are_dropped(running: Running) -> None:
+    running.begin()
+    assert running.deadline is not None
+    assert running.time_out() is True
+    assert running.deadline is None
+    first = running.task
+    assert first is not None
+    assert isinstance(first.command, commands.Fail)
+    assert first.command.code == "timed_out"
+    assert running.finish(Returned("1", [], [])) is False
+    assert running.give_back("worker_stopped") is False
+    assert running.time_out() is False
+    assert running.task is first
+    assert running.execution.cancelled is True
+
+
+def test_a_handler_that_was_faster_than_its_timeout_is_not_given_up(running: Running) -> None:
+    assert running.finish(Returned("1", [], [])) is True
+    assert running.time_out() is False
+    assert running.task is not None
+    assert running.task.command == commands.Complete(running.execution.token, "1")
+
+
+def test_a_timeout_that_is_overtaken_between_two_looks_harms_nothing(
+    ledger: Ledger, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([0.0, None])
+    monkeypatch.setattr(Running, "deadline", property(lambda _: next(answers)))
+    worker = Worker(ledger, executor="inline")
+    worker._held[1] = running
+    running.let_go()
+    worker._time_out(worker._slots())
+    assert worker._ended == []
+
+
+def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(running: Running) -> None:
+    running.finish(Returned("1", [], []))
+    assert running.refused(ValueError("a bad effect")) is True
+    assert running.task is not None
+    assert isinstance(running.task.command, commands.Fail)
+    assert running.task.command.code == "value_error"
+    assert running.refused(ValueError("and again")) is False
+
+
+# -- leases -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("M-06", "G-15")
+def test_a_job_that_runs_longer_than_its_first_lease_completes(
+    ledger: Ledger, running: Running, clock: VirtualClock
+) -> None:
+    heartbeat = Heartbeat(ledger, lambda: [running], bool)
+    try:
+        for _ in range(5):
+            clock.advance(20)
+            heartbeat.beat()
+    finally:
+        heartbeat.stop()
+    running.finish(Returned('"done"', [], []))
+    task = running.task
+    assert task is not None
+    ledger.perform_tasks([task])
+    assert isinstance(task.outcome, Move)
+    job = ledger.job(running.attempt.job.job_id)
+    assert (job.state, job.attempts, job.result) == (JobState.SUCCEEDED, 1, '"done"')
+
+
+def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
+    ledger: Ledger, running: Running, clock: VirtualClock
+) -> None:
+    running.finish(Raised("x", "x", Then.GIVE_BACK))
+    heartbeat = Heartbeat(ledger, lambda: [running], bool)
+    clock.advance(20)
+    heartbeat.beat()
+    heartbeat.stop()
+    clock.advance(20)
+    task = running.task
+    assert task is not None
+    ledger.perform_tasks([task])
+    assert isinstance(task.outcome, Move)
+
+
+def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(ledger: Ledger) -> None:
+    heartbeat = Heartbeat(ledger, list, bool)
+    assert heartbeat._period_s() == 10.0
+
+    @ledger.operation("brief", lease_s=0.3)
+    def brief(run: Execution) -> None:
+        """Have a short lease."""
+
+    assert heartbeat._period_s() == pytest.approx(0.1)  # before any such job is held
+    heartbeat.stop()
+
+
+def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
+    ledger: Ledger, running: Running, clock: VirtualClock
+) -> None:
+    running.execution.progress(0.5, "half\0way \ud800 password=hunter2")
+    heartbeat = Heartbeat(ledger, lambda: [running], bool)
+    clock.advance(20)
+    heartbeat.beat()
+    heartbeat.stop()
+    with ledger.store.reading() as reading:
+        found = reading.attempt(running.attempt.execution.exec_id)
+    assert found is not None
+    assert (found.execution.progress, found.execution.progress_note) == (0.5, "half way password=***")
+    assert found.execution.lease_expires_at == clock.after(30)
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize(
+    "then, end, quarantine_code, result",
+    [
+        ("raise", ("quarantined", "cancelled", "Cancel: as you wish"), "cancelled", None),
+        ("return", ("succeeded", None, None), None, '"told"'),
+    ],
+)
+def test_a_running_job_is_told_of_its_cancellation_by_the_next_heartbeat(
+    live: Ledger,
+    tmp_path: Path,
+    kind: str,
+    then: str,
+    end: tuple[str, str | None, str | None],
+    quarantine_code: str | None,
+    result: str | None,
+) -> None:
+    started = tmp_path / "started"
+    job_id = live.submit("until_cancelled", {"then": then, "started": str(started)}).job_id
+    with working(live, executor=kind):
+        eventually(started.exists)
+        assert live.cancel(job_id) is JobState.RUNNING
+        eventually(lambda: live.job(job_id).state is not JobState.RUNNING, "the end")
+    job = live.job(job_id)
+    assert (ended(job), job.quarantine_code, job.result, job.attempts) == (end, quarantine_code, result, 1)
+
+
+# -- stopping ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("M-06")
+def test_pain_14_a_graceful_stop_gives_the_lease_back_and_costs_nothing(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, None, then=checkpoints_late)
+    job_id = live.submit(sleeper.call).job_id
+    worker = Worker(live, concurrency=1, poll_s=0.05, drain_s=0.05)
+    with threaded(worker.run):
+        assert sleeper.asleep.acquire(timeout=PATIENCE_S)
+        worker.stop()
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
+    assert worker.recycle is False
+    sleeper.wakes()  # and returns: a late completion
+    [refusal] = eventually(lambda: sleeper.late)
+    assert isinstance(refusal, LeaseLostError)
+    assert live.job(job_id) == job
+    drained(live)  # the handler wakes at once now
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.spent, job.result) == (JobState.SUCCEEDED, 2, 1, '"late"')
+    assert late.run("SELECT who FROM late") == [("sleeper",)]
+
+
+def test_a_handler_that_ends_within_the_drain_completes(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, None)
+    job_id = live.submit(sleeper.call).job_id
+    worker = Worker(live, concurrency=1, poll_s=0.05)
+    with threaded(worker.run):
+        assert sleeper.asleep.acquire(timeout=PATIENCE_S)
+        worker.stop()
+        eventually(lambda: worker.held()[0].execution.cancelled)
+        sleeper.wakes()
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.spent) == (JobState.SUCCEEDED, 1, 1)
+
+
+def test_a_second_stop_does_not_wait_for_the_drain(live: Ledger, late: Database) -> None:
+    sleeper = Sleeper(live, None)
+    job_id = live.submit(sleeper.call).job_id
+    worker = Worker(live, concurrency=1, poll_s=0.05, drain_s=10 * PATIENCE_S)
+    with threaded(worker.run):
+        assert sleeper.asleep.acquire(timeout=PATIENCE_S)
+        worker.stop()
+        eventually(lambda: worker.held()[0].execution.cancelled)
+        worker.stop(at_once=True)
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.spent) == (JobState.PENDING, 1, 0)
+    sleeper.wakes()
+
+
+def test_a_handler_that_raises_cancel_because_the_worker_stops_is_given_back_not_dropped(live: Ledger) -> None:
+    started = threading.Event()
+
+    @live.operation("obliging")
+    def obliging(run: Execution) -> None:
+        started.set()
+        eventually(lambda: run.cancelled)
+        raise Cancel
+
+    job_id = live.submit(obliging.call()).job_id
+    worker = Worker(live, concurrency=1, poll_s=0.05)
+    with threaded(worker.run):
+        assert started.wait(PATIENCE_S)
+        worker.stop()
+    job = live.job(job_id)
+    assert (job.state, job.quarantine_code, job.attempts, job.spent) == (JobState.PENDING, None, 1, 0)
+
+
+def test_what_had_ended_when_the_worker_was_stopped_at_once_is_written_not_given_back(live: Ledger) -> None:
+    class Stopped(Worker):
+        """A worker that is stopped just before it hears that its handler has returned."""
+
+        def _gather(self, wait_s: float) -> bool:
+            eventually(lambda: all(running.ended for running in self.held()))
+            self.stop(at_once=True)
+            return super()._gather(wait_s)
+
+    job_id = live.submit("good", {"n": 1}).job_id
+    Stopped(live, concurrency=1, poll_s=0.05).run()
+    job = live.job(job_id)
+    assert (job.state, job.attempts, job.excused) == (JobState.SUCCEEDED, 1, 0)
+
+
+def test_a_worker_that_cannot_start_leaves_no_thread_behind(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(threading.enumerate())
+    with Ledger(sqlite_url) as ledger:
+
+        def out_of_reach(_on_change: Any) -> Any:
+            raise StoreUnavailableError("nobody answers")
+
+        monkeypatch.setattr(ledger.store, "watch", out_of_reach)
+        with pytest.raises(StoreUnavailableError):
+            Worker(ledger, concurrency=3).run()
+        eventually(lambda: set(threading.enumerate()) <= before, "the end of every thread")
+
+
+def test_a_worker_that_has_ended_leaves_no_thread_behind(live: Ledger) -> None:
+    before = set(threading.enumerate())
+    live.submit("good")
+    live.submit("runs_on_a_loop")
+    drained(live, concurrency=3)
+    eventually(lambda: set(threading.enumerate()) <= before, "the end of every thread")

@@ -1,0 +1,142 @@
+"""Counts without counting: every move writes a delta, a fold adds them up, and reading is exact at every moment."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+
+from holdfast.core.commands import Complete
+from holdfast.core.machines import JobState
+from holdfast.store import Submission
+from tests.store.verbs import Verbs, fail
+
+DELTAS = "SELECT operation, queue, source, target, sum(n) FROM holdfast_count_deltas GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+
+
+def counts(verbs: Verbs) -> dict[tuple[str, str, str], int]:
+    with verbs.store.reading() as reading:
+        return {(c.operation, c.queue, str(c.state)): c.n for c in reading.counts()}
+
+
+def deltas(verbs: Verbs) -> Counter[tuple[str, str, str | None, str]]:
+    rows = verbs.query("SELECT operation, queue, source, target, n FROM holdfast_count_deltas")
+    found: Counter[tuple[str, str, str | None, str]] = Counter()
+    for operation, queue, source, target, n in rows:
+        found[operation, queue, source, target] += n
+    return found
+
+
+def test_each_move_leaves_one_delta_from_end_to_end(verbs: Verbs) -> None:
+    """A path of two edges is one delta: nobody was ever seen in the middle."""
+    for _ in range(3):
+        verbs.submit()
+    verbs.submit(operation="echo", queue="red")
+    first, second = verbs.claim(2)
+    verbs.work(first, Complete(first.execution.lease_token))
+    verbs.work(second, fail(second, retry_at=verbs.clock.after(9)))
+    assert deltas(verbs) == {
+        ("noop", "default", None, "pending"): 3,
+        ("echo", "red", None, "pending"): 1,
+        ("noop", "default", "pending", "running"): 2,
+        ("noop", "default", "running", "succeeded"): 1,
+        ("noop", "default", "running", "pending"): 1,
+    }
+
+
+def test_reading_is_the_same_before_and_after_a_fold(verbs: Verbs) -> None:
+    for state in JobState:
+        for _ in range(2):
+            verbs.job_in(state, queue=state)
+    expected = {("noop", str(state), str(state)): 2 for state in JobState}
+    assert counts(verbs) == expected
+    verbs.fold()
+    assert deltas(verbs) == {}
+    assert counts(verbs) == expected
+    assert verbs.query("SELECT count(*) FROM holdfast_counts WHERE n < 0") == [(0,)]
+    moved = verbs.job_in(JobState.FAILED, queue="failed")
+    expected["noop", "failed", "failed"] = 3
+    assert counts(verbs) == expected
+    verbs.fold()
+    verbs.fold()
+    assert counts(verbs) == expected
+    assert moved.state == JobState.FAILED
+
+
+def test_a_state_that_nobody_is_in_any_more_is_not_listed(verbs: Verbs) -> None:
+    verbs.submit()
+    verbs.fold()
+    attempt = verbs.claim_one()
+    assert counts(verbs) == {("noop", "default", "running"): 1}
+    verbs.fold()
+    verbs.work(attempt, Complete(attempt.execution.lease_token))
+    verbs.fold()
+    assert counts(verbs) == {("noop", "default", "succeeded"): 1}
+
+
+def test_a_refused_or_undone_move_leaves_no_delta(verbs: Verbs) -> None:
+    verbs.submit()
+    attempt = verbs.claim_one()
+    before = deltas(verbs)
+    verbs.work(attempt, Complete(attempt.execution.lease_token + 1))
+    verbs.beat(attempt.execution.exec_id, attempt.execution.lease_token, 60)
+    verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5)
+    with pytest.raises(ZeroDivisionError), verbs.store.transaction() as transaction:
+        transaction.submit([Submission(operation="noop", payload="{}")], actor="client-1")
+        _ = 1 / 0
+    assert deltas(verbs) == before
+
+
+def test_counts_stay_exact_while_others_write_and_fold(verbs: Verbs) -> None:
+    """Two keepers fold while two clients submit and a worker works; every reading agrees with its own snapshot."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+    folds = 0
+
+    def guarded(body: object) -> None:
+        try:
+            body()  # type: ignore[operator]
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+
+    def submit() -> None:
+        for _ in range(15):
+            verbs.submit_all([Submission(operation="noop", payload="{}"), Submission(operation="echo", payload="{}")])
+
+    def work() -> None:
+        for _ in range(15):
+            for attempt in verbs.claim(3):
+                verbs.work(attempt, Complete(attempt.execution.lease_token))
+
+    def keep() -> None:
+        nonlocal folds
+        while not stop.is_set():
+            verbs.fold()
+            folds += 1
+
+    def read() -> None:
+        while not stop.is_set():
+            with verbs.store.reading() as reading:
+                seen = {(c.operation, c.queue, str(c.state)): c.n for c in reading.counts()}
+                sql = "SELECT operation, queue, state, count(*) FROM holdfast_jobs GROUP BY 1, 2, 3"
+                real = {tuple(row[:3]): row[3] for row in verbs.store.execute(reading._connection, sql)}
+                assert seen == real
+
+    writers = [threading.Thread(target=guarded, args=(body,)) for body in (submit, submit, work)]
+    others = [threading.Thread(target=guarded, args=(body,)) for body in (keep, keep, read)]
+    for thread in (*writers, *others):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    stop.set()
+    for thread in others:
+        thread.join()
+    assert errors == []
+    assert folds > 0
+    verbs.fold()
+    assert deltas(verbs) == {}
+    states = verbs.query("SELECT operation, queue, state, count(*) FROM holdfast_jobs GROUP BY 1, 2, 3")
+    assert counts(verbs) == {(operation, queue, state): n for operation, queue, state, n in states}
+    assert sum(counts(verbs).values()) == 60
