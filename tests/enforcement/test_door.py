@@ -186,7 +186,6 @@ def test_no_column_or_setting_makes_an_open_door_look_shut(committing: Client) -
         committing.begin()
 
 
-@pytest.mark.xfail(strict=True, reason="opening a ledger does not look at the door")
 def test_a_ledger_whose_door_stands_open_is_not_opened(sqlite_url: str) -> None:
     """A client that does not check references can leave one; whoever opens the ledger next must be told."""
     create_store(sqlite_url).close()

@@ -66,7 +66,6 @@ def test_the_printed_statements_make_the_schema_that_migrate_makes(ledger_url: s
     by_migrate.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the first settings (epoch, environment, governed) are not in the plan")
 def test_a_ledger_made_from_the_printed_statements_can_be_opened(ledger_url: str) -> None:
     run_raw(ledger_url, *printed(ledger_url))
     open_store(ledger_url).close()
@@ -167,9 +166,7 @@ def test_an_empty_database_is_not_a_ledger(ledger_url: str) -> None:
     "open_it",
     [
         open_store,
-        pytest.param(
-            create_store, marks=pytest.mark.xfail(strict=True, reason="an empty record passes for an empty database")
-        ),
+        create_store,
     ],
 )
 def test_a_ledger_without_its_record_of_migrations_is_refused(ledger: str, open_it: Callable[[str], Any]) -> None:

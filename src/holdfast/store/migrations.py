@@ -71,8 +71,13 @@ def plan(store: Store[Any], connection: Any, *, environment: str = "dev", govern
         statements += [*migration.statements(), _recorded(store, migration)]
     if not applied:
         statements += _first_settings(store, environment, governed=governed)
+    epoch = _epoch(store, connection) if applied else 1
     statements += _machine_rows()
-    statements += store.enforcement(_epoch(store, connection) if applied else 1)
+    if applied:
+        statements += store.foreign_enforcement(connection, epoch)
+    statements += store.enforcement(epoch)
+    if applied and _door_stands_open(store, connection):
+        statements.append("DELETE FROM holdfast_maintenance")
     return Plan(pending, tuple(statements))
 
 
@@ -108,6 +113,7 @@ def verify(store: Store[Any]) -> dict[str, str]:
                 context={"missing": missing},
             )
         drift = [
+            *(["the maintenance door stands open"] if _door_stands_open(store, connection) else []),
             *_machine_drift(store, connection),
             *store.enforcement_drift(connection, _epoch(store, connection)),
         ]
@@ -130,6 +136,11 @@ def _applied(store: Store[Any], connection: Any) -> dict[int, str]:
         return {}
     rows = store.execute(connection, "SELECT number, digest FROM holdfast_migrations ORDER BY number")
     applied = {int(number): str(digest) for number, digest in rows}
+    if not applied:
+        raise SchemaVersionError(
+            "the ledger's record of its migrations is empty, so its schema is unknown",
+            next_step="Restore the table holdfast_migrations from a backup.",
+        )
     known = {migration.number: migration.digest for migration in migrations(store.dialect)}
     unknown = sorted(applied.keys() - known.keys())
     if unknown:
@@ -187,8 +198,15 @@ def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
 
 
 def _epoch(store: Store[Any], connection: Any) -> int:
-    [[value]] = store.execute(connection, "SELECT value FROM holdfast_meta WHERE name = 'epoch'")
-    return int(value)
+    rows = store.execute(connection, "SELECT value FROM holdfast_meta WHERE name = 'epoch'")
+    if not rows:
+        raise NotALedgerError("the ledger has no epoch", next_step="Restore the table holdfast_meta from a backup.")
+    return int(rows[0][0])
+
+
+def _door_stands_open(store: Store[Any], connection: Any) -> bool:
+    """Tell whether a finished transaction has left the maintenance door open."""
+    return bool(store.execute(connection, "SELECT 1 FROM holdfast_maintenance"))
 
 
 def _first_settings(store: Store[Any], environment: str, *, governed: bool) -> list[str]:

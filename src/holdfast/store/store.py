@@ -121,6 +121,7 @@ class Store(ABC, Generic[Connection]):
     """One ledger in one database. Dialects say how to connect, begin, run and translate."""
 
     dialect: str
+    one_writer = False  # does a transaction that writes keep every other one waiting?
 
     def __init__(self, url: str, clock: Clock | None) -> None:
         self.url = url
@@ -349,5 +350,9 @@ class Store(ABC, Generic[Connection]):
         """Return the statements that write every trigger anew."""
 
     @abstractmethod
+    def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
+        """Return the statements that drop triggers and functions under our names that are not ours."""
+
+    @abstractmethod
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
-        """Return the names of triggers and functions that differ from the generated ones."""
+        """Return the names of triggers, functions and indexes that are missing or differ from ours."""

@@ -28,7 +28,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
-from holdfast.store.enforcement import Refusal
+from holdfast.store.enforcement import INDEXES, Refusal
 from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
 from holdfast.store.postgres.watch import Announcer, ListenWatch
 from holdfast.store.statements import pyformat, statements
@@ -37,6 +37,7 @@ from holdfast.store.store import Clock, Params, Store, Watch
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
+FIRST_PARTITION = "holdfast_journal_p0"
 _DATABASE = (
     " (SELECT system_identifier FROM pg_control_system()),"
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
@@ -254,36 +255,65 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             *(
                 text
                 for (table, name), definition in self._triggers().items()
-                for text in (f"DROP TRIGGER IF EXISTS {name} ON {table}", definition)
+                # ALWAYS: a session that calls itself a replica is guarded too.
+                for text in (
+                    f"DROP TRIGGER IF EXISTS {name} ON {table}",
+                    definition,
+                    f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}",
+                )
             ),
         ]
 
+    def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
+        expected, bodies = self._triggers(), functions(self._prefix(), epoch)
+        found = ((table, name) for table, name, _, _, copied in self._found_triggers(connection) if not copied)
+        return [
+            *(f"DROP TRIGGER {name} ON {table}" for table, name in found if (table, name) not in expected),
+            *(f"DROP FUNCTION {name}()" for name in self._found_functions(connection) if name not in bodies),
+        ]
+
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
-        bodies = dict(
-            connection.execute(
-                "SELECT proname::text, prosrc FROM pg_proc WHERE pronamespace = to_regnamespace(quote_ident(%s))"
-                " AND proname LIKE 'holdfast\\_%%'",
-                (self.schema,),
-            ).fetchall()
-        )
-        # An enabled trigger fires for the origin of a write ('O'); any other setting is as good as dropping it.
-        rows = connection.execute(
-            "SELECT c.relname::text, t.tgname::text, pg_get_triggerdef(t.oid, true), t.tgenabled::text"
-            " FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT t.tgisinternal AND t.tgparentid = 0"
-            " AND t.tgname LIKE 'holdfast\\_%%'",
-            (self.schema,),
-        ).fetchall()
-        found = {(table, name): text for table, name, text, enabled in rows if enabled == "O"}
+        rows = self._found_triggers(connection)
+        # A partition's copy of a trigger can be switched off alone.
+        off = {name for _, name, _, enabled, _ in rows if enabled != "A"}
+        found = {(table, name): text for table, name, text, _, copied in rows if not copied}
+        bodies, expected_bodies = self._found_functions(connection), functions(self._prefix(), epoch)
         expected = self._triggers()
-        expected_bodies = functions(self._prefix(), epoch)
         differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
         functions_seen = bodies.keys() | expected_bodies.keys()
         differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
-        return sorted(differing)
+        return sorted(off | differing | self._missing_indexes(connection))
+
+    def _found_functions(self, connection: Any) -> dict[str, str]:
+        rows = connection.execute(
+            "SELECT proname::text, prosrc FROM pg_proc WHERE pronamespace = to_regnamespace(quote_ident(%s))"
+            " AND proname LIKE 'holdfast\\_%%'",
+            (self.schema,),
+        )
+        return dict(rows.fetchall())
+
+    def _found_triggers(self, connection: Any) -> list[tuple[str, str, str, str, bool]]:
+        rows = connection.execute(
+            "SELECT c.relname::text, t.tgname::text, pg_get_triggerdef(t.oid, true), t.tgenabled::text,"
+            " t.tgparentid <> 0 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT t.tgisinternal"
+            " AND t.tgname LIKE 'holdfast\\_%%'",
+            (self.schema,),
+        )
+        return cast("list[tuple[str, str, str, str, bool]]", rows.fetchall())
+
+    def _missing_indexes(self, connection: Any) -> set[str]:
+        rows = connection.execute(
+            "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND i.indisunique AND i.indisvalid",
+            (self.schema,),
+        )
+        present = {name for (name,) in rows.fetchall()}
+        expected = {name.replace("holdfast_journal_", f"{FIRST_PARTITION}_") for name in INDEXES}
+        return expected - present
 
     def _triggers(self) -> dict[tuple[str, str], str]:
-        return {**triggers(), **partition_triggers("holdfast_journal_p0")}
+        return {**triggers(), **partition_triggers(FIRST_PARTITION)}
 
     def _qualified(self, text: str) -> str:
         """Name the schema: a borrowed connection may look elsewhere."""

@@ -13,6 +13,7 @@ from holdfast.store.enforcement import (
     Refusal,
     Violation,
     birth_violations,
+    granted,
     long_paths,
     move_violations,
     write_once_violation,
@@ -128,7 +129,10 @@ def _once(guarded: Guarded, schema: str) -> str:
 def _born(guarded: Guarded, schema: str, epoch: int) -> str:
     violations = list(birth_violations(guarded, "n", _no_door(schema)))
     check = _check(guarded, violations, schema, "new_rows n", "NULL::text")
-    moved = f"SELECT n.*, NULL::text AS journal_source, n.{guarded.state} AS journal_target FROM new_rows n"
+    moved = (
+        f"SELECT n.*, NULL::text AS journal_source, n.{guarded.state} AS journal_target,"
+        f" ({granted(guarded, None, 'n')})::bigint AS journal_grant FROM new_rows n"
+    )
     births = [path for path in long_paths(guarded.machine) if path.source is None]
     # Rows written under maintenance (a restore) bring their own journal with them.
     return _function(
@@ -141,7 +145,8 @@ def _moved(guarded: Guarded, schema: str, epoch: int) -> str:
     violations = list(move_violations(guarded, "o", "n", _no_door(schema)))
     check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
     moved = (
-        f"SELECT n.*, o.{guarded.state} AS journal_source, n.{guarded.state} AS journal_target"
+        f"SELECT n.*, o.{guarded.state} AS journal_source, n.{guarded.state} AS journal_target,"
+        f" ({granted(guarded, 'o', 'n')})::bigint AS journal_grant"
         f" FROM {pairs} WHERE n.{guarded.state} <> o.{guarded.state}"
     )
     moves = [path for path in long_paths(guarded.machine) if path.source is not None]
@@ -178,7 +183,7 @@ def _write(guarded: Guarded, schema: str, epoch: int, *, moved: str, longer: lis
         source = "CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END"
         target, back = "coalesce(e.target, m.journal_target)", "coalesce(e.back, 0)"
     attempt = "NULL::integer" if guarded.attempt == "NULL" else f"m.{guarded.attempt}"
-    grant = "NULL::bigint" if guarded.grant == "NULL" else f"m.{guarded.grant}"
+    grant = "m.journal_grant"
     door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
     journal = (
         f"INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS})\n"

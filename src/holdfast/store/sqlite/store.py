@@ -25,6 +25,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.records import time_from, time_text
 from holdfast.store.effects import Effect, require_rows
+from holdfast.store.enforcement import INDEXES
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
@@ -43,6 +44,7 @@ class SqliteStore(Store[sqlite3.Connection]):
     """A ledger in one file."""
 
     dialect = "sqlite"
+    one_writer = True
 
     def __init__(self, path: Path, url: str, clock: Clock | None = None, *, create: bool = False) -> None:
         super().__init__(url, clock)
@@ -224,11 +226,19 @@ class SqliteStore(Store[sqlite3.Connection]):
         texts = triggers(epoch)
         return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
 
+    def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
+        return [f"DROP TRIGGER {name}" for name in self._triggers(connection) if name not in triggers(epoch)]
+
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
+        found, expected = self._triggers(connection), triggers(epoch)
+        differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+        return sorted(differing | {name for name in INDEXES if name not in present})
+
+    @staticmethod
+    def _triggers(connection: sqlite3.Connection) -> dict[str, str]:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-        found = {name: sql for name, sql in rows if name.startswith("holdfast_")}
-        expected = triggers(epoch)
-        return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        return {name: sql for name, sql in rows if name.startswith("holdfast_")}
 
 
 def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:

@@ -15,6 +15,7 @@ from holdfast.store.enforcement import (
     Violation,
     birth_violations,
     committed_states,
+    granted,
     long_paths,
     move_violations,
     write_once_violation,
@@ -103,7 +104,7 @@ def _journal(guarded: Guarded, epoch: int, path: Path | None, *, moved: bool = F
     else:
         last = len(path.edges) - 1
         edges = [(*_ends(edge), last - step) for step, edge in enumerate(path.edges)]
-    grant = "NULL" if guarded.grant == "NULL" else f"NEW.{guarded.grant}"
+    grant = granted(guarded, "OLD" if moved or (path and path.source) else None, "NEW")
     attempt = "NULL" if guarded.attempt == "NULL" else f"NEW.{guarded.attempt}"
     rows = ",\n    ".join(
         f"({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''}, "

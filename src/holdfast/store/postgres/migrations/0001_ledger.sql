@@ -211,6 +211,9 @@ ALTER SEQUENCE holdfast_journal_seq OWNED BY holdfast_journal.seq;
 -- The first partition; the keeper adds the next ones before they are needed.
 CREATE TABLE holdfast_journal_p0 PARTITION OF holdfast_journal FOR VALUES FROM (MINVALUE) TO (20000000);
 CREATE UNIQUE INDEX holdfast_journal_p0_subject ON holdfast_journal_p0 (machine, subject, version);
+-- A grant moves one job, once.
+CREATE UNIQUE INDEX holdfast_journal_p0_grant ON holdfast_journal_p0 (grant_id)
+  WHERE machine = 'JOB' AND grant_id IS NOT NULL;
 
 -- The maintenance door. A row here opens it for its own transaction, and must be gone again when that ends.
 CREATE TABLE holdfast_maintenance (

@@ -6,12 +6,12 @@
 CREATE TABLE holdfast_meta (
   name  TEXT PRIMARY KEY CHECK (name <> 'must be gone at commit'), -- what an open maintenance door refers to in vain
   value TEXT NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE holdfast_machines (
   machine TEXT PRIMARY KEY,
   digest  TEXT NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- For people: the legal edges. Nothing reads it; the triggers carry the edges themselves.
 CREATE TABLE holdfast_transitions (
@@ -22,21 +22,21 @@ CREATE TABLE holdfast_transitions (
   target  TEXT NOT NULL,
   path    TEXT NOT NULL,
   rule    TEXT NOT NULL
-);
+) STRICT;
 
 CREATE TABLE holdfast_operations (
   operation   TEXT PRIMARY KEY,
   version     TEXT NOT NULL,
   defaults    TEXT NOT NULL DEFAULT '{}',
   declared_at TEXT NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE holdfast_queues (
   queue     TEXT PRIMARY KEY,
   paused_at TEXT,
   paused_by TEXT,
   reason    TEXT
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE holdfast_jobs (
   job_id             INTEGER PRIMARY KEY AUTOINCREMENT CHECK (job_id > 0),
@@ -70,7 +70,7 @@ CREATE TABLE holdfast_jobs (
   move_id            TEXT NOT NULL,
   grant_id           INTEGER,
   CHECK (created_at <= updated_at)
-);
+) STRICT;
 
 CREATE UNIQUE INDEX holdfast_jobs_key ON holdfast_jobs (client, key) WHERE key IS NOT NULL;
 CREATE INDEX holdfast_jobs_due ON holdfast_jobs (queue, priority, run_at, job_id) WHERE state = 'pending';
@@ -100,7 +100,7 @@ CREATE TABLE holdfast_executions (
   actor            TEXT NOT NULL,
   reason           TEXT,
   move_id          TEXT NOT NULL
-);
+) STRICT;
 
 CREATE UNIQUE INDEX holdfast_executions_attempt ON holdfast_executions (job_id, attempt);
 CREATE UNIQUE INDEX holdfast_executions_one_commit ON holdfast_executions (job_id)
@@ -116,18 +116,18 @@ CREATE TABLE holdfast_checkpoints (
   exec_id    INTEGER NOT NULL,
   created_at TEXT NOT NULL,
   PRIMARY KEY (job_id, name)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- Who works here: for people and for `explain`. Nothing is decided by it.
 CREATE TABLE holdfast_workers (
   worker_id   TEXT PRIMARY KEY,
   queues      TEXT NOT NULL,
   operations  TEXT NOT NULL,
-  concurrency integer NOT NULL,
+  concurrency INTEGER NOT NULL,
   started_at  TEXT NOT NULL,
   seen_at     TEXT NOT NULL,
   stopped_at  TEXT
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE holdfast_grants (
   grant_id     INTEGER PRIMARY KEY AUTOINCREMENT CHECK (grant_id > 0),
@@ -147,7 +147,7 @@ CREATE TABLE holdfast_grants (
   reason       TEXT NOT NULL,
   move_id      TEXT NOT NULL,
   CHECK ((state = 'consumed') = (consumed_by IS NOT NULL))
-);
+) STRICT;
 
 CREATE TABLE holdfast_procedures (
   run_id           INTEGER PRIMARY KEY AUTOINCREMENT CHECK (run_id > 0),
@@ -163,7 +163,7 @@ CREATE TABLE holdfast_procedures (
   actor            TEXT NOT NULL,
   reason           TEXT,
   move_id          TEXT NOT NULL
-);
+) STRICT;
 
 CREATE TABLE holdfast_values (
   value_id          INTEGER PRIMARY KEY AUTOINCREMENT CHECK (value_id > 0),
@@ -182,7 +182,7 @@ CREATE TABLE holdfast_values (
   move_id           TEXT NOT NULL,
   grant_id          INTEGER REFERENCES holdfast_grants (grant_id),
   UNIQUE (operation_code, protocol_version)
-);
+) STRICT;
 
 CREATE TABLE holdfast_journal (
   seq            INTEGER PRIMARY KEY AUTOINCREMENT CHECK (seq > 0),
@@ -201,9 +201,11 @@ CREATE TABLE holdfast_journal (
   grant_id       INTEGER,
   maintenance_id INTEGER,
   at             TEXT NOT NULL
-);
+) STRICT;
 
 CREATE UNIQUE INDEX holdfast_journal_subject ON holdfast_journal (machine, subject, version);
+-- A grant moves one job, once.
+CREATE UNIQUE INDEX holdfast_journal_grant ON holdfast_journal (grant_id) WHERE machine = 'JOB' AND grant_id IS NOT NULL;
 
 -- The maintenance door. A row here opens it, and must be gone again when its transaction ends: the deferred
 -- reference to nothing makes COMMIT refuse a row that is left standing.
@@ -215,7 +217,7 @@ CREATE TABLE holdfast_maintenance (
   opened_at      TEXT NOT NULL,
   shut_before_commit TEXT NOT NULL DEFAULT 'must be gone at commit' CHECK (shut_before_commit = 'must be gone at commit')
     REFERENCES holdfast_meta (name) DEFERRABLE INITIALLY DEFERRED
-);
+) STRICT;
 
 -- Counts are never counted: every move writes a delta, a keeper folds them.
 CREATE TABLE holdfast_counts (
@@ -224,7 +226,7 @@ CREATE TABLE holdfast_counts (
   state     TEXT NOT NULL,
   n         INTEGER NOT NULL,
   PRIMARY KEY (operation, queue, state)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE holdfast_count_deltas (
   delta_id  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -233,4 +235,4 @@ CREATE TABLE holdfast_count_deltas (
   source    TEXT,
   target    TEXT NOT NULL,
   n         INTEGER NOT NULL
-);
+) STRICT;

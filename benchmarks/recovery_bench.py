@@ -1,0 +1,131 @@
+"""How long a worker's start takes when it finds 10,000 jobs that a dead worker left behind.
+
+Invariants: the jobs are real, interrupted under leases that have run out, a tenth of them past the commit boundary; the
+time is that of a worker from its start until it has recovered all of them and found nothing of its own queue to do; a
+run that recovered another number stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.disk import SimulatedDisk
+from benchmarks.peers._common import fsyncs
+from holdfast import Ledger, Worker
+from holdfast.core.commands import Commit
+from holdfast.store import Lease
+from tests.support.postgres import Server, tmpfs_directory
+
+ROOT = Path(__file__).parents[1]
+JOBS, JOBS_QUICK = 10_000, 500
+ROUNDS, ROUNDS_QUICK = 5, 1
+TARGET_S = 5.0
+LEASE_S = 30.0
+NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
+
+Figure = dict[str, float | str | int]
+
+
+def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
+    """Measure these databases, print the table, and leave the figures as JSON."""
+    figures = []
+    with SimulatedDisk() as disk:
+        for database in databases:
+            with _database(database, disk) as url:
+                command = [sys.executable, "-m", "benchmarks.recovery_bench", database, url]
+                command += ["--quick"] if quick else []
+                done = subprocess.run(command, env=disk.env(), cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+            figures.append(json.loads(done.stdout))
+    path.write_text(json.dumps({"machine": platform.platform(), "figures": figures}, indent=1) + "\n", encoding="utf-8")
+    table = Table("database", "interrupted jobs", "seconds", "slowest", "fsyncs", "target", box=SIMPLE)
+    for figure in figures:
+        met = "met" if figure["seconds"] < TARGET_S else "FALLS SHORT"
+        table.add_row(
+            NAMES[figure["database"]],
+            f"{figure['jobs']:,}",
+            f"{figure['seconds']:.2f}",
+            f"{figure['slowest_s']:.2f}",
+            f"{figure['fsyncs']:g}",
+            "" if quick else f"under {TARGET_S:g} s: {met}",
+        )
+    Console(width=118).print(table, f"Recovery at the start: medians of {ROUNDS_QUICK if quick else ROUNDS}, 1 ms a sync")
+
+
+@contextmanager
+def _database(database: str, disk: SimulatedDisk) -> Iterator[str]:
+    if database == "postgres":
+        with Server(settings=SERVER_SETTINGS, env=disk.env()) as server:
+            yield server.create_database()
+        return
+    directory = tempfile.mkdtemp(prefix="holdfast-bench-", dir=tmpfs_directory())
+    try:
+        yield f"sqlite:///{directory}/ledger.db"
+    finally:
+        shutil.rmtree(directory)
+
+
+def measure(database: str, url: str, *, quick: bool) -> Figure:
+    """Return the median of several recoveries in one ledger, whose finished and waiting jobs grow from round to round."""
+    jobs = JOBS_QUICK if quick else JOBS
+    timings = [_round(url, jobs, f"round-{n}") for n in range(ROUNDS_QUICK if quick else ROUNDS)]
+    return {
+        "database": database,
+        "jobs": jobs,
+        "seconds": statistics.median(seconds for seconds, _ in timings),
+        "slowest_s": max(seconds for seconds, _ in timings),
+        "fsyncs": statistics.median(syncs for _, syncs in timings),
+    }
+
+
+def _round(url: str, jobs: int, queue: str) -> tuple[float, int]:
+    with Ledger(url) as ledger:
+        ledger.submit_many([{"operation": "noop", "queue": queue} for _ in range(jobs)])
+        with ledger.store.transaction() as transaction:
+            attempts = transaction.claim(Lease(owner="dead", seconds=LEASE_S, n=jobs, queues=(queue,)))
+        with ledger.store.transaction() as transaction:
+            committed = [(attempt, Commit(attempt.execution.lease_token)) for attempt in attempts[: jobs // 10]]
+            transaction.work(committed, actor="dead")
+        with ledger.store.transaction() as transaction:
+            leases = [(attempt.execution.exec_id, attempt.execution.lease_token, 0.0) for attempt in attempts]
+            transaction.beat(leases)  # extended by no time at all: it has run out
+        time.sleep(0.01)
+    with Ledger(url) as ledger:
+        worker = Worker(ledger, queues=["nothing here"])
+        synced, began = fsyncs(), time.perf_counter()
+        worker.run(until_idle=True)
+        seconds = time.perf_counter() - began
+        synced = fsyncs() - synced
+        assert worker.report is not None
+        assert (worker.report.finished, worker.report.reopened) == (jobs // 10, jobs - jobs // 10), worker.report
+    return seconds, synced
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Measure one database; the caller provides the simulated disk.")
+    parser.add_argument("database", choices=NAMES)
+    parser.add_argument("url")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    print(json.dumps(measure(args.database, args.url, quick=args.quick)))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,320 @@
+"""A ledger inside somebody else's program: in the caller's own transaction, opened late, rebound, and after a fork."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from holdfast import Execution, IdempotencyConflictError, Ledger, Operation
+from holdfast.core.errors import ConnectionUnfitError, StoreBusyError, StoreError, UnknownOperationError
+from holdfast.core.machines import JobState
+from holdfast.testing import VirtualClock, drain, virtual_world
+from tests.engine.database import Database
+from tests.support.postgres import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def echo(ledger: Ledger) -> Operation[..., Any]:
+    @ledger.operation("echo")
+    def echo(run: Execution, value: Any = None) -> Any:
+        return value
+
+    return echo
+
+
+@pytest.fixture
+def own(ledger: Ledger, database: Database) -> Iterator[Any]:
+    """A connection of the caller's own, inside a transaction."""
+    ledger.counts()  # the ledger is there before anybody begins a transaction on it
+    connection = database.connect()
+    connection.execute("BEGIN" if database.is_postgres else "BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+def states(ledger: Ledger) -> list[str]:
+    with ledger.store.reading() as reading:
+        return [job.state.value for job in reading.list_jobs()]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the caller's own transaction
+
+
+@pytest.mark.req("W-03")
+def test_the_job_comes_and_goes_with_the_callers_rows(
+    ledger: Ledger, database: Database, echo: Operation[..., Any]
+) -> None:
+    database.run("CREATE TABLE orders (n integer NOT NULL)")
+    ledger.counts()
+    connection = database.connect()
+    receipts = []
+    for n, end in enumerate(["ROLLBACK", "COMMIT"]):
+        connection.execute("BEGIN" if database.is_postgres else "BEGIN IMMEDIATE")
+        connection.execute(f"INSERT INTO orders (n) VALUES ({n})")
+        receipts.append(ledger.submit(echo.call(value=n), client="shop", key="order", connection=connection))
+        assert states(ledger) == []  # nobody else sees it yet
+        connection.execute(end)
+    connection.close()
+    assert [(receipt.is_new, receipt.state) for receipt in receipts] == [(True, JobState.PENDING)] * 2
+    assert database.run("SELECT n FROM orders") == [(1,)]
+    assert drain(ledger) == 1
+    assert ledger.receipt(receipts[1].job_id).result == 1
+
+
+def test_keys_hold_in_the_callers_transaction_too(ledger: Ledger, own: Any, echo: Operation[..., Any]) -> None:
+    first = ledger.submit(echo.call(value=1), client="c", key="k", connection=own)
+    again = ledger.submit(echo.call(value=1), client="c", key="k", connection=own)
+    assert (again.job_id, again.is_new) == (first.job_id, False)
+    with pytest.raises(IdempotencyConflictError):
+        ledger.submit(echo.call(value=2), client="c", key="k", connection=own)
+    with pytest.raises(UnknownOperationError):
+        ledger.submit("nobody", connection=own)
+    own.execute("COMMIT")
+    assert ledger.submit(echo.call(value=1), client="c", key="k").job_id == first.job_id
+    assert states(ledger) == ["pending"]
+
+
+def test_the_first_use_of_a_ledger_may_be_in_the_callers_transaction(ledger_url: str, database: Database) -> None:
+    # The caller holds SQLite's write lock: opening and declaring must not wait for it.
+    with Ledger(ledger_url) as before:
+        before.counts()
+    ledger = Ledger(ledger_url, world=virtual_world())
+
+    @ledger.operation("late")
+    def late(run: Execution) -> str:
+        return "done"
+
+    connection = database.connect()
+    for end in ("ROLLBACK", "COMMIT"):
+        connection.execute("BEGIN" if database.is_postgres else "BEGIN IMMEDIATE")
+        assert ledger.submit(late.call(), connection=connection).is_new
+        connection.execute(end)
+        rolled_back = end == "ROLLBACK" and not database.is_postgres
+        with ledger._open().store.reading() as reading:
+            assert sorted(reading.operations()) == (["noop"] if rolled_back else ["late", "noop"])
+    connection.close()
+    assert drain(ledger) == 1
+    ledger.close()
+
+
+def test_the_callers_row_factory_does_not_matter(ledger: Ledger, own: Any, echo: Operation[..., Any]) -> None:
+    own.row_factory = dict_row if isinstance(own, psycopg.Connection) else sqlite3.Row
+    ledger.submit(echo.call(value=1), client="c", key="k", connection=own)
+    assert not ledger.submit(echo.call(value=1), client="c", key="k", connection=own).is_new
+    own.execute("COMMIT")
+    assert states(ledger) == ["pending"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Connections on which the promises cannot be kept
+
+
+def refuses(ledger: Ledger, connection: Any, says: str) -> None:
+    with pytest.raises(ConnectionUnfitError, match=says):
+        ledger.submit("noop", connection=connection)
+
+
+@pytest.fixture
+def on_sqlite(sqlite_url: str) -> Iterator[Ledger]:
+    with Ledger(sqlite_url) as ledger:
+        yield ledger
+        assert states(ledger) == []
+
+
+@pytest.fixture
+def on_postgres(pg_url: str) -> Iterator[Ledger]:
+    with Ledger(pg_url) as ledger:
+        yield ledger
+        assert states(ledger) == []
+
+
+def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+    path = Database(sqlite_url).path
+    connection = sqlite3.connect(path, isolation_level=None)
+    refuses(on_sqlite, connection, "not inside a transaction")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    refuses(on_sqlite, connection, "synchronous=FULL")
+    connection.close()
+
+    elsewhere = sqlite3.connect(tmp_path / "other.db", isolation_level=None)
+    elsewhere.execute("BEGIN IMMEDIATE")
+    refuses(on_sqlite, elsewhere, "another file")
+    elsewhere.execute("ROLLBACK")
+    elsewhere.execute("ATTACH ? AS ledger", (path,))
+    elsewhere.execute("BEGIN IMMEDIATE")
+    refuses(on_sqlite, elsewhere, "another file")  # in WAL mode a commit over two files is not atomic
+    elsewhere.close()
+    refuses(on_sqlite, object(), "a sqlite3 connection is needed, not a object")
+
+
+def test_sqlite_a_transaction_that_read_too_early_is_told_so(on_sqlite: Ledger, sqlite_url: str) -> None:
+    on_sqlite.submit("noop", client="c", key="k")
+    database = Database(sqlite_url)
+    connection = database.connect()
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
+    on_sqlite.cancel(1)  # somebody else writes meanwhile, so this transaction can no longer
+    with pytest.raises(StoreBusyError):
+        on_sqlite.submit("noop", connection=connection)
+    connection.close()
+    database.run("PRAGMA wal_checkpoint")
+    assert states(on_sqlite) == ["quarantined"]
+    _forget(on_sqlite, database)
+
+
+def _forget(ledger: Ledger, database: Database) -> None:
+    """Let the fixture's last check see an empty ledger."""
+    database.close()
+    ledger.close()
+    for path in Path(database.path).parent.iterdir():
+        path.unlink()
+
+
+def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_server: Server) -> None:
+    on_postgres.counts()
+    with psycopg.connect(pg_url, autocommit=True) as connection:
+        refuses(on_postgres, connection, "commits by itself")
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        refuses(on_postgres, connection, "repeatable read")
+        connection.execute("ROLLBACK")
+        connection.execute("SET synchronous_commit TO off")
+        connection.execute("BEGIN")
+        refuses(on_postgres, connection, "synchronous_commit is off")
+        connection.execute("ROLLBACK")
+        connection.execute("SET synchronous_commit TO on")
+        connection.execute("BEGIN")
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT 1/0")
+        refuses(on_postgres, connection, "has failed already")
+    refuses(on_postgres, sqlite3.connect(":memory:"), "a psycopg connection is needed, not a Connection")
+
+    other_url = pg_server.create_database()
+    try:
+        with psycopg.connect(other_url) as elsewhere:
+            refuses(on_postgres, elsewhere, "another database")
+        with Ledger(other_url) as other:
+            other.counts()  # a ledger too, with the very same tables
+        with psycopg.connect(other_url) as elsewhere:
+            refuses(on_postgres, elsewhere, "another database")
+    finally:
+        pg_server.drop_database(other_url)
+
+
+def test_postgres_psycopgs_own_transaction_block_is_fit(pg_url: str) -> None:
+    with Ledger(pg_url) as ledger, psycopg.connect(pg_url, autocommit=True) as connection:
+        with connection.transaction():
+            ledger.submit("noop", connection=connection)
+        with suppress(RuntimeError), connection.transaction():
+            ledger.submit("noop", connection=connection)
+            raise RuntimeError
+        assert states(ledger) == ["pending"]
+
+
+def test_postgres_a_ledger_in_a_schema_of_its_own(pg_url: str) -> None:
+    with psycopg.connect(pg_url, autocommit=True) as connection:
+        connection.execute('CREATE SCHEMA "of its own"')
+    with Ledger(pg_url, schema="of its own") as ledger, psycopg.connect(pg_url) as connection:
+        ledger.submit("noop", connection=connection)
+        connection.commit()
+        assert ledger.run_until_idle() == 1
+        assert states(ledger) == ["succeeded"]
+    with Ledger(pg_url) as public:
+        assert states(public) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Opened late, bound elsewhere, after a fork
+
+
+def test_a_ledger_opens_nothing_until_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger(tmp_path / "work.db")
+    nowhere = Ledger("postgresql://nobody@127.0.0.1:1/none")
+
+    @nowhere.operation("echo")
+    def echo(run: Execution, value: int) -> int:
+        return value
+
+    echo.call(value=1)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StoreError):
+        nowhere.submit(echo.call(value=1))
+    assert ledger.submit("noop").is_new
+    assert (tmp_path / "work.db").exists()
+    ledger.close()
+    assert ledger.submit("noop").is_new  # it opens again when it is used again
+    ledger.close()
+
+
+def test_without_a_url_the_environment_is_read_at_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger()
+    monkeypatch.setenv("HOLDFAST_URL", str(tmp_path / "named.db"))
+    assert ledger.submit("noop").is_new
+    ledger.close()
+    assert (tmp_path / "named.db").exists()
+
+
+def test_bound_to_another_database_and_clock_for_a_while(ledger_url: str, tmp_path: Path) -> None:
+    with Ledger(tmp_path / "own.db") as ledger:
+
+        @ledger.operation("echo")
+        def echo(run: Execution, value: int) -> int:
+            return value
+
+        outside = ledger.submit(echo.call(value=1))
+        clock = VirtualClock()
+        with ledger.bound_to(ledger_url, world=virtual_world(clock)) as bound:
+            assert bound is ledger
+            inside = ledger.submit(echo.call(value=2))
+            assert (states(ledger), drain(ledger)) == (["pending"], 1)
+            assert ledger.job(inside.job_id).created_at == clock()
+            with ledger.bound_to(tmp_path / "third.db"):
+                assert states(ledger) == []
+            assert ledger.receipt(inside.job_id).result == 2
+        assert states(ledger) == ["pending"]
+        assert ledger.run_until_idle() == 1
+        assert outside.wait(5).result == 1
+
+
+FORK = """
+import json, os, sys, threading
+from holdfast import Ledger
+
+ledger = Ledger(sys.argv[1])
+ledger.subscribe(lambda event: None)
+ledger.submit("noop", client="c", key="parent")
+opened = ledger._open()
+with opened.changed, ledger._bus._subscriptions[0]._wake:  # the worst moment: locks that nobody in the child will free
+    child = os.fork()
+    if child == 0:
+        ledger.submit("noop", client="c", key="child")
+        ledger.run_until_idle()
+        assert ledger._open() is not opened and ledger._open().pid == os.getpid()
+        os._exit(0)
+_, status = os.waitpid(child, 0)
+again = ledger.submit("noop", client="c", key="child")
+assert ledger._open() is opened
+print(json.dumps([status, again.is_new, again.wait(5).state.value]))
+"""
+
+
+def test_a_forked_child_opens_for_itself(ledger_url: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, ledger_url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [0, False, "succeeded"]

@@ -1,0 +1,439 @@
+"""What cannot be opened or taken: a typed error with a code, a next step and an exit code, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.core.errors import (
+    BadUrlError,
+    HoldfastError,
+    JobNotFoundError,
+    NotALedgerError,
+    RefusedByDatabaseError,
+    SchemaVersionError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from holdfast.store import Lease, Store, Submission, create_store, open_store
+from tests.store.verbs import Verbs
+from tests.support.postgres import Server, tmpfs_directory
+
+ROOT = Path(__file__).resolve().parents[2]
+OPENERS = [open_store, create_store]
+Opener = Callable[[str], Store[object]]
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="holdfast-bad-", dir=tmpfs_directory()))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+def contents(directory: Path) -> dict[str, bytes | None]:
+    """Return every name under a directory with its bytes."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def refused(url: str, opener: Opener, kind: type[HoldfastError], exit_code: int) -> HoldfastError:
+    """Check that opening fails with an error of this kind that can be shown to a person and to a script."""
+    with pytest.raises(HoldfastError) as caught:
+        opener(url)
+    error = caught.value
+    assert type(error) is kind, error
+    assert error.exit_code == exit_code
+    shown = error.as_dict()
+    assert shown["error_code"] == kind.code
+    assert shown["error_message"] == str(error) != ""
+    assert shown["context"] == {**error.context, "next_step": error.hint}
+    assert error.hint
+    json.dumps(shown)
+    return error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# URLs
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        " \t",
+        "\0",
+        "a\0b",
+        "mysql://user:secret-word@host/db",
+        "http://[::1",
+        "sqlite://host/x",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///a%00b",
+        "postgresql://user:secret-word@host:port/db",
+        "postgresql://user:secret-w%zzord@host/db",
+        "postgresql://host/db?no_such_option=1",
+        "postgresql://[::1",
+    ],
+)
+def test_a_url_that_names_no_database(
+    url: str, opener: Opener, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(directory)
+    error = refused(url, opener, BadUrlError, 2)
+    assert "secret" not in json.dumps(error.as_dict())
+    assert contents(directory) == {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_missing_directory(opener: Opener, directory: Path) -> None:
+    error = refused(str(directory / "no" / "ledger.db"), opener, StoreUnavailableError, 4)
+    assert error.hint == "Create the directory, or correct the path."
+    assert contents(directory) == {}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_directory(opener: Opener, directory: Path) -> None:
+    error = refused(f"sqlite:///{directory}", opener, StoreUnavailableError, 4)
+    assert error.hint == "Name a file inside it."
+    assert contents(directory) == {}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_name_that_is_too_long(opener: Opener, directory: Path) -> None:
+    refused(str(directory / ("x" * 5000)), opener, StoreUnavailableError, 4)
+    assert contents(directory) == {}
+
+
+def test_no_file_is_made_by_opening(directory: Path) -> None:
+    error = refused(str(directory / "ledger.db"), open_store, NotALedgerError, 4)
+    assert error.hint == "Create one with `holdfast init`."
+    assert contents(directory) == {}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("text", [b"not a database, but text\n" * 100, b"SQLite format 3\0" + b"\xff" * 200, b"xy"])
+def test_a_file_that_is_not_sqlite(opener: Opener, directory: Path, text: bytes) -> None:
+    (directory / "ledger.db").write_bytes(text)
+    refused(str(directory / "ledger.db"), opener, NotALedgerError, 4)
+    assert contents(directory) == {"ledger.db": text}
+
+
+def test_an_empty_file_is_no_ledger_and_stays_empty(directory: Path) -> None:
+    (directory / "ledger.db").touch()
+    refused(str(directory / "ledger.db"), open_store, NotALedgerError, 4)
+    assert contents(directory) == {"ledger.db": b""}
+
+
+def foreign(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def test_a_sqlite_database_that_is_not_a_ledger(directory: Path) -> None:
+    foreign(directory / "app.db", "CREATE TABLE users (id INTEGER)", "INSERT INTO users VALUES (1)")
+    before = contents(directory)
+    refused(str(directory / "app.db"), open_store, NotALedgerError, 4)
+    assert contents(directory) == before
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_database_that_has_something_else_under_holdfasts_names(opener: Opener, directory: Path) -> None:
+    foreign(directory / "app.db", "CREATE TABLE holdfast_jobs (id INTEGER)")
+    before = contents(directory)
+    error = refused(str(directory / "app.db"), opener, NotALedgerError, 4)
+    assert "holdfast_jobs" in error.message
+    assert contents(directory) == before
+
+
+def test_a_ledger_can_live_beside_other_tables(directory: Path) -> None:
+    foreign(directory / "app.db", "CREATE TABLE users (id INTEGER)", "INSERT INTO users VALUES (1)")
+    create_store(str(directory / "app.db")).close()
+    with open_store(str(directory / "app.db")) as store, store.reading() as reading:
+        assert store.execute(reading._connection, "SELECT id FROM users") == [(1,)]
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_newer_schema(opener: Opener, ledger_url: str) -> None:
+    with create_store(ledger_url) as store, store.transaction() as transaction:
+        row = "INSERT INTO holdfast_migrations VALUES (9999, 'from the future', 'digest', 'later')"
+        store.execute(transaction._connection, row)
+    files = Path(ledger_url.removeprefix("sqlite:///")).parent if ledger_url.startswith("sqlite") else None
+    before = contents(files) if files else None
+    error = refused(ledger_url, opener, SchemaVersionError, 4)
+    assert error.hint == "Upgrade Holdfast on this machine."
+    assert error.context["ledger"] == 9999
+    if files:
+        assert contents(files) == before
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_schema_whose_history_was_changed(opener: Opener, ledger_url: str) -> None:
+    with create_store(ledger_url) as store, store.transaction() as transaction:
+        store.execute(transaction._connection, "UPDATE holdfast_migrations SET digest = 'another' WHERE number = 1")
+    error = refused(ledger_url, opener, SchemaVersionError, 4)
+    assert error.context == {"changed": [1]}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What may not be written. Root may write everything, so a child that is nobody tries.
+
+TRY = """
+import json, os, sys
+from holdfast.core.errors import HoldfastError
+from holdfast.store import Submission, create_store, open_store
+
+mode, url, uid = sys.argv[1:]
+os.setgid(int(uid)) if os.getuid() == 0 else None
+os.setuid(int(uid)) if os.getuid() == 0 else None
+try:
+    with {"open": open_store, "create": create_store}[mode](url) as store, store.transaction() as transaction:
+        transaction.submit([Submission(operation="noop", payload="{}")], actor="nobody")
+    print(json.dumps({"error_code": None}))
+except HoldfastError as error:
+    print(json.dumps(error.as_dict() | {"exit_code": error.exit_code}))
+"""
+
+
+def as_nobody(mode: str, url: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-c", TRY, mode, url, "65534"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("mode", ["open", "create"])
+@pytest.mark.parametrize("locked", ["file", "directory", "both"])
+def test_a_ledger_that_may_not_be_written(directory: Path, mode: str, locked: str) -> None:
+    create_store(str(directory / "ledger.db")).close()
+    for path in directory.iterdir():
+        path.chmod(0o444 if locked != "directory" else 0o666)
+    directory.chmod(0o555 if locked != "file" else 0o777)
+    before = contents(directory)
+    answer = as_nobody(mode, str(directory / "ledger.db"))
+    after = contents(directory)
+    directory.chmod(0o755)
+    assert answer["error_code"] in (StoreReadOnlyError.code, StoreUnavailableError.code), answer
+    assert answer["exit_code"] == 4
+    # SQLite may leave its shared-memory file, which holds nothing; the ledger itself is as it was.
+    assert {name: text for name, text in after.items() if not name.endswith(("-shm", "-wal"))} == before
+    assert after.get("ledger.db-wal", b"") == b""
+
+
+def test_a_new_ledger_in_a_directory_that_may_not_be_written(directory: Path) -> None:
+    directory.chmod(0o555)
+    answer = as_nobody("create", str(directory / "ledger.db"))
+    assert answer["error_code"] in (StoreReadOnlyError.code, StoreUnavailableError.code), answer
+    assert answer["exit_code"] == 4
+    assert contents(directory) == {}
+
+
+def test_a_directory_that_may_not_be_entered(directory: Path) -> None:
+    create_store(str(directory / "ledger.db")).close()
+    before = contents(directory)
+    directory.chmod(0o000)
+    answers = [as_nobody(mode, str(directory / "ledger.db")) for mode in ("open", "create")]
+    directory.chmod(0o755)
+    assert [(answer["error_code"], answer["exit_code"]) for answer in answers] == [(StoreUnavailableError.code, 4)] * 2
+    assert contents(directory) == before
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# PostgreSQL
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_port_that_nobody_listens_on(opener: Opener) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port = reserved.getsockname()[1]
+        url = f"postgresql://user:secret-word@127.0.0.1:{port}/db"
+        error = refused(url, opener, StoreUnavailableError, 4)
+    assert error.hint == "Check the URL and that the database is up."
+    assert "secret" not in json.dumps(error.as_dict())
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_database_that_does_not_exist(opener: Opener, pg_url: str) -> None:
+    error = refused(pg_url + "_not", opener, StoreUnavailableError, 4)
+    assert "does not exist" in error.message
+
+
+def test_an_empty_database_is_no_ledger_and_stays_empty(pg_url: str) -> None:
+    refused(pg_url, open_store, NotALedgerError, 4)
+    with psycopg.connect(pg_url) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'holdfast%'").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_wrong_password_is_never_shown(opener: Opener, pg_server: Server, pg_url: str) -> None:
+    """One role of the test server needs a password; the rest of the server stays as it was."""
+    rules = pg_server.data / "pg_hba.conf"
+    before = rules.read_text()
+    admin = psycopg.connect(pg_url, autocommit=True)
+    try:
+        admin.execute("SET password_encryption = 'scram-sha-256'")
+        admin.execute("CREATE ROLE locked LOGIN PASSWORD 'right-word'")
+        rules.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{before}")
+        admin.execute("SELECT pg_reload_conf()")
+        for _ in range(500):  # the server reads its rules in its own time
+            if admin.execute("SELECT count(*) FROM pg_hba_file_rules WHERE user_name = '{locked}'").fetchone() == (1,):
+                break
+        url = pg_url.replace("postgres@", "locked:secret-word@")
+        error = refused(url, opener, StoreUnavailableError, 4)
+        assert "password authentication failed" in error.message
+        shown = json.dumps(error.as_dict()) + repr(error) + repr(error.__cause__)
+        assert "secret-word" not in shown
+    finally:
+        rules.write_text(before)
+        admin.execute("SELECT pg_reload_conf()")
+        admin.execute("DROP ROLE IF EXISTS locked")
+        admin.close()
+
+
+def test_a_role_that_may_not_write(pg_url: str) -> None:
+    create_store(pg_url).close()
+    with psycopg.connect(pg_url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE reader LOGIN")
+        try:
+            admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+            with open_store(pg_url.replace("postgres@", "reader@")) as store:
+                with pytest.raises(StoreReadOnlyError) as caught, store.transaction() as transaction:
+                    transaction.submit([Submission(operation="noop", payload="{}")], actor="reader")
+            assert caught.value.exit_code == 4
+            assert admin.execute("SELECT count(*) FROM holdfast_jobs").fetchone() == (0,)
+        finally:
+            admin.execute("DROP OWNED BY reader")
+            admin.execute("DROP ROLE reader")
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_a_database_that_would_acknowledge_too_early(opener: Opener, pg_url: str) -> None:
+    name = pg_url.rpartition("/")[2]
+    with psycopg.connect(pg_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(sql.Identifier(name)))
+    with pytest.raises(HoldfastError) as caught:
+        opener(pg_url)
+    assert (caught.value.code, caught.value.exit_code) == ("not_durable", 4)
+    assert caught.value.context == {"synchronous_commit": "off"}
+
+
+WITHOUT_PSYCOPG = """
+import json, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0].startswith("psycopg"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocked())
+from holdfast.core.errors import HoldfastError
+from holdfast.store import create_store, open_store
+
+answers = []
+for opener in (open_store, create_store):
+    try:
+        opener("postgresql://host/db")
+    except HoldfastError as error:
+        answers.append(error.as_dict() | {"exit_code": error.exit_code})
+create_store(sys.argv[1]).close()
+print(json.dumps(answers))
+"""
+
+
+def test_without_the_postgres_extra_its_urls_say_what_to_install(sqlite_url: str) -> None:
+    """And SQLite works without it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PSYCOPG, sqlite_url], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [
+        {
+            "error_code": "store_error",
+            "error_message": "PostgreSQL support is not installed",
+            "context": {"next_step": "Install it with: pip install 'holdfast[postgres]'"},
+            "exit_code": 4,
+        }
+    ] * 2
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the verbs are given. The engine checks more, and earlier; the store never lets a driver's error out.
+
+BAD_SUBMISSIONS = {
+    "an empty key": {"key": ""},
+    "no attempt at all": {"max_attempts": 0},
+    "less than no replay": {"replay_attempts": -1},
+    "a job that does not exist": {"replaces": 12345},
+}
+
+
+@pytest.mark.parametrize("name", BAD_SUBMISSIONS)
+def test_a_submission_that_the_schema_refuses(verbs: Verbs, name: str) -> None:
+    before = verbs.everything()
+    with pytest.raises(RefusedByDatabaseError) as caught:
+        verbs.submit(**BAD_SUBMISSIONS[name])
+    assert caught.value.exit_code == 3
+    assert verbs.everything() == before
+
+
+UNSTORABLE = {
+    "a key with a zero character": {"key": "a\0b"},
+    "a client with half a surrogate pair": {"client": "\ud800"},
+    "a priority beyond the column": {"priority": 1 << 70},
+    "more attempts than the column holds": {"max_attempts": 1 << 70},
+}
+
+
+@pytest.mark.parametrize("name", UNSTORABLE)
+def test_a_value_that_the_database_cannot_hold(verbs: Verbs, name: str) -> None:
+    before = verbs.everything()
+    with pytest.raises(HoldfastError):
+        verbs.submit(**UNSTORABLE[name])
+    assert verbs.everything() == before
+
+
+def test_a_job_that_does_not_exist(verbs: Verbs) -> None:
+    with pytest.raises(JobNotFoundError) as caught:
+        verbs.job(12345)
+    assert (caught.value.exit_code, caught.value.context) == (1, {"job_id": 12345})
+    with verbs.store.reading() as reading:
+        assert reading.attempt(12345) is None
+        assert reading.executions(12345) == []
+        assert reading.journal(12345) == []
+        assert reading.jobs([12345]) == []
+        assert reading.grant(12345) is None
+
+
+def test_a_claim_of_less_than_nothing_gives_nothing(verbs: Verbs) -> None:
+    verbs.submit()
+    before = verbs.everything()
+    try:
+        with verbs.store.transaction() as transaction:
+            assert transaction.claim(Lease(owner="w", seconds=1, n=-1)) == []
+    except HoldfastError:
+        pass
+    assert verbs.everything() == before
