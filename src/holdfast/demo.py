@@ -151,7 +151,7 @@ def _tell(reading: Reading, job_id: int, console: Console) -> None:
 
 if __name__ == "__main__":
     # Workers are started as modules, so this module has two names; the operations must be those of the second.
-    from holdfast import demo
+    from holdfast import demo  # noqa: PLW0406 - see above
 
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     sys.exit(demo.main())

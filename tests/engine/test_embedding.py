@@ -161,27 +161,17 @@ def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_pa
     refuses(on_sqlite, object(), "a sqlite3 connection is needed, not a object")
 
 
-def test_sqlite_a_transaction_that_read_too_early_is_told_so(on_sqlite: Ledger, sqlite_url: str) -> None:
-    on_sqlite.submit("noop", client="c", key="k")
-    database = Database(sqlite_url)
-    connection = database.connect()
-    connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
-    on_sqlite.cancel(1)  # somebody else writes meanwhile, so this transaction can no longer
-    with pytest.raises(StoreBusyError):
-        on_sqlite.submit("noop", connection=connection)
-    connection.close()
-    database.run("PRAGMA wal_checkpoint")
-    assert states(on_sqlite) == ["quarantined"]
-    _forget(on_sqlite, database)
-
-
-def _forget(ledger: Ledger, database: Database) -> None:
-    """Let the fixture's last check see an empty ledger."""
-    database.close()
-    ledger.close()
-    for path in Path(database.path).parent.iterdir():
-        path.unlink()
+def test_sqlite_a_transaction_that_read_too_early_is_told_so(sqlite_url: str) -> None:
+    with Ledger(sqlite_url) as ledger:
+        receipt = ledger.submit("noop")
+        connection = Database(sqlite_url).connect()
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
+        ledger.cancel(receipt.job_id)  # somebody else writes meanwhile, so this transaction no longer can
+        with pytest.raises(StoreBusyError):
+            ledger.submit("noop", connection=connection)
+        connection.close()
+        assert states(ledger) == ["quarantined"]
 
 
 def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_server: Server) -> None:

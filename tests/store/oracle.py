@@ -174,7 +174,13 @@ class Oracle:
             return True
         if token != exec_id or expired:
             return False
-        if status not in (("LEASED",) if verb == "start" else ("IN_PROGRESS",) if verb in ("commit", "complete") else ("LEASED", "IN_PROGRESS")):
+        if status not in (
+            ("LEASED",)
+            if verb == "start"
+            else ("IN_PROGRESS",)
+            if verb in ("commit", "complete")
+            else ("LEASED", "IN_PROGRESS")
+        ):
             return False
         job = self.jobs[execution["job_id"]]
         if verb == "start":

@@ -219,7 +219,7 @@ def test_chosen_jobs_are_claimed_if_they_could_be_claimed_at_all(verbs: Verbs) -
 def test_any_name_of_an_operation_finds_its_lease(verbs: Verbs) -> None:
     names = ["nodd.ingest", "$.a", "0", "it's", "ünïcode", "a b", 'in "quotes"', "back\\slash"]
     with verbs.store.transaction() as transaction:
-        transaction.declare({name: OPERATIONS["echo"] for name in names})
+        transaction.declare(dict.fromkeys(names, OPERATIONS["echo"]))
     for name in names:
         verbs.submit(operation=name)
     attempts = verbs.claim(20, seconds_by_operation={name: 100 + at for at, name in enumerate(names)})
@@ -266,9 +266,7 @@ def test_jobs_that_wait_for_later_are_not_walked(verbs: Verbs) -> None:
     far = verbs.clock.after(86400)
 
     def add(n: int) -> None:
-        verbs.submit_all(
-            [Submission(operation="noop", payload="{}", priority=at % 2, run_at=far) for at in range(n)]
-        )
+        verbs.submit_all([Submission(operation="noop", payload="{}", priority=at % 2, run_at=far) for at in range(n)])
 
     add(1000)
     few = COSTS[verbs.store.dialect](verbs)

@@ -12,7 +12,9 @@ from holdfast.core.machines import JobState
 from holdfast.store import Submission
 from tests.store.verbs import Verbs, fail
 
-DELTAS = "SELECT operation, queue, source, target, sum(n) FROM holdfast_count_deltas GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+DELTAS = (
+    "SELECT operation, queue, source, target, sum(n) FROM holdfast_count_deltas GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+)
 
 
 def counts(verbs: Verbs) -> dict[tuple[str, str, str], int]:

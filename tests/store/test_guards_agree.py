@@ -150,7 +150,9 @@ def test_a_move_of_an_attempt_is_written_exactly_when_decide_would_make_it(
                     assert isinstance(answer, Refused) != expected
                     assert (after == truth) == (not expected), (truth, command)
                 if expected:
-                    accepted.add((truth.execution.status, type(command), truth.execution.lease_expires_at > verbs.clock()))
+                    accepted.add(
+                        (truth.execution.status, type(command), truth.execution.lease_expires_at > verbs.clock())
+                    )
     # Every listed way out of every status was taken at least once, and a way that is not listed never.
     LEASED, STARTED, COMMITTED = ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED
     live = {(LEASED, Start), (STARTED, Commit), (STARTED, Complete)} | {

@@ -79,9 +79,7 @@ def test_a_job_without_attempts_left_is_not_put_back(verbs: Verbs) -> None:
     [(JobState.PENDING, "poison", "it cannot be read"), (JobState.FAILED, "boom", "it broke")],
     ids=["never failed", "failed before"],
 )
-def test_quarantine_names_an_error_where_there_was_none(
-    verbs: Verbs, state: JobState, code: str, message: str
-) -> None:
+def test_quarantine_names_an_error_where_there_was_none(verbs: Verbs, state: JobState, code: str, message: str) -> None:
     before = verbs.job_in(state)
     now = verbs.clock.advance(3)
     assert isinstance(verbs.rule(before, Quarantine("poison", "it cannot be read"), "ticket 7"), Move)

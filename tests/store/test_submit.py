@@ -80,7 +80,9 @@ def test_what_is_not_said_has_its_default(verbs: Verbs) -> None:
 
 
 def test_text_of_every_kind_comes_back_as_it_went_in(verbs: Verbs) -> None:
-    payload = json.dumps({"quote": "'\"`", "percent": "%s %(now)s :now", "text": "żółw 🐢\u2028\\ \n"}, ensure_ascii=False)
+    payload = json.dumps(
+        {"quote": "'\"`", "percent": "%s %(now)s :now", "text": "żółw 🐢\u2028\\ \n"}, ensure_ascii=False
+    )
     submission = Submission(operation="noop", payload=payload, client="c:now %s ' 🐢", key="k'; -- %(x)s", queue="q\n'")
     [admission] = verbs.submit_all([submission])
     job = verbs.job(admission.job_id)
@@ -137,7 +139,9 @@ def test_a_key_twice_in_one_batch_is_one_job(verbs: Verbs) -> None:
 
 
 @pytest.mark.req("W-20")
-@pytest.mark.parametrize("other", [keyed("a", "[2]"), keyed("a", "[1]", operation="echo")], ids=["payload", "operation"])
+@pytest.mark.parametrize(
+    "other", [keyed("a", "[2]"), keyed("a", "[1]", operation="echo")], ids=["payload", "operation"]
+)
 def test_a_used_key_with_other_work_is_a_conflict_and_nothing_is_written(verbs: Verbs, other: Submission) -> None:
     verbs.submit_all([keyed("a", "[1]")])
     before = verbs.everything()
@@ -157,7 +161,9 @@ def test_a_used_key_with_other_work_is_a_conflict_and_nothing_is_written(verbs: 
 
 
 @pytest.mark.req("W-20")
-@pytest.mark.parametrize("other", [keyed("a", "[2]"), keyed("a", "[1]", operation="echo")], ids=["payload", "operation"])
+@pytest.mark.parametrize(
+    "other", [keyed("a", "[2]"), keyed("a", "[1]", operation="echo")], ids=["payload", "operation"]
+)
 def test_a_conflict_inside_one_batch_writes_nothing(verbs: Verbs, other: Submission) -> None:
     before = verbs.everything()
     with pytest.raises(IdempotencyConflictError):
@@ -244,8 +250,7 @@ def test_threads_that_submit_the_same_keys_in_opposite_orders_get_one_job_each(v
             errors.append(error)
 
     threads = [
-        threading.Thread(target=submit, args=(order, admitted))
-        for order, admitted in zip(orders, answers, strict=True)
+        threading.Thread(target=submit, args=(order, admitted)) for order, admitted in zip(orders, answers, strict=True)
     ]
     for thread in threads:
         thread.start()

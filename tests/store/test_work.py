@@ -61,9 +61,7 @@ def test_commit_keeps_the_result_and_leaves_the_job_running(verbs: Verbs) -> Non
     assert isinstance(verbs.work(before, Commit(token(before), '{"bytes":7}')), Move)
     after = verbs.attempt(before.execution.exec_id)
     assert after.job == changed(before.job, result='{"bytes":7}')
-    assert after.execution == changed(
-        before.execution, status=ExecutionStatus.COMMITTED, version=3, updated_at=now
-    )
+    assert after.execution == changed(before.execution, status=ExecutionStatus.COMMITTED, version=3, updated_at=now)
     assert new_steps(verbs, before) == ([], [(3, "IN_PROGRESS", "COMMITTED", "commit", WORKER, None, 1, None, now)])
 
 
@@ -95,9 +93,7 @@ def test_complete_is_commit_and_finish_in_one_write(verbs: Verbs) -> None:
     now = verbs.clock.advance(1)
     assert isinstance(verbs.work(before, Complete(token(before), '{"bytes":7}'), "all good"), Move)
     after = verbs.attempt(before.execution.exec_id)
-    assert after.job == changed(
-        before.job, state=JobState.SUCCEEDED, version=3, result='{"bytes":7}', updated_at=now
-    )
+    assert after.job == changed(before.job, state=JobState.SUCCEEDED, version=3, result='{"bytes":7}', updated_at=now)
     assert after.execution == changed(
         before.execution, status=ExecutionStatus.DONE, version=4, finished_at=now, updated_at=now
     )
@@ -652,5 +648,7 @@ def test_beats_of_a_set_answer_for_each(verbs: Verbs) -> None:
     alive, ended, wrong = verbs.claim(3)
     verbs.work(ended, Complete(token(ended)))
     with verbs.store.transaction() as transaction:
-        held = transaction.beat([(a.execution.exec_id, token(a), 60) for a in (alive, ended)] + [(wrong.execution.exec_id, 0, 60)])
+        held = transaction.beat(
+            [(a.execution.exec_id, token(a), 60) for a in (alive, ended)] + [(wrong.execution.exec_id, 0, 60)]
+        )
     assert set(held) == {alive.execution.exec_id}

@@ -14,10 +14,10 @@ import typer
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import BadUrlError, InputError
 from holdfast.store import Store, open_store
+from holdfast.store.transaction import WORD_BYTES_MAX
 
 ID_MAX = 2**63 - 1
 INTEGER_MAX = 2**31 - 1
-WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
 PAYLOAD_MAX_VARIABLE = "HOLDFAST_PAYLOAD_MAX_BYTES"
 
 

@@ -94,7 +94,7 @@ class Subscription:
                 self._busy = True
             try:
                 self._subscriber(event)
-            except Exception:
+            except BaseException:  # SystemExit too: it would end this thread, and nobody would be told any more
                 self.broken += 1
                 logger.exception("a subscriber failed on %s %s", event.machine, event.event)
 

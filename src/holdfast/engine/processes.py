@@ -163,14 +163,13 @@ class ProcessSlots:
     def _serve(self) -> None:
         child: _Child | None = None
         while (running := self._queue.get()) is not None:
-            child = self._run(running, child)
+            if not running.ended:  # it may have been given back while it waited here
+                child = self._run(running, child)
         if child is not None:
             child.end()
 
     def _run(self, running: Running, child: _Child | None) -> _Child | None:
         """Run an attempt in this child or in a new one; return the child if it can be used again."""
-        if running.ended:
-            return child  # given back while it waited here
         if child is not None and child.died():
             child.end()  # while it was idle: no fault of the next handler's
             child = None

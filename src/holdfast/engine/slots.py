@@ -115,7 +115,7 @@ class AsyncSlots:
         self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that takes new attempts
         self._waiting: dict[int, Running] = {}  # handed to a loop that has not begun them
-        self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[bool]]] = {}
+        self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
         self._given_up = GivenUp()
 
     def start(self, running: Running) -> None:
@@ -129,22 +129,22 @@ class AsyncSlots:
         self._loop.call_soon_threadsafe(self._begin, self._loop, running)
 
     def _begin(self, loop: asyncio.AbstractEventLoop, running: Running) -> None:
+        if loop in self._tasks and id(running) in self._waiting:
+            task = loop.create_task(self._run(running))
+            self._tasks[loop][id(running)] = task
+            task.add_done_callback(lambda _: self._forget(loop, running))
+
+    async def _run(self, running: Running) -> None:
         # Whoever takes it from the line has it: a loop that was blocked may find that another one was faster.
         if self._waiting.pop(id(running), None) is None:
             return
-        if running.ended:
-            self._given_up.add(-1)
-        else:
-            task = loop.create_task(running.run_async())
-            self._tasks[loop][id(running)] = task
-            task.add_done_callback(lambda done: self._ended(loop, running, done))
-
-    def _ended(self, loop: asyncio.AbstractEventLoop, running: Running, done: asyncio.Task[bool]) -> None:
-        if not done.cancelled() and done.result():
+        if not running.ended and await running.run_async():
             self._on_end(running)
         else:
             self._given_up.add(-1)
-        del self._tasks[loop][id(running)]
+
+    def _forget(self, loop: asyncio.AbstractEventLoop, running: Running) -> None:
+        self._tasks[loop].pop(id(running), None)
         if loop is not self._loop and not self._tasks[loop]:
             del self._tasks[loop]
             loop.stop()  # it was blocked and replaced, and has come to its end after all
@@ -153,14 +153,16 @@ class AsyncSlots:
         loop = next((loop for loop, tasks in list(self._tasks.items()) if id(running) in tasks), self._loop)
         if self._waiting.pop(id(running), None) is None:
             self._given_up.add(1)
+        if loop is None:
+            return
         answered = threading.Event()
-        if loop is not None:
-            with suppress(RuntimeError):  # it has come to its end meanwhile
-                loop.call_soon_threadsafe(self._cancel, loop, running, answered)
+        with suppress(RuntimeError):  # it has come to its end meanwhile
+            loop.call_soon_threadsafe(self._cancel, loop, running, answered)
         if loop is self._loop and not answered.wait(LOOP_ANSWERS_S):
             self._loop = None  # the next attempt starts another
             for waiting in list(self._waiting.values()):
                 if self._waiting.pop(id(waiting), None) is not None:
+                    self._tasks[loop].pop(id(waiting), None)
                     self.start(waiting)
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, running: Running, answered: threading.Event) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.errors import JobNotFoundError
+from holdfast.core.errors import InputError, JobNotFoundError
 from holdfast.core.machines import JOB, ExecutionStatus, GrantState, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
 from holdfast.store.requests import Declared
@@ -89,6 +89,8 @@ class Reading:
         limit: int = 100,
     ) -> list[Job]:
         """Return jobs, newest first; `before` continues below the last id of a page."""
+        if limit < 1:
+            raise InputError("a page has at least one job")
         rows = self._run(
             "list_jobs", state=state, operation=operation, queue=queue, client=client, before=before, n=limit
         )

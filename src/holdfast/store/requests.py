@@ -1,6 +1,7 @@
 """What the store is asked for: work to record, leases to give.
 
-Invariants: a payload is canonical JSON text already; a digest covers the operation and the payload, nothing else.
+Invariants: a payload is canonical JSON text already; a digest covers the operation and the payload, nothing else; a
+Submission that exists can be stored by both databases as it is.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,10 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.digest import sha256
+from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job
+
+INTEGER_MAX = (1 << 31) - 1
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +30,20 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = MAX_ATTEMPTS
     replay_attempts: int = REPLAY_ATTEMPTS
     replaces: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what one of the databases could not hold as it is, before anything is written."""
+        words = f"{self.operation}{self.operation_version}{self.client}{self.key}{self.queue}"
+        if "\0" in words or not (words.isascii() or _is_unicode(words)):
+            raise InputError("a name, key or queue has a zero character or half of a surrogate pair in it")
+        if self.key == "":
+            raise InputError("an idempotency key is not empty", next_step="Leave the key out where there is none.")
+        if not (-INTEGER_MAX <= self.priority <= INTEGER_MAX):
+            raise InputError(f"a priority is between -{INTEGER_MAX} and {INTEGER_MAX}")
+        if not (1 <= self.max_attempts <= INTEGER_MAX and 0 <= self.replay_attempts <= INTEGER_MAX):
+            raise InputError("a job has one attempt or more, and no fewer than no replays")
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise InputError("run_at has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
 
     @property
     def digest(self) -> str:
@@ -60,3 +78,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     seconds_by_operation: Mapping[str, float] = {}
     begin: bool = True  # start the execution in the same write; False for real prefetch
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -145,6 +145,7 @@ class Store(ABC, Generic[Connection]):
                     sound = self._rolled_back(connection)
                     raise
             sound = True
+            self.operations.update(transaction.learned)
             self.announce(transaction.queues_to_announce)
         except HoldfastError:
             raise

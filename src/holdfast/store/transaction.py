@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.core.commands import Expire, Finish, GrantEvent, Release, Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide
-from holdfast.core.errors import IdempotencyConflictError, UnknownOperationError, invariant
+from holdfast.core.errors import IdempotencyConflictError, InputError, UnknownOperationError, invariant
 from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, time_text
@@ -30,6 +30,8 @@ from holdfast.store.requests import Admission, Declared, Lease, Submission
 if TYPE_CHECKING:
     from holdfast.store.store import Store
 
+WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
+
 
 class Transaction(Reading):
     """One transaction of the ledger."""
@@ -37,6 +39,7 @@ class Transaction(Reading):
     def __init__(self, store: Store[Any], connection: Any) -> None:
         super().__init__(store, connection)
         self.queues_to_announce: set[str] = set()
+        self.learned: dict[str, Declared] = {}
 
     @property
     def is_open(self) -> bool:
@@ -52,6 +55,9 @@ class Transaction(Reading):
 
         Without an actor, each job's client is on record as the one who submitted it.
         """
+        for submission in submissions:
+            for word in (submission.operation, submission.client, submission.key, submission.queue):
+                _require_word(word)
         self._require_known({submission.operation for submission in submissions})
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
@@ -142,7 +148,7 @@ class Transaction(Reading):
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs, highest priority first; each winner gets an execution and a fencing token."""
         queues = json.dumps(list(dict.fromkeys(lease.queues)))  # named twice, a queue would give its jobs twice
-        return self._lease("claim_executions", lease, queues=queues, n=lease.n)
+        return self._lease("claim_executions", lease, queues=queues, n=max(lease.n, 0))
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
         """Lease those of the given jobs that are pending, due and in a queue that is not paused."""
@@ -411,8 +417,9 @@ class Transaction(Reading):
     def _require_known(self, operations: set[str]) -> None:
         known = self._store.operations
         if not operations <= known.keys():
-            known.update(self.operations())
-        unknown = sorted(operations - known.keys())
+            # What this transaction sees may yet be rolled back: the store learns it with the commit.
+            self.learned.update(self.operations())
+        unknown = sorted(operations - known.keys() - self.learned.keys())
         if unknown:
             raise UnknownOperationError(
                 f"no process has declared the operation {unknown[0]!r} to this ledger",
@@ -461,6 +468,18 @@ def _step(answer: Move | Refused, machine: str) -> Step:
 
 def _replay_reason(command: object) -> str | None:
     return command.replay_reason if isinstance(command, Replay) else None
+
+
+def _require_word(word: str | None) -> None:
+    """Refuse a name that one of the databases could not hold, or not put into an index."""
+    if word is None or (word.isascii() and word.isprintable() and len(word) <= WORD_BYTES_MAX):
+        return
+    try:
+        size = len(word.encode())
+    except UnicodeEncodeError:
+        raise InputError("a name holds half of a surrogate pair") from None
+    if size > WORD_BYTES_MAX or "\0" in word:
+        raise InputError(f"a name holds a NUL, or has more than {WORD_BYTES_MAX} bytes")
 
 
 def _require_same(submission: Submission, asked: str, before: str) -> None:

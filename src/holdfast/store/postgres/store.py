@@ -173,7 +173,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         state, text = error.sqlstate or "", str(error).strip().split("\n")[0]
         if state in _REFUSALS:
             return RefusedByDatabaseError(text, context={"refusal": state})
-        if state.startswith("23"):
+        if state.startswith(("22", "23")):
             return RefusedByDatabaseError(text)
         if state in ("40001", "40P01", "55P03"):
             return StoreBusyError(text)

@@ -151,7 +151,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         name = getattr(error, "sqlite_errorname", "") or ""
         if text.startswith("HF") and name.startswith("SQLITE_CONSTRAINT"):
             return RefusedByDatabaseError(text, context={"refusal": text[:5]})
-        if name.startswith("SQLITE_CONSTRAINT"):
+        if isinstance(error, sqlite3.IntegrityError):  # by class: Python does not know every name
             return RefusedByDatabaseError(text)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return StoreBusyError(f"another process holds the write lock of {self.path}")

@@ -1,0 +1,137 @@
+"""`holdfast worker` and the commands that act on work, on both databases."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.store import Lease, Submission, create_store
+from tests.cli.commands import PROGRAM, holdfast, process
+
+APP = """
+import sys, time
+from holdfast import Execution, Ledger, Operations
+
+operations = Operations()
+ledger = Ledger("elsewhere.db", operations)
+
+
+@operations.operation("greet")
+def greet(run: Execution, name: str) -> str:
+    return f"hello {name}"
+
+
+@operations.operation("sleep", lease_s=5)
+def sleep(run: Execution, seconds: float) -> None:
+    print("started", flush=True)
+    time.sleep(seconds)
+
+
+not_a_ledger = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(APP, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_worker_runs_what_was_submitted(ledger: str, folder: Path) -> None:
+    made = process("worker", "shop:ledger", "--until-idle", "--db", ledger, "--json", cwd=folder)
+    assert (made.code, made.json["attempts"]) == (0, 0)
+    receipt = holdfast("submit", "greet", '{"name":"you"}', "--db", ledger, "--json").json
+    made = process("worker", "shop:operations", "--until-idle", "--db", ledger, "--json", cwd=folder)
+    assert made.json["attempts"] == 1
+    job = holdfast("show", str(receipt["job_id"]), "--db", ledger, "--json").json["job"]
+    assert (job["state"], job["result"]) == ("succeeded", "hello you")
+
+
+@pytest.mark.parametrize(
+    "app, said",
+    [
+        ("nowhere:ledger", "No module named 'nowhere'"),
+        ("shop:nothing", "has no attribute 'nothing'"),
+        ("shop:not_a_ledger", "is a int, not a Ledger"),
+    ],
+)
+def test_a_worker_that_cannot_be_loaded_says_so(sqlite_ledger: str, folder: Path, app: str, said: str) -> None:
+    outcome = process("worker", app, "--db", sqlite_ledger, "--json", cwd=folder)
+    assert (outcome.code, outcome.error_code) == (2, "bad_input")
+    assert said in outcome.json["error_message"]
+
+
+@pytest.mark.req("K-31")
+@pytest.mark.parametrize("signals, spent", [(1, 0), (2, 1)])
+def test_a_worker_gives_its_lease_back_on_sigterm_and_stops_at_once_on_the_second(
+    ledger: str, folder: Path, signals: int, spent: int
+) -> None:
+    process("worker", "shop:ledger", "--until-idle", "--db", ledger, cwd=folder)
+    job_id = holdfast("submit", "sleep", '{"seconds":60}', "--db", ledger, "--json").json["job_id"]
+    drain = "0.2" if signals == 1 else "60"
+    command = [*PROGRAM, "worker", "shop:ledger", "--db", ledger, "--drain", drain]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"started\n"
+        worker.send_signal(signal.SIGTERM)
+        if signals == 2:
+            time.sleep(0.3)  # the first one has to be taken before the second means anything
+            worker.send_signal(signal.SIGTERM)
+        assert worker.wait(timeout=30) == (0 if signals == 1 else 130)
+    with create_store(ledger) as store, store.reading() as reading:
+        job = reading.job(job_id)
+        assert (job.attempts, job.spent) == (1, spent)
+        assert job.state == ("pending" if signals == 1 else "running")
+
+
+def test_cancel_and_retry(history: str) -> None:
+    cancelled = holdfast("cancel", "5", "--reason", "too late", "--db", history, "--json").json
+    assert cancelled == {"job_id": 5, "state": "quarantined", "asked_to_stop": False}
+    assert holdfast("cancel", "5", "--db", history, "--json").json["state"] == "quarantined"
+    asked = holdfast("cancel", "4", "--db", history, "--json").json
+    assert asked == {"job_id": 4, "state": "running", "asked_to_stop": True}
+    assert holdfast("retry", "2", "--db", history, "--json").json == {"job_id": 2, "state": "pending"}
+    refused = holdfast("retry", "1", "--db", history, "--json")
+    assert (refused.code, refused.error_code) == (3, "invalid_state_transition")
+    missing = holdfast("cancel", "999", "--db", history, "--json")
+    assert (missing.code, missing.error_code) == (1, "job_not_found")
+
+
+def test_a_command_makes_no_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    for command in (["cancel", "1"], ["retry", "1"], ["pause"], ["resume"], ["stalled"], ["recover"]):
+        outcome = holdfast(*command, "--db", str(path), "--json")
+        assert (outcome.code, outcome.error_code) == (4, "not_a_ledger"), command
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - the names are the assertion
+
+
+def test_a_paused_queue_gives_out_nothing(ledger: str, folder: Path) -> None:
+    assert holdfast("pause", "--queue", "default", "--db", ledger, "--json").json == {
+        "queue": "default",
+        "paused": True,
+    }
+    job_id = str(holdfast("submit", "noop", "--db", ledger, "--json").json["job_id"])
+    run = ("worker", "shop:ledger", "--until-idle", "--db", ledger, "--json")
+    assert process(*run, cwd=folder).json["attempts"] == 0
+    assert holdfast("resume", "--queue", "default", "--db", ledger, "--json").json["paused"] is False
+    assert process(*run, cwd=folder).json["attempts"] == 1
+    assert holdfast("show", job_id, "--db", ledger, "--json").json["job"]["state"] == "succeeded"
+
+
+def test_what_a_dead_worker_left_is_listed_and_recovered(ledger: str) -> None:
+    assert holdfast("stalled", "--db", ledger, "--json").json == []
+    with create_store(ledger) as store, store.transaction() as transaction:
+        transaction.submit([Submission(operation="noop", payload="{}")])
+        [attempt] = transaction.claim(Lease(owner="worker-dead", seconds=0.001))
+    time.sleep(0.01)
+    [row] = holdfast("stalled", "--db", ledger, "--json").json
+    assert (row["job_id"], row["lease_owner"], row["status"]) == (attempt.job.job_id, "worker-dead", "IN_PROGRESS")
+    assert "worker-dead" in holdfast("stalled", "--db", ledger).out
+    report = holdfast("recover", "--db", ledger, "--json").json
+    assert (report["reopened"], report["job_ids"]) == (1, [attempt.job.job_id])
+    assert holdfast("stalled", "--db", ledger, "--json").json == []

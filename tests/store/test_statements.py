@@ -1,0 +1,91 @@
+"""The two dialects: the same files, the same statements by name, the same parameters; values are never text."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import holdfast.store
+from holdfast.store.migrations import migrations
+from holdfast.store.statements import COLUMNS, FILES, pyformat, statements
+
+DIALECTS = ("sqlite", "postgres")
+PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+# PostgreSQL measures leases by its own clock: it is told how long, where SQLite is told until when.
+CLOCKS = {"sqlite": {"expires", "started"}, "postgres": {"lease_s", "begins"}}
+LEASING = {"claim_executions", "claim_these"}
+
+
+def text(dialect: str, file: str) -> str:
+    return files(f"holdfast.store.{dialect}").joinpath(file).read_text(encoding="utf-8")
+
+
+def parameters(dialect: str, name: str) -> set[str]:
+    found = {match for part in statements(dialect)[name] for match in PARAMETER.findall(part)}
+    if name in LEASING:
+        assert CLOCKS[dialect] <= found
+        found -= CLOCKS[dialect]
+    return found
+
+
+def test_both_dialects_have_the_same_files() -> None:
+    names = [
+        {entry.name for entry in files(f"holdfast.store.{dialect}").iterdir() if entry.name.endswith(".sql")}
+        for dialect in DIALECTS
+    ]
+    assert names == [set(FILES), set(FILES)]
+
+
+def test_both_dialects_have_the_same_migrations() -> None:
+    numbered = [[(migration.number, migration.name) for migration in migrations(dialect)] for dialect in DIALECTS]
+    assert numbered[0] == numbered[1]
+    assert [number for number, _ in numbered[0]] == list(range(1, len(numbered[0]) + 1))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_has_the_same_statements_in_the_same_order(file: str) -> None:
+    sqlite, postgres = (NAME.findall(text(dialect, file)) for dialect in DIALECTS)
+    assert sqlite == postgres
+    assert len(sqlite) == len(set(sqlite)) > 0
+
+
+@pytest.mark.parametrize("name", statements("sqlite"))
+def test_a_statement_takes_the_same_parameters(name: str) -> None:
+    sqlite, postgres = (parameters(dialect, name) for dialect in DIALECTS)
+    # SQLite is always told the time; PostgreSQL may ask its own clock, but is told too where a test moves it.
+    assert sqlite == postgres
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_values_are_parameters_and_nothing_is_left_to_fill_in(dialect: str) -> None:
+    for name, parts in statements(dialect).items():
+        for part in parts:
+            assert "%" not in part, name
+            assert not re.search(r"[{}]", part), name
+    for file in FILES:
+        assert set(re.findall(r"\{(\w+)\}", text(dialect, file))) <= COLUMNS.keys()
+
+
+def test_every_statement_is_used() -> None:
+    folder = Path(holdfast.store.__file__).parent
+    code = "\n".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    unused = [name for name in statements("sqlite") if f'"{name}"' not in code]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    "written, sent",
+    [
+        ("SELECT :a, :b_c", "SELECT %(a)s, %(b_c)s"),
+        ("SELECT x::text, ':a'::json ->> 'k'", "SELECT x::text, '%(a)s'::json ->> 'k'"),
+        ("WHERE a % 2 = :n", "WHERE a %% 2 = %(n)s"),
+        ("coalesce(:now, now())", "coalesce(%(now)s, now())"),
+    ],
+)
+def test_placeholders_become_psycopgs(written: str, sent: str) -> None:
+    assert pyformat(written) == sent
