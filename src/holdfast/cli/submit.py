@@ -16,8 +16,7 @@ from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.machines import JOB
-from holdfast.core.records import MAX_ATTEMPTS
-from holdfast.store import Submission
+from holdfast.store import Declared, Submission
 
 
 def submit(
@@ -28,16 +27,17 @@ def submit(
     ] = "{}",
     client: Annotated[str, word("--client", "Who submits: keys are unique within a client.")] = "local",
     key: Annotated[str | None, word("--key", "The idempotency key: the same work is recorded once.")] = None,
-    queue: Annotated[str, word("--queue", "The queue.")] = "default",
+    queue: Annotated[str | None, word("--queue", "The queue; the operation's own if not given.")] = None,
     priority: Annotated[
-        int, typer.Option("--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Higher runs first.")
-    ] = 0,
+        int | None, typer.Option("--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Higher runs first.")
+    ] = None,
     run_at: Annotated[
         str | None, typer.Option("--run-at", metavar="TIME", help="Not before: 2030-01-31T12:00:00Z.")
     ] = None,
     max_attempts: Annotated[
-        int, typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Attempts before automatic retry stops.")
-    ] = MAX_ATTEMPTS,
+        int | None,
+        typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Attempts before automatic retry stops."),
+    ] = None,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -47,17 +47,22 @@ def submit(
     A repeat of the same work under the same --client and --key records nothing and gives the first answer again.
     """
     size_max = payload_bytes_max()
-    submission = Submission(
-        operation=operation,
-        payload=payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max),
-        client=client,
-        key=key,
-        queue=queue,
-        priority=priority,
-        run_at=_moment(run_at),
-        max_attempts=max_attempts,
-    )
+    text = payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max)
+    moment = _moment(run_at)
     with opened(db, schema) as store, store.transaction() as transaction:
+        declared = transaction.operations().get(operation, Declared())
+        submission = Submission(
+            operation=operation,
+            operation_version=declared.version,
+            payload=text,
+            client=client,
+            key=key,
+            queue=queue or declared.queue,
+            priority=declared.priority if priority is None else priority,
+            run_at=moment,
+            max_attempts=max_attempts or declared.max_attempts,
+            replay_attempts=declared.replay_attempts,
+        )
         [admission] = transaction.submit([submission], actor=actor())
     job = admission.existing
     receipt = {
