@@ -16,6 +16,13 @@ from holdfast.store import Lease, Submission
 from tests.support.clock import VirtualClock
 
 OPEN = ("LEASED", "IN_PROGRESS", "COMMITTED")
+FROM = {
+    "start": ("LEASED",),
+    "commit": ("IN_PROGRESS",),
+    "complete": ("IN_PROGRESS",),
+    "fail": ("LEASED", "IN_PROGRESS"),
+    "give_back": ("LEASED", "IN_PROGRESS"),
+}
 REASONS = ("dlq-drain", "incident", "backfill", "test")
 Row = dict[str, Any]
 Edge = tuple[Any, ...]  # machine, subject, version, source, target, event, actor, reason, attempt, grant, at
@@ -158,32 +165,24 @@ class Oracle:
         execution = self.executions[exec_id]
         status = execution["status"]
         expired = execution["lease_expires_at"] <= self.clock()
-        if verb == "finish":
-            if token != exec_id or status not in ("COMMITTED", "DONE"):
-                return False
-            if status == "COMMITTED":
-                self._finish(execution, actor)
-            return True
-        if verb == "recover":
-            if not expired or status not in OPEN:
-                return False
-            if status == "COMMITTED":
-                self._finish(execution, actor)
-            else:
-                self._expire(execution, actor, given["retry_at"])
-            return True
-        if token != exec_id or expired:
-            return False
-        if status not in (
-            ("LEASED",)
-            if verb == "start"
-            else ("IN_PROGRESS",)
-            if verb in ("commit", "complete")
-            else ("LEASED", "IN_PROGRESS")
-        ):
-            return False
+        if verb == "finish":  # however late
+            accepted = token == exec_id and status in ("COMMITTED", "DONE")
+        elif verb == "recover":  # without a token
+            accepted = status == "DONE" or (status in OPEN and expired)
+        else:
+            accepted = token == exec_id and not expired and status in FROM[verb]
+        if accepted and status != "DONE":
+            self._do(verb, execution, actor, **given)
+        return accepted
+
+    def _do(self, verb: str, execution: Row, actor: str, **given: Any) -> None:
         job = self.jobs[execution["job_id"]]
-        if verb == "start":
+        if verb == "finish" or (verb == "recover" and execution["status"] == "COMMITTED"):
+            self._execution_moves(execution, ["DONE"], "finish", actor)
+            self._job_moves(job, ["succeeded"], "succeed", actor, None)
+        elif verb == "recover":
+            self._expire(execution, job, actor, given["retry_at"])
+        elif verb == "start":
             execution["started_at"] = self.clock()
             self._execution_moves(execution, ["IN_PROGRESS"], "start", actor)
         elif verb == "commit":
@@ -200,9 +199,7 @@ class Oracle:
             job["run_at"] = given["run_at"]
             self._job_moves(job, ["failed", "pending"], "give_back", actor, None)
         else:
-            assert verb == "fail"
             self._fail(execution, job, actor, **given)
-        return True
 
     def _fail(
         self,
@@ -230,8 +227,7 @@ class Oracle:
         else:
             self._job_moves(job, ["failed"], "fail", actor, None)
 
-    def _expire(self, execution: Row, actor: str, retry_at: datetime) -> None:
-        job = self.jobs[execution["job_id"]]
+    def _expire(self, execution: Row, job: Row, actor: str, retry_at: datetime) -> None:
         message = f"the lease of {execution['lease_owner']} ran out during attempt {execution['attempt']}"
         execution["error_code"], execution["error_message"] = "lease_expired", message
         self._execution_moves(execution, ["ABORTED"], "expire", actor)
@@ -244,10 +240,6 @@ class Oracle:
             self._job_moves(job, ["failed"], "fail", actor, None)
         else:
             self._job_moves(job, ["failed", "quarantined"], "quarantine", actor, "lease_expired")
-
-    def _finish(self, execution: Row, actor: str) -> None:
-        self._execution_moves(execution, ["DONE"], "finish", actor)
-        self._job_moves(self.jobs[execution["job_id"]], ["succeeded"], "succeed", actor, None)
 
     def expired(self) -> list[int]:
         """Return the open executions whose lease is over."""

@@ -210,8 +210,9 @@ mode, url, uid = sys.argv[1:]
 # Nobody may not be able to read the interpreter or these sources: have them read before.
 known = migrations.migrations("sqlite")
 migrations.migrations = lambda _: known
-with tempfile.TemporaryDirectory() as warm, create_store(warm + "/ledger.db") as store, store.transaction() as transaction:
-    transaction.submit([Submission(operation="noop", payload="{}")], actor="root")
+with tempfile.TemporaryDirectory() as warm, create_store(warm + "/ledger.db") as store:
+    with store.transaction() as transaction:
+        transaction.submit([Submission(operation="noop", payload="{}")], actor="root")
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(int(uid))
@@ -334,9 +335,12 @@ def test_a_role_that_may_not_write(pg_url: str) -> None:
         admin.execute("CREATE ROLE reader LOGIN")
         try:
             admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
-            with open_store(pg_url.replace("postgres@", "reader@")) as store:
-                with pytest.raises(StoreReadOnlyError) as caught, store.transaction() as transaction:
-                    transaction.submit([Submission(operation="noop", payload="{}")], actor="reader")
+            with (
+                open_store(pg_url.replace("postgres@", "reader@")) as store,
+                pytest.raises(StoreReadOnlyError) as caught,
+                store.transaction() as transaction,
+            ):
+                transaction.submit([Submission(operation="noop", payload="{}")], actor="reader")
             assert caught.value.exit_code == 4
             assert admin.execute("SELECT count(*) FROM holdfast_jobs").fetchone() == (0,)
         finally:

@@ -1,20 +1,20 @@
-"""Many processes on one ledger: every job once, everybody gets a share, nobody sees a lock, and death leaves nothing."""
+"""Many processes on one ledger: every job once, a share for everybody, no lock seen, and death leaves nothing."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast.core.commands import Quarantine, Retry
-from holdfast.core.decide import Move, Refused
+from holdfast.core.decide import Move
 from holdfast.store import Lease, Submission, create_store, open_store
-from tests.store.verbs import Verbs, fail
+from tests.store.verbs import Answer, Verbs, fail, together
 from tests.support.store_child import Child
 
 JOBS = 2000
@@ -130,25 +130,13 @@ def test_of_many_rulings_on_the_same_jobs_one_wins_each(verbs: Verbs, group: int
     verbs.work_all([(attempt, fail(attempt)) for attempt in attempts])
     with verbs.store.reading() as reading:
         jobs = reading.jobs(attempt.job.job_id for attempt in attempts)
-    start = threading.Barrier(4)
-    answers: list[list[Move | Refused]] = [[] for _ in range(4)]
-    errors: list[BaseException] = []
 
-    def rule_all(n: int) -> None:
+    def ruling(n: int) -> list[Answer]:
         order = slice(None, None, 1 if n % 2 else -1)
         command = Retry() if n < 2 else Quarantine("poison")
-        try:
-            start.wait()
-            answers[n] = verbs.rule_all([(job, command) for job in jobs[order]])[order]
-        except BaseException as error:
-            errors.append(error)
+        return verbs.rule_all([(job, command) for job in jobs[order]])[order]
 
-    threads = [threading.Thread(target=rule_all, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    answers = together(*(partial(ruling, n) for n in range(4)))
     with verbs.store.reading() as reading:
         for at, job in enumerate(jobs):
             [winner] = [n for n in range(4) if isinstance(answers[n][at], Move)]
@@ -158,20 +146,9 @@ def test_of_many_rulings_on_the_same_jobs_one_wins_each(verbs: Verbs, group: int
 
 def test_threads_of_one_store_claim_each_job_once(verbs: Verbs) -> None:
     verbs.submit_all([Submission(operation="noop", payload="{}")] * 200)
-    won: list[int] = []
-    errors: list[BaseException] = []
 
-    def claim() -> None:
-        try:
-            for _ in range(60):
-                won.extend(attempt.job.job_id for attempt in verbs.claim(2))
-        except BaseException as error:
-            errors.append(error)
+    def claiming() -> list[int]:
+        return [attempt.job.job_id for _ in range(60) for attempt in verbs.claim(2)]
 
-    threads = [threading.Thread(target=claim) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    won = [job_id for each in together(*[claiming] * 4) for job_id in each]
     assert sorted(won) == sorted(job_id for (job_id,) in verbs.query("SELECT job_id FROM holdfast_jobs"))

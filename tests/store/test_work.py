@@ -464,7 +464,7 @@ def test_an_ended_execution_is_refused(verbs: Verbs, end: str) -> None:
 @pytest.mark.req("G-10", "G-11", "G-12")
 @pytest.mark.parametrize("end", ENDS)
 def test_a_record_that_moved_on_since_it_was_read_is_refused_by_the_row_count(verbs: Verbs, end: str) -> None:
-    """The caller still believes that it holds a running execution; the WHERE knows better, and nothing is journalled."""
+    """The caller still believes that it holds a running execution; the WHERE knows better, and no row is journalled."""
     verbs.submit()
     stale = verbs.claim_one()
     verbs.work(stale, ENDS[end](stale, token(stale)))

@@ -6,16 +6,20 @@ themselves, so that "nothing was written" means every row of every table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.core.commands import Complete, Fail, GrantEvent, Quarantine, Release
 from holdfast.core.decide import Move, Refused
+from holdfast.core.errors import RefusedError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
-from holdfast.store import Admission, Lease, Store, Submission
+from holdfast.store import Admission, Lease, Store, Submission, Transaction
 from tests.support.clock import VirtualClock
 
 WORKER = "worker-1"
@@ -38,6 +42,11 @@ TABLES = (
 )
 
 Answer = Move | Refused
+T = TypeVar("T")
+
+
+class _Undone(RefusedError):
+    pass
 
 
 class Verbs:
@@ -55,12 +64,12 @@ class Verbs:
 
     def submit(self, **fields: Any) -> int:
         """Submit one job and return its id."""
-        [admission] = self.submit_all([Submission(**({"operation": "noop", "payload": "{}"} | fields))])
+        [admission] = self.submit_all([Submission(**{"operation": "noop", "payload": "{}", **fields})])
         return admission.job_id
 
     def claim(self, n: int = 1, **fields: Any) -> list[Attempt]:
         with self.store.transaction() as transaction:
-            return transaction.claim(Lease(**({"owner": WORKER, "seconds": 30, "n": n} | fields)))
+            return transaction.claim(Lease(n=n, **{"owner": WORKER, "seconds": 30, **fields}))
 
     def claim_one(self, **fields: Any) -> Attempt:
         [attempt] = self.claim(1, **fields)
@@ -84,7 +93,7 @@ class Verbs:
 
     def recover(self, **fields: Any) -> list[tuple[Attempt, Answer]]:
         with self.store.transaction() as transaction:
-            return transaction.recover(**({"actor": REAPER} | fields))
+            return transaction.recover(actor=REAPER, **fields)
 
     def beat(self, exec_id: int, token: int, seconds: float) -> bool:
         with self.store.transaction() as transaction:
@@ -109,10 +118,10 @@ class Verbs:
                 reason="it was mended",
                 expires_at=self.clock.after(seconds),
             )
-            draft = _found(transaction.grant(grant_id))
+            draft = found(transaction.grant(grant_id))
             answer = transaction.move_grant(draft, GrantEvent("approve", "approver-1"))
             assert isinstance(answer, Move)
-            return _found(transaction.grant(grant_id))
+            return found(transaction.grant(grant_id))
 
     def release(self, job: Job, grant: Grant, **fields: Any) -> Answer:
         """Consume the grant and release the job in one transaction, under one move id."""
@@ -126,6 +135,16 @@ class Verbs:
             )
             return answer
 
+    @contextmanager
+    def undone(self) -> Iterator[Transaction]:
+        """Yield a transaction of which nothing stays."""
+        try:
+            with self.store.transaction() as transaction:
+                yield transaction
+                raise _Undone("as planned")
+        except _Undone:
+            pass
+
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def job(self, job_id: int) -> Job:
@@ -134,7 +153,7 @@ class Verbs:
 
     def attempt(self, exec_id: int) -> Attempt:
         with self.store.reading() as reading:
-            return _found(reading.attempt(exec_id))
+            return found(reading.attempt(exec_id))
 
     def executions(self, job_id: int) -> list[Execution]:
         with self.store.reading() as reading:
@@ -182,7 +201,7 @@ class Verbs:
 
 def fail(attempt: Attempt, **fields: Any) -> Fail:
     """Return the command that fails an attempt under its own token."""
-    return Fail(**({"token": attempt.execution.lease_token, "code": "boom", "message": "it broke"} | fields))
+    return Fail(**{"token": attempt.execution.lease_token, "code": "boom", "message": "it broke", **fields})
 
 
 def steps(rows: Iterable[JournalRow]) -> list[tuple[Any, ...]]:
@@ -204,6 +223,19 @@ def refusal(answer: Answer) -> str:
     return answer.code
 
 
-def _found(record: Any) -> Any:
+def found(record: T | None) -> T:
+    """Return a record that must be there."""
     assert record is not None
     return record
+
+
+def together(*bodies: Callable[[], T]) -> list[T]:
+    """Run the bodies at the same time, a thread each, and return their answers; an error of any is raised."""
+    start = threading.Barrier(len(bodies))
+
+    def run(body: Callable[[], T]) -> T:
+        start.wait()
+        return body()
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return list(pool.map(run, bodies))

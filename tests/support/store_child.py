@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from holdfast.core.commands import Complete
 from holdfast.core.errors import HoldfastError
@@ -39,7 +39,7 @@ class Child:
             text=True,
         )
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +68,7 @@ class Child:
 
 
 def _submit(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
-    answers = {}
+    answers: dict[str, Any] = {}
     for keys in options["batches"]:
         with store.transaction() as transaction:
             batch = [Submission(operation="noop", payload=json.dumps(key), client="c", key=key) for key in keys]

@@ -103,7 +103,7 @@ def _stop_on_signals(made: Any) -> None:
 def cancel(
     *, job_id: JobId, reason: Reason = None, db: Db = None, schema: Schema = None, as_json: Json = False
 ) -> None:
-    """Cancel a job: at once if it waits or has failed; a running one is asked to stop."""
+    """Cancel a job; a running one is asked to stop."""
     with _ledger(db, schema) as ledger:
         state = ledger.cancel(job_id, actor=actor(), reason=reason)
     asked = state == "running"
@@ -149,7 +149,10 @@ def resume(
 
 
 def stalled(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
-    """List the attempts whose lease has run out: their workers died or hang."""
+    """List the attempts whose lease has run out.
+
+    Their workers died or hang. A worker recovers them by itself.
+    """
     with opened(db, schema) as store, store.reading() as reading:
         found = reading.stalled()
         now = store.now()
@@ -177,7 +180,10 @@ def stalled(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> N
 
 
 def recover(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
-    """End what expired leases left behind: finish what committed, put the rest back."""
+    """End what expired leases left behind.
+
+    What committed is finished; the rest is put back, within its budget.
+    """
     from holdfast.engine.reaper import recover as recover_now  # noqa: PLC0415 - see above
 
     with _ledger(db, schema) as ledger:

@@ -28,7 +28,7 @@ from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.world import BETWEEN, World
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
-from holdfast.store.effects import Effect, in_layers
+from holdfast.store.effects import Effect, in_turn
 
 T = TypeVar("T")
 
@@ -356,7 +356,7 @@ class Committer:
             answers = transaction.work([(task.attempt, task.command) for task in owned], actor=owner)
             outcomes.update((id(task), answer) for task, answer in zip(owned, answers, strict=True))
         accepted = [task for task in tasks if isinstance(outcomes[id(task)], Move)]
-        effects = in_layers([task.effects for task in accepted if task.effects])
+        effects = in_turn([task.effects for task in accepted if task.effects])
         if effects:
             transaction.apply(effects)
         leading = [task for task in accepted if task.followups]

@@ -118,7 +118,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             (0 <= self.base_s <= 86_400, "base_s is from 0 to 86400"),
             (self.base_s <= self.cap_s <= 604_800, "cap_s is from base_s to 604800"),
             (0 <= self.jitter <= 1, "jitter is from 0 to 1"),
-            (self.multiplier >= 1, "multiplier is 1 or more"),
+            (1 <= self.multiplier <= 100, "multiplier is from 1 to 100"),
+            (self.rate_limit_delay_s is None or 0 <= self.rate_limit_delay_s <= 604_800,
+             "rate_limit_delay_s is from 0 to 604800"),
             (self.transient_max_attempts is None or self.transient_max_attempts >= self.max_attempts,
              "transient_max_attempts is max_attempts or more"),
         ):  # fmt: skip

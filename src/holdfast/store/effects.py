@@ -80,8 +80,10 @@ def require_rows(effect: Effect, count: int) -> None:
         )
 
 
-def in_layers(staged_by_job: Sequence[Sequence[Effect]]) -> list[Effect]:
-    """Return the effects of many jobs so that equal statements stand together and each job's own order is kept."""
-    depth = max((len(effects) for effects in staged_by_job), default=0)
-    layers = ([effects[i] for effects in staged_by_job if i < len(effects)] for i in range(depth))
-    return [effect for layer in layers for effect in sorted(layer, key=lambda effect: effect.sql)]
+def in_turn(staged_by_job: Sequence[Sequence[Effect]]) -> list[Effect]:
+    """Return the effects of many jobs, one job after another, so that no job sees another half done.
+
+    Jobs are sorted by what they do: those with the same single statement stand together, and can be run as a set.
+    """
+    jobs = sorted(staged_by_job, key=lambda effects: [effect.sql for effect in effects])
+    return [effect for effects in jobs for effect in effects]

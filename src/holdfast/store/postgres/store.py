@@ -92,13 +92,13 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
                     for effect in group:
                         cursor.execute(as_pyformat(text), effect.params)
                         require_rows(effect, cursor.rowcount)
+                if connection.info.transaction_status != TransactionStatus.INTRANS:
+                    raise EffectError("an effect ended the transaction")  # at once: the next would begin another
         except psycopg.Error as error:
             unavailable = self.translate(error)
             if isinstance(unavailable, StoreUnavailableError):
                 raise unavailable from error
             raise EffectError(f"the database refused an effect: {str(error).splitlines()[0]}") from error
-        if connection.info.transaction_status != TransactionStatus.INTRANS:
-            raise EffectError("an effect ended the transaction")
 
     def is_open(self, connection: Any) -> bool:
         # INERROR is open too: it can be rolled back to a savepoint.

@@ -168,9 +168,10 @@ def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str
         f"bad.refusal || ': {guarded.machine.name} ' || bad.id || ', ' || coalesce(bad.source, 'nothing')"
         f" || ' to ' || bad.target || ' by ' || bad.event"
     )
+    # INTO takes the first row. A LIMIT would say so too, and make the planner compare every old row with every new one.
     return (
         f"  SELECT n.{guarded.id} AS id, {source} AS source, n.{guarded.state} AS target, n.event,\n"
-        f"      CASE {which} END AS refusal\n    INTO bad FROM {rows}\n   WHERE {any_of} LIMIT 1;\n"
+        f"      CASE {which} END AS refusal\n    INTO bad FROM {rows}\n   WHERE {any_of};\n"
         f"  IF FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5), MESSAGE = {what};\n  END IF;\n"
     )
 
