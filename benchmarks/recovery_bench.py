@@ -66,7 +66,8 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
             f"{figure['fsyncs']:g}",
             "" if quick else f"under {TARGET_S:g} s: {met}",
         )
-    Console(width=118).print(table, f"Recovery at the start: medians of {ROUNDS_QUICK if quick else ROUNDS}, 1 ms a sync")
+    rounds = ROUNDS_QUICK if quick else ROUNDS
+    Console(width=118).print(table, f"Recovery at a worker's start: medians of {rounds}, 1 ms a sync")
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def _database(database: str, disk: SimulatedDisk) -> Iterator[str]:
 
 
 def measure(database: str, url: str, *, quick: bool) -> Figure:
-    """Return the median of several recoveries in one ledger, whose finished and waiting jobs grow from round to round."""
+    """Return the median of several recoveries in one ledger, which grows from round to round."""
     jobs = JOBS_QUICK if quick else JOBS
     timings = [_round(url, jobs, f"round-{n}") for n in range(ROUNDS_QUICK if quick else ROUNDS)]
     return {

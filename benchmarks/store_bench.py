@@ -227,7 +227,7 @@ class BarePostgres:
             "   FOR NO KEY UPDATE SKIP LOCKED),"
             " j AS (UPDATE holdfast_jobs j SET state = 'running', version = version + 1, attempts = attempts + 1,"
             "   last_attempt_at = statement_timestamp(), updated_at = statement_timestamp(), event = 'claim',"
-            "   actor = %(actor)s, move_id = %(move_id)s FROM due WHERE j.job_id = due.job_id"
+            "   actor = %(actor)s, move_id = %(move_id)s WHERE job_id = ANY (ARRAY(SELECT job_id FROM due))"
             "   RETURNING j.job_id, j.operation, j.payload, j.attempts),"
             " e AS (INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,"
             "   started_at, created_at, updated_at, event, actor, move_id) SELECT job_id, attempts, 'IN_PROGRESS', 2,"
@@ -243,11 +243,12 @@ class BarePostgres:
         self._run(
             "WITH e AS (UPDATE holdfast_executions e SET status = 'DONE', version = version + 2,"
             "   finished_at = statement_timestamp(), updated_at = statement_timestamp(), event = 'complete',"
-            "   actor = %(actor)s, move_id = %(move_id)s FROM json_array_elements_text(%(ids)s) k"
-            "   WHERE e.exec_id = k::bigint RETURNING e.job_id)"
+            "   actor = %(actor)s, move_id = %(move_id)s"
+            "   WHERE exec_id = ANY (ARRAY(SELECT k::bigint FROM jsonb_array_elements_text(%(ids)s) k))"
+            "   RETURNING job_id)"
             " UPDATE holdfast_jobs j SET state = 'succeeded', version = version + 1, result = %(result)s,"
             "   updated_at = statement_timestamp(), event = 'succeed', actor = %(actor)s, move_id = %(move_id)s"
-            " FROM e WHERE j.job_id = e.job_id",
+            " WHERE job_id = ANY (ARRAY(SELECT job_id FROM e))",
             ids=_encoded([row[0] for row in claimed]),
             result=RESULT,
         )
@@ -283,6 +284,8 @@ def _bare_side(url: str) -> Iterator[Side]:
         ).fetchall()
         for name, table in triggers:
             server.execute(f"DROP TRIGGER {name} ON {table}".encode())
+        # A plan that was made while the tables were small must not read them whole when they have grown.
+        server.execute("SET enable_seqscan TO off")
         server.commit()
         yield BarePostgres(server)
 

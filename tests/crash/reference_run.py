@@ -52,7 +52,7 @@ def submit_all(ledger: Ledger, told: str | None = None) -> None:
 
 
 def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
-    """Make the whole run, or be killed at the statement, the statement of a trigger, or the opcode numbered `kill_at`."""
+    """Make the whole run, or be killed at the statement, trigger's statement or opcode numbered `kill_at`."""
     trap = _Trap(by, kill_at)
     clock = VirtualClock()
     with reference_ledger(url, clock) as ledger:
@@ -110,7 +110,7 @@ class _Trap:
                 connection.set_trace_callback(self._statement if by == "statement" else self._step)
             return connection
 
-        SqliteStore._open = _open  # type: ignore[method-assign]
+        SqliteStore._open = _open  # type: ignore[method-assign, assignment]
 
     def _statement(self, text: str) -> None:
         # A trigger's own statements are told under the text of the statement that fired it.

@@ -90,9 +90,7 @@ def fork_holding_the_turn(url: str, *, told: str) -> None:
 # Tests
 
 
-def test_a_child_goes_on_when_its_parent_closes_the_ledger(
-    forks: ForkServer, ledger_url: str, tmp_path: Path
-) -> None:
+def test_a_child_goes_on_when_its_parent_closes_the_ledger(forks: ForkServer, ledger_url: str, tmp_path: Path) -> None:
     told, gone = tmp_path / "told", tmp_path / "gone"
     with counting_ledger(ledger_url) as ledger:
         create_effects(ledger)

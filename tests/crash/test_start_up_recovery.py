@@ -50,7 +50,6 @@ def test_the_report_says_what_became_of_every_interrupted_attempt(ledger_url: st
         assert held.job.job_id == alive
 
         worker = Worker(ledger, executor="inline")
-        assert worker.report is None
         assert worker.run(until_idle=True) == 1
         assert worker.report is not None
         assert set(worker.report.job_ids) == set(ids.values())

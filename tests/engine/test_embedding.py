@@ -281,21 +281,30 @@ def test_bound_to_another_database_and_clock_for_a_while(ledger_url: str, tmp_pa
 
 
 FORK = """
-import json, os, sys, threading
+import json, os, signal, sys, threading
 from holdfast import Ledger
 
 ledger = Ledger(sys.argv[1])
 ledger.subscribe(lambda event: None)
 ledger.submit("noop", client="c", key="parent")
 opened = ledger._open()
-with opened.changed, ledger._bus._subscriptions[0]._wake:  # the worst moment: locks that nobody in the child will free
-    child = os.fork()
-    if child == 0:
-        ledger.submit("noop", client="c", key="child")
-        ledger.run_until_idle()
-        assert ledger._open() is not opened and ledger._open().pid == os.getpid()
-        os._exit(0)
+held, go_on = threading.Event(), threading.Event()
+
+def hold():  # the worst moment: locks of another thread, which nobody in the child will free
+    with opened.changed, ledger.bus._subscriptions[0]._wake:
+        held.set()
+        go_on.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)  # a child that hangs must not outlive the test
+    ledger.submit("noop", client="c", key="child")
+    ledger.run_until_idle()
+    os._exit(0 if ledger._open() is not opened and ledger._open().pid == os.getpid() else 1)
 _, status = os.waitpid(child, 0)
+go_on.set()
 again = ledger.submit("noop", client="c", key="child")
 assert ledger._open() is opened
 print(json.dumps([status, again.is_new, again.wait(5).state.value]))

@@ -290,7 +290,7 @@ def test_a_subscription_that_is_closed_hears_no_more(ledger: Ledger) -> None:
     listener.subscription.close()
     ledger.submit("noop")
     assert len(listener.heard) == 1
-    assert not ledger._bus.listening
+    assert not ledger.bus.listening
 
 
 def test_no_event_is_even_made_when_nobody_listens(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,30 +74,29 @@ def test_effects_are_applied_in_order_once_when_the_job_commits(
     assert ledger.receipt(receipt.job_id).result == "done"
 
 
-@pytest.mark.parametrize(
-    "sql, params, rows",
-    [
+def test_an_effect_that_can_not_be_applied_fails_the_attempt(ledger: Ledger, things: Callable[[], list[str]]) -> None:
+    bad: list[tuple[str, dict[str, Any] | None, int | None]] = [
         ("UPDATE things SET name = 'x'", None, 2),
         (INSERT, {"name": None}, None),
         (INSERT, {}, None),
         ("INSERT INTO nowhere VALUES (1)", None, None),
         ("SELECT broken FROM", None, None),
-    ],
-)
-def test_an_effect_that_can_not_be_applied_fails_the_attempt(
-    ledger: Ledger, things: Callable[[], list[str]], sql: str, params: dict[str, Any] | None, rows: int | None
-) -> None:
+    ]
+
     @ledger.operation("stage", retry=AT_ONCE)
-    def stage(run: Execution) -> None:
+    def stage(run: Execution, n: int) -> None:
+        sql, params, rows = bad[n]
         run.effect(INSERT, {"name": "before"})
         run.effect(sql, params, rows=rows)
 
-    receipt = ledger.submit(stage.call())
-    assert drain(ledger) == 3
-    assert ended(ledger.job(receipt.job_id)) == ("failed", 3, 0, "effect_failed", None)
+    receipts = ledger.submit_many([stage.call(n=n) for n in range(len(bad))])
+    assert drain(ledger) == 3 * len(bad)
+    for receipt in receipts:
+        assert ended(ledger.job(receipt.job_id)) == ("failed", 3, 0, "effect_failed", None)
     assert things() == []
 
 
+@pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "sql",
     ["DROP TABLE things", "COMMIT", "", "DELETE FROM holdfast_jobs", "SELECT 1; SELECT 2", "PRAGMA synchronous=OFF"],
@@ -109,15 +108,17 @@ def test_what_is_no_effect_is_refused_in_the_handler(ledger: Ledger, sql: str) -
     assert run.staged.effects == []
 
 
-@pytest.mark.parametrize("result", [float("nan"), {1, 2}, {1: "a"}, object(), b"bytes"])
-def test_a_result_that_is_not_json_is_a_typed_failure(ledger: Ledger, result: object) -> None:
-    @ledger.operation("return", retry=AT_ONCE)
-    def returning(run: Execution) -> object:
-        return result
+def test_a_result_that_is_not_json_is_a_typed_failure(ledger: Ledger) -> None:
+    results: list[object] = [float("nan"), {1, 2}, {1: "a"}, object(), b"bytes"]
 
-    receipt = ledger.submit(returning.call())
-    assert drain(ledger) == 1
-    assert ended(ledger.job(receipt.job_id)) == ("quarantined", 1, 0, "payload_not_json", "payload_not_json")
+    @ledger.operation("return", retry=AT_ONCE)
+    def returning(run: Execution, n: int) -> object:
+        return results[n]
+
+    receipts = ledger.submit_many([returning.call(n=n) for n in range(len(results))])
+    assert drain(ledger) == len(results)
+    for receipt in receipts:
+        assert ended(ledger.job(receipt.job_id)) == ("quarantined", 1, 0, "payload_not_json", "payload_not_json")
 
 
 @pytest.mark.req("W-16", "X-08")

@@ -156,10 +156,10 @@ def test_failures_are_told_apart_by_type_and_by_words(error: Exception, kind: Fa
 class Failing:
     """An operation that raises what the test says, attempt by attempt, then succeeds."""
 
-    def __init__(self, ledger: Ledger, *raises: BaseException, **settings: Any) -> None:
+    def __init__(self, ledger: Ledger, *raises: BaseException, name: str = "fail", **settings: Any) -> None:
         self.ledger = ledger
         self.raises = list(raises)
-        self.operation = ledger.operation("fail", **settings)(self._handler)
+        self.operation = ledger.operation(name, **settings)(self._handler)
         self.job_id = ledger.submit(self.operation.call()).job_id
 
     def _handler(self, _run: Execution) -> None:
@@ -227,22 +227,19 @@ def test_a_permanent_failure_may_be_retried_by_choice(ledger: Ledger, clock: Vir
 
 
 @pytest.mark.req("G-20")
-@pytest.mark.parametrize(
-    "raises, ended",
-    [
-        ([TimeoutError("t")] * 9, ("failed", 4, 0, "timeout_error")),
-        ([ValueError("u")] * 9, ("failed", 2, 0, "value_error")),
-        ([TimeoutError("t")] * 2 + [ValueError("u")] * 9, ("failed", 3, 0, "value_error")),
-        ([ValueError("u"), *[TimeoutError("t")] * 9], ("failed", 4, 0, "timeout_error")),
-        ([TimeoutError("t")] * 3, ("succeeded", 4, 0, "timeout_error")),
-    ],
-)
-def test_what_passes_by_itself_has_a_larger_budget(
-    ledger: Ledger, clock: VirtualClock, fail: Fail, raises: list[Exception], ended: tuple[Any, ...]
-) -> None:
-    failing = fail(*raises, retry=policy(max_attempts=2, transient_max_attempts=4))
+def test_what_passes_by_itself_has_a_larger_budget(ledger: Ledger, clock: VirtualClock, fail: Fail) -> None:
+    passing, other = TimeoutError("t"), ValueError("u")
+    cases: list[tuple[list[Exception], tuple[Any, ...]]] = [
+        ([passing] * 9, ("failed", 4, 0, "timeout_error")),
+        ([other] * 9, ("failed", 2, 0, "value_error")),
+        ([passing, passing, other, other], ("failed", 3, 0, "value_error")),
+        ([other, *[passing] * 9], ("failed", 4, 0, "timeout_error")),
+        ([passing] * 3, ("succeeded", 4, 0, "timeout_error")),
+    ]
+    retry = policy(max_attempts=2, transient_max_attempts=4)
+    failing = [fail(*raises, name=f"case-{n}", retry=retry) for n, (raises, _) in enumerate(cases)]
     drain(ledger, until=clock.after(WEEK_S))
-    assert failing.ended == ended
+    assert [each.ended for each in failing] == [ended for _, ended in cases]
 
 
 @pytest.mark.req("G-20")

@@ -71,6 +71,17 @@ def test_drain_does_what_is_due_and_nothing_else(
     assert clock.monotonic() == 0
 
 
+def test_drain_follows_work_to_other_queues(ledger: Ledger) -> None:
+    @ledger.operation("lead")
+    def lead(run: Execution, n: int) -> None:
+        if n:
+            ledger.submit(lead.call(n=n - 1), queue=f"queue-{n}")
+
+    ledger.submit(lead.call(n=3))
+    assert drain(ledger) == 4
+    assert [job.state for job in jobs(ledger)] == [JobState.SUCCEEDED] * 4
+
+
 def test_drain_until_goes_from_moment_to_moment(ledger: Ledger, clock: VirtualClock, database: Database) -> None:
     database.run("CREATE TABLE counted (name text NOT NULL)")
     count = counting(ledger, fails=2)
@@ -150,24 +161,23 @@ WORK_POINTS = [
 
 
 @pytest.mark.req("M-08", "M-09", "W-15")
-@pytest.mark.parametrize("point", WORK_POINTS)
 def test_a_crash_at_any_point_costs_no_job_and_no_second_effect(
-    ledger: Ledger, clock: VirtualClock, database: Database, point: str
+    ledger: Ledger, clock: VirtualClock, database: Database
 ) -> None:
     database.run("CREATE TABLE counted (name text NOT NULL)")
     count = counting(ledger, fails=1)
+    for point in WORK_POINTS:
 
-    def submit_and_drain() -> None:
-        ledger.submit(count.call(name="x"), client="c", key="x")
-        drain(ledger, until=clock.after(10))
+        def submit_and_drain(point: str = point) -> None:
+            ledger.submit(count.call(name=point), client="c", key=point)
+            drain(ledger, until=clock.after(10))
 
-    with crash_at(point):
-        submit_and_drain()
-    submit_and_drain()  # what a client does that got no answer
-    drain(ledger, until=clock.after(60))
-    [job] = jobs(ledger)
-    assert job.state is JobState.SUCCEEDED
-    assert database.run("SELECT name FROM counted") == [("x",)]
+        with crash_at(point):
+            submit_and_drain()
+        submit_and_drain()  # what a client does that got no answer
+        drain(ledger, until=clock.after(60))
+        assert database.run("SELECT count(*) FROM counted WHERE name = ?", point) == [(1,)], point
+    assert [job.state for job in jobs(ledger)] == [JobState.SUCCEEDED] * len(WORK_POINTS)
 
 
 @pytest.mark.req("W-15", "M-13")
@@ -210,16 +220,23 @@ def test_a_crashed_submit_is_there_or_not_at_all(
     assert len(jobs(ledger)) == 2 * written
 
 
+@pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_crash_inside_a_handler_is_not_the_handlers_failure(
-    ledger: Ledger, clock: VirtualClock, database: Database
+    ledger: Ledger, clock: VirtualClock, asynchronous: bool
 ) -> None:
-    @ledger.operation("nested")
-    async def nested(run: Execution) -> None:
+    def submit() -> None:
         try:
             ledger.submit("noop", key="inner", client="c")
         except Exception:  # noqa: BLE001 - a handler that swallows what it can
             pytest.fail("a crash is no error")
 
+    def plain(run: Execution) -> None:
+        submit()
+
+    async def awaited(run: Execution) -> None:
+        submit()
+
+    nested = ledger.operation("nested")(awaited) if asynchronous else ledger.operation("nested")(plain)
     receipt = ledger.submit(nested.call())
     with crash_at("during_submit"):
         drain(ledger)

@@ -6,11 +6,14 @@ An attempt ends once. Whatever a handler does after its worker has let go of it 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from holdfast import Cancel, Execution, LeaseLostError, Ledger, Worker
@@ -312,6 +315,22 @@ def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
     assert task is not None
     ledger.perform_tasks([task])
     assert isinstance(task.outcome, Move)
+
+
+def test_the_time_of_a_distant_server_is_never_behind(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Distant(psycopg.Connection[Any]):
+        """A connection whose every answer is long on its way."""
+
+        def execute(self, *args: Any, **kwargs: Any) -> Any:
+            cursor = super().execute(*args, **kwargs)
+            time.sleep(0.02)
+            return cursor
+
+    monkeypatch.setattr(psycopg, "connect", Distant.connect)
+    with Ledger(pg_url) as ledger:
+        with ledger.store.reading() as reading:
+            [[at]] = reading.execute("SELECT clock_timestamp()")
+        assert ledger.store.now() - at >= timedelta(seconds=0.02)
 
 
 def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(ledger: Ledger) -> None:

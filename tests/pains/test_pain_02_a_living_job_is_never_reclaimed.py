@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -15,7 +16,7 @@ from holdfast.store import Lease
 from tests.pains.conftest import LEASE_S
 from tests.support.clock import VirtualClock
 from tests.support.promises import Facts, require_all_done, require_promises
-from tests.support.roles import NO_DELAY, stage_effect
+from tests.support.roles import NO_DELAY, stage_effect, wait_until
 
 
 def nothing() -> None:
@@ -57,6 +58,54 @@ def test_a_silent_job_is_reclaimed_as_soon_as_its_lease_ends_and_not_before(ledg
         clock.advance(0.000001)
         assert recover(ledger, actor="reaper").reopened == 1
         assert ledger.job(job_id).state == "pending"
+
+
+class Host:
+    """A wall clock and a monotonic one; only the first can be set."""
+
+    def __init__(self) -> None:
+        self.wall = VirtualClock()
+        self.monotonic_s = 0.0
+        self.looks = 0
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return self.monotonic_s
+
+    def live(self, seconds: float) -> None:
+        """Let time pass on both, in steps too small to be taken for a jump."""
+        for _ in range(int(seconds / 0.5)):
+            self.wall.advance(0.5)
+            self.monotonic_s += 0.5
+
+    def wait_for_looks(self, n: int) -> None:
+        seen = self.looks
+        wait_until(lambda: self.looks >= seen + n, 20, f"the reaper has looked {n} times")
+
+
+@pytest.mark.req("K-31", "G-15")
+def test_a_clock_that_is_set_forward_ends_no_lease_for_a_lease_period(
+    ledger_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Host()
+    with Ledger(ledger_url, world=World(clock=host.wall, monotonic=host.monotonic)) as ledger:
+        job_id = ledger.submit("noop", {}).job_id
+        ledger.perform(lambda tx: tx.claim(Lease(owner="living", seconds=30)))
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            reaper = Reaper(ledger, actor="reaper", period_s=0.002, lease_s=30, on_recovered=nothing)
+            try:
+                host.wait_for_looks(5)
+                host.wall.advance(3600)
+                host.wait_for_looks(5)
+                host.live(29)
+                host.wait_for_looks(5)
+                assert ledger.job(job_id).state == "running"
+                host.live(2)
+                wait_until(lambda: ledger.job(job_id).state == "pending", 20, "it was reclaimed in the end")
+            finally:
+                reaper.stop()
+        told = [record.getMessage() for record in caplog.records]
+        assert told == ["the clock jumped by 3600.0 s; no lease is reclaimed for 30.0 s"]
 
 
 @pytest.mark.req("G-15", "K-31")

@@ -43,7 +43,8 @@ def test_completion_and_expiry_at_the_edge_of_a_lease_have_one_winner(ledger_url
             at = START + timedelta(seconds=100 * n)
             behind.time = ahead.time = at
             receipt = holder.submit("noop", {})
-            [attempt] = holder.perform(lambda tx: tx.claim_these([receipt.job_id], Lease(owner="holder", seconds=10)))
+            with holder.store.transaction() as transaction:
+                [attempt] = transaction.claim_these([receipt.job_id], Lease(owner="holder", seconds=10))
             token = attempt.execution.lease_token
             values = {"job_id": receipt.job_id, "exec_id": token, "attempt": 1}
             task = EndTask(attempt, Complete(token, "1"), [staged(EFFECT, values, 1)])

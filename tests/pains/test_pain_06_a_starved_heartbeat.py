@@ -47,7 +47,6 @@ def starving(url: str, *, told: str) -> None:
     ledger = declared(url, told)
     worker = Worker(ledger, concurrency=1, poll_s=0.1)
 
-
     class Stop(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if "refused the end of attempt 1" in record.getMessage():

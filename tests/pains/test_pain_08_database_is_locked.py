@@ -28,9 +28,7 @@ def test_many_processes_and_a_stranger_that_holds_the_lock(
     forks: ForkServer, ledger: Ledger, sqlite_url: str, tmp_path: Path
 ) -> None:
     acknowledged, told = tmp_path / "acknowledged", tmp_path / "told"
-    stranger = forks.spawn(
-        "tests.support.roles:hold_write_lock", url=sqlite_url, seconds=0.4, times=5, told=str(told)
-    )
+    stranger = forks.spawn("tests.support.roles:hold_write_lock", url=sqlite_url, seconds=0.4, times=5, told=str(told))
     wait_until(lambda: noted(told), 20, "the lock is held", lambda: forks.log)
     submitters = [
         forks.spawn(

@@ -68,9 +68,7 @@ def test_what_does_not_finish_in_time_is_given_back_at_no_cost(
 
 
 @pytest.mark.req("M-11")
-def test_a_second_signal_stops_at_once(
-    forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path
-) -> None:
+def test_a_second_signal_stops_at_once(forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path) -> None:
     # Longer than the test may take: without the second signal the worker would not end.
     worker, job_id = hold(forks, ledger, ledger_url, tmp_path / "started", drain_s=600)
     worker.signal(signal.SIGTERM)

@@ -98,7 +98,7 @@ def test_every_claim_counts_and_tokens_only_grow(verbs: Verbs) -> None:
     assert [execution.attempt for execution in verbs.executions(job_id)] == [1, 2, 3]
 
 
-@pytest.mark.req("G-18", "G-24")
+@pytest.mark.req("G-18")
 def test_higher_priority_goes_first_then_due_time_then_age(verbs: Verbs) -> None:
     early, late = verbs.clock.after(-20), verbs.clock.after(-10)
     low = verbs.submit(priority=-1, run_at=early)
@@ -132,7 +132,6 @@ def test_only_the_queues_that_were_asked_for(verbs: Verbs) -> None:
     assert verbs.claim(5) == []
 
 
-@pytest.mark.req("G-24")
 @pytest.mark.parametrize("queues", [("red", "blue"), ("blue", "red")])
 def test_priority_counts_across_queues(verbs: Verbs, queues: tuple[str, ...]) -> None:
     """Also where one queue has all the high lanes: the other's best job waits for the first one's worst."""

@@ -12,6 +12,7 @@ from holdfast.core.commands import Cancel, Commit, Complete, Expire, Finish, Giv
 from holdfast.core.machines import EXECUTION, JOB
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Attempt, Execution, Job, JournalRow
+from tests.store.conftest import phases
 from tests.store.verbs import Verbs, fail
 
 # What happens next, to which job or execution, how, whether a second choice is taken, and how long after the last.
@@ -139,7 +140,7 @@ class History:
 
 @pytest.mark.req("M-02", "M-04", "M-05", "M-07", "X-06", "X-07", "G-07")
 def test_every_history_leaves_the_projected_states_and_the_real_counts(verbs: Verbs) -> None:
-    @settings(max_examples=settings().max_examples // 2)
+    @settings(max_examples=settings().max_examples // 4, phases=phases())
     @example(TOUR)
     @given(st.lists(STEP, max_size=30))
     def holds(steps: list[tuple[str, int, int, bool, int]]) -> None:

@@ -50,6 +50,18 @@ def test_replay_puts_a_failed_job_back_under_a_managed_reason(verbs: Verbs, reas
 
 
 @pytest.mark.req("K-14")
+def test_the_reason_of_a_replay_stays_until_the_next_one(verbs: Verbs) -> None:
+    job = verbs.job_in(JobState.FAILED)
+    verbs.rule(job, Replay("backfill"))
+    attempt = verbs.claim_one()
+    verbs.work(attempt, fail(attempt))
+    failed = verbs.job(job.job_id)
+    assert (failed.state, failed.replay_reason) == (JobState.FAILED, "backfill")
+    verbs.rule(failed, Replay("incident"))
+    assert verbs.job(job.job_id).replay_reason == "incident"
+
+
+@pytest.mark.req("K-14")
 def test_a_reason_that_nobody_manages_is_refused(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED)
     before = verbs.everything()

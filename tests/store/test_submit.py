@@ -213,10 +213,10 @@ def test_an_operation_that_nobody_declared_is_refused_and_nothing_is_written(ver
     assert verbs.everything() == before
 
 
-def test_an_operation_that_another_process_declared_is_known(verbs: Verbs, ledger_url: str) -> None:
+def test_an_operation_that_another_process_declared_is_known(verbs: Verbs) -> None:
     with pytest.raises(UnknownOperationError):
         verbs.submit(operation="later")
-    with open_store(ledger_url, verbs.clock) as other, other.transaction() as transaction:
+    with open_store(verbs.store.url, verbs.clock) as other, other.transaction() as transaction:
         transaction.declare({"later": OPERATIONS["echo"]})
     assert verbs.job(verbs.submit(operation="later")).operation == "later"
 
@@ -256,11 +256,11 @@ def test_threads_that_submit_the_same_keys_in_opposite_orders_get_one_job_each(v
 
 
 @pytest.mark.req("W-18")
-def test_processes_that_submit_the_same_keys_get_one_job_each(verbs: Verbs, ledger_url: str) -> None:
+def test_processes_that_submit_the_same_keys_get_one_job_each(verbs: Verbs) -> None:
     keys = [f"key-{n:03}" for n in range(90)]
     orders = [keys, keys[::-1], random.Random(1).sample(keys, len(keys))]
     batches = [[order[at : at + 15] for at in range(0, len(order), 15)] for order in orders]
-    children = [Child("submit", ledger_url, batches=each) for each in batches]
+    children = [Child("submit", verbs.store.url, batches=each) for each in batches]
     try:
         assert [child.says() for child in children] == ["ready"] * 3
         for child in children:

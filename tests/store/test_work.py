@@ -505,7 +505,7 @@ def test_what_has_committed_can_neither_fail_nor_expire(verbs: Verbs) -> None:
     assert verbs.everything() == before
 
 
-@pytest.mark.req("M-18", "M-16", "M-06", "M-07", "M-10", "G-13")
+@pytest.mark.req("M-18", "M-06", "M-07", "M-10", "G-13")
 def test_a_late_holder_loses_to_the_second_execution(verbs: Verbs) -> None:
     """Lease of 1 s, work of 2 s: A is refused, whichever of the two comes to its commit first."""
     job_id = verbs.submit()

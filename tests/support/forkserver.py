@@ -25,7 +25,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_SET_PDEATHSIG = 1
@@ -81,7 +81,7 @@ class ForkServer:
             stderr=self._log,
         )
 
-    def __enter__(self) -> ForkServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

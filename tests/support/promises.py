@@ -7,7 +7,7 @@ each other; each finding is named, so that a failure says which promise broke an
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast import Ledger
@@ -35,9 +35,7 @@ class Facts:
                 self.journal[entry.machine, entry.subject].append(entry)
             self.effects: dict[int, list[int]] = defaultdict(list)
             if effects:
-                for job_id, exec_id in ledger.store.execute(
-                    reading._connection, "SELECT job_id, exec_id FROM effects"
-                ):
+                for job_id, exec_id in ledger.store.execute(reading._connection, "SELECT job_id, exec_id FROM effects"):
                     self.effects[job_id].append(exec_id)
             self.counts = {(c.operation, c.queue, c.state): c.n for c in reading.counts()}
             self.by_key = {(job.client, job.key): job for job in self.jobs.values() if job.key is not None}
@@ -76,13 +74,6 @@ def require_all_done(facts: Facts, *, jobs: int) -> None:
     twice = {job_id: rows for job_id, rows in facts.effects.items() if len(rows) != 1}
     assert twice == {}
     assert facts.effects.keys() == facts.jobs.keys()
-
-
-def require_same_payload_answers(ledger: Ledger, facts: Facts, calls: Mapping[str, object]) -> None:
-    """Fail unless each key, submitted again, answers with its first job."""
-    for key, call in calls.items():
-        receipt = ledger.submit(call, client="crash", key=key)  # type: ignore[arg-type]
-        assert (receipt.job_id, receipt.is_new) == (facts.by_key["crash", key].job_id, False)
 
 
 def _flaws_of_attempts(job: Job, executions: list[Execution]) -> list[str]:

@@ -12,6 +12,7 @@ written is told in the order it was written, after it is durable.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ from holdfast.core.records import Attempt, Job
 from holdfast.engine.world import BETWEEN, World
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect, in_turn
+
+logger = logging.getLogger("holdfast")
 
 T = TypeVar("T")
 
@@ -244,7 +247,10 @@ class Committer:
         written = [by_id[each] for each in outcomes]  # in the order they were written
         for task in written:
             task.succeeded(outcomes[id(task)])
-        self._on_commit(written)
+        try:
+            self._on_commit(written)
+        except Exception:
+            logger.exception("what was written could not be told")  # it is durable, and must not be written again
         return None
 
     def _reach(self, tasks: Sequence[Task[Any]], when: int) -> None:

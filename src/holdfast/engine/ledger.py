@@ -7,6 +7,7 @@ goes through one committer, except those in the caller's own transaction; a subm
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from holdfast.core.errors import (
     ArgumentsError,
     InvalidStateTransitionError,
     StateTransitionRaceError,
+    StoreError,
     UnknownOperationError,
     WaitTimeoutError,
 )
@@ -39,6 +41,8 @@ from holdfast.store.reading import Count
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
+
+logger = logging.getLogger("holdfast")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,9 +62,18 @@ class _Opened:
         self.pid = os.getpid()
         opening = create_store if ledger.create else open_store
         self.store = opening(url, ledger.world.clock, schema=ledger.schema)
-        self.committer = Committer(self.store, ledger.world, ledger._committed)  # noqa: SLF001 - two halves of one
+        self.committer = Committer(self.store, ledger.world, self._committed)
         self.declared: set[str] = set()
         self.changed = threading.Condition()  # notified after every commit of this process
+        self._bus = ledger.bus
+
+    def _committed(self, tasks: Sequence[Task[Any]]) -> None:
+        """Tell waiters and subscribers what a group of tasks has changed, in the order it was written."""
+        with self.changed:
+            self.changed.notify_all()
+        if self._bus.listening:
+            at = self.store.now()
+            self._bus.publish([event for task in tasks for event in of_task(task, at)])
 
 
 class Ledger:
@@ -82,7 +95,7 @@ class Ledger:
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
         self._payload_bytes_max = payload_bytes_max
-        self._bus = Bus()
+        self.bus = Bus()
         self._lock = threading.RLock()
         self._opened: _Opened | None = None
         self._progress: dict[int, tuple[int, int, float, str | None]] = {}
@@ -269,15 +282,22 @@ class Ledger:
     # -- working ------------------------------------------------------------------------------------------------------
 
     def run_until_idle(self, *, queues: Sequence[str] | None = None, concurrency: int = 8) -> int:
-        """Work in this process until nothing is due; return how many attempts were made."""
+        """Work in this process until nothing is due; return how many attempts were made.
+
+        On a clock of its own a run must be the same twice: it makes one attempt at a time, in this thread.
+        """
         from holdfast.engine.worker import Worker  # noqa: PLC0415 - the worker knows the ledger, not the other way
 
-        if self.world.clock is not None:
-            # On a clock of its own a run must be the same twice: one attempt at a time, in this thread.
-            worker = Worker(self, queues=queues or self.queues(), concurrency=1, batch_max=1, executor="inline")
-        else:
-            worker = Worker(self, queues=queues or self.queues(), concurrency=concurrency)
-        return worker.run(until_idle=True)
+        attempts = 0
+        worked_on: set[str] = set()
+        while not worked_on.issuperset(found := queues or self.queues()):  # again, if work has led to other queues
+            worked_on.update(found)
+            if self.world.clock is None:
+                worker = Worker(self, queues=sorted(worked_on), concurrency=concurrency)
+            else:
+                worker = Worker(self, queues=sorted(worked_on), concurrency=1, batch_max=1, executor="inline")
+            attempts += worker.run(until_idle=True)
+        return attempts
 
     def queues(self) -> list[str]:
         """Return the queues that operations declare, and those where jobs wait."""
@@ -336,7 +356,7 @@ class Ledger:
 
         What a caller submits in a transaction of its own is not told: only the caller learns whether it counts.
         """
-        return self._bus.subscribe(subscriber)
+        return self.bus.subscribe(subscriber)
 
     def close(self) -> None:
         """Close the ledger; it opens again when it is used again."""
@@ -380,7 +400,7 @@ class Ledger:
                 if self._opened is not None:
                     # After a fork the parent's connections are not ours to use, nor to close, and the threads that
                     # told its subscribers are not here.
-                    self._bus = Bus()
+                    self.bus = Bus()
                 self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
             return self._opened
 
@@ -398,21 +418,16 @@ class Ledger:
 
     def tell_of_commit(self, attempt: Attempt, move: Move) -> None:
         """Tell subscribers of a completion in a handler's own transaction, if that was committed."""
-        if not self._bus.listening:
+        if not self.bus.listening:
             return
-        with self.store.reading() as reading:
-            now = reading.attempt(attempt.execution.exec_id)
+        try:
+            with self.store.reading() as reading:
+                now = reading.attempt(attempt.execution.exec_id)
+        except StoreError as error:
+            logger.warning("job %s: nobody can be told of its end: %s", attempt.job.job_id, error)
+            return
         if now is not None and now.execution.status is ExecutionStatus.DONE:
-            self._bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
-
-    def _committed(self, tasks: Sequence[Task[Any]]) -> None:
-        """Tell waiters and subscribers what a group of tasks has changed, in the order it was written."""
-        opened = self._open()
-        with opened.changed:
-            opened.changed.notify_all()
-        if self._bus.listening:
-            at = opened.store.now()
-            self._bus.publish([event for task in tasks for event in of_task(task, at)])
+            self.bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

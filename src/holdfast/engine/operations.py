@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 LEASE_S = 30.0
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
@@ -95,12 +96,12 @@ class Settings(TypedDict, total=False):
     classify: Callable[[BaseException], FailureKind]
 
 
-class Operation(Generic[P, R]):
+class Operation(Generic[P, R_co]):
     """A handler with its name, version and rules."""
 
     def __init__(
         self,
-        fn: Callable[Concatenate[Execution, P], R],
+        fn: Callable[Concatenate[Execution, P], R_co],
         *,
         name: str,
         version: str = "1.0.0",

@@ -55,7 +55,7 @@ def handler_name(fn: Callable[..., Any]) -> str:
     spec = getattr(sys.modules.get(module), "__spec__", None)
     if getattr(found, "fn", found) is not fn or (module == "__main__" and spec is None):
         raise InputError(
-            f"another process cannot find the handler {module}:{path or fn!r}",
+            f"another process cannot find the handler {module}:{path or type(fn).__name__}",
             next_step="Define it by a name of its own at the top of a module that can be imported, or use threads.",
         )
     return f"{spec.name if spec is not None else module}:{path}"

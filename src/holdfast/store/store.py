@@ -7,6 +7,7 @@ triggers that this version of Holdfast generates.
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from holdfast.store.effects import Effect
 from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction
+
+logger = logging.getLogger("holdfast")
 
 Clock = Callable[[], datetime]
 Params = Mapping[str, object]
@@ -146,7 +149,7 @@ class Store(ABC, Generic[Connection]):
                     raise
             sound = True
             self.operations.update(transaction.learned)
-            self.announce(transaction.queues_to_announce)
+            self._announce_or_log(transaction.queues_to_announce)
         except HoldfastError:
             raise
         except Exception as error:
@@ -203,6 +206,13 @@ class Store(ABC, Generic[Connection]):
         except Exception:  # noqa: BLE001 - whatever a dying connection raises, the first error is the one to report
             return False
         return True
+
+    def _announce_or_log(self, queues: set[str]) -> None:
+        """Announce what is durable: whatever goes wrong now must not look as if it were not."""
+        try:
+            self.announce(queues)
+        except Exception:
+            logger.exception("idle workers could not be told; they find the work at their next poll")
 
     def _commit_or_say(self, connection: Connection) -> None:
         try:

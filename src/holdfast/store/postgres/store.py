@@ -209,6 +209,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         connection.execute("SET timezone TO 'UTC'")
         # A user's lock may hold up one effect; it must not hold up the ledger.
         connection.execute(sql.SQL("SET lock_timeout TO {}").format(sql.Literal(f"{LOCK_S}s")))
+        asked = time.monotonic()  # before the question: time that lags would take work that is due for work to come
         [durable, at] = cast(
             "tuple[str, datetime]",
             connection.execute("SELECT current_setting('synchronous_commit'), statement_timestamp()").fetchone(),
@@ -218,7 +219,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             raise DurabilityError(
                 f"synchronous_commit is {durable}; on is needed", context={"synchronous_commit": durable}
             )
-        self._server_time = at, time.monotonic()
+        self._server_time = at, asked
 
     def _disconnect(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         connection.close()

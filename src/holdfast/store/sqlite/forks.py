@@ -4,9 +4,9 @@ SQLite keeps account of its locks in memory, for each file. A forked child inher
 opened the file again it would hold no lock that others can see: when the last of them closes the file, it removes the
 log that the child goes on writing to, and what the child has acknowledged is lost.
 
-Invariants: while a process forks its stores have no connection open, so that a child begins with a clean account; a file
-that is open all the same, because a transaction would not end or because it is the user's own connection, is refused to
-the child as long as it stays open there.
+Invariants: while a process forks its stores have no connection open, so that a child begins with a clean account; a
+file that is open all the same, because a transaction would not end or because it is the user's own connection, is
+refused to the child as long as it stays open there.
 """
 
 import os
@@ -36,7 +36,7 @@ def refuse_inherited(path: Path) -> None:
     if not _inherited:
         return
     try:
-        file = _identity(os.stat(path))
+        file = _identity(path.stat())
     except FileNotFoundError:
         return
     if any(file == seen and _still_open(number, seen) for number, seen in _inherited.items()):
@@ -75,9 +75,9 @@ def _after_in_child() -> None:
         _held.pop().begin_anew()
     _one_fork_at_a_time.release()
     _inherited.clear()
-    for name in os.listdir("/dev/fd"):
+    for number in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
         try:
-            _inherited[int(name)] = _identity(os.fstat(int(name)))
+            _inherited[number] = _identity(os.fstat(number))
         except OSError:
             continue  # the listing's own
 
