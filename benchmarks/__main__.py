@@ -1,4 +1,4 @@
-"""The benchmarks: `python -m benchmarks [store] [engine] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
+"""The benchmarks: `python -m benchmarks [store] [recovery] [engine] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
 
 Invariants: without a suite's name every suite runs, one after the other, since a suite wants both cores for itself; a
 suite prints its tables and leaves the same figures, as JSON, in the directory of results.
@@ -7,9 +7,9 @@ suite prints its tables and leaves the same figures, as JSON, in the directory o
 import argparse
 from pathlib import Path
 
-from benchmarks import engine_bench, store_bench
+from benchmarks import engine_bench, recovery_bench, store_bench
 
-SUITES = {"store": store_bench.run, "engine": engine_bench.run}
+SUITES = {"store": store_bench.run, "recovery": recovery_bench.run, "engine": engine_bench.run}
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
 RESULTS = Path(__file__).parents[1] / ".bench" / "results"
 

@@ -433,7 +433,8 @@ def test_what_goes_wrong_after_the_commit_repeats_nothing(
         monkeypatch.setattr(watched.committer, "_on_commit", broken)
     assert watched.ledger.submit(NOOP).is_new
     assert [receipt.is_new for receipt in watched.ledger.submit_many([NOOP, NOOP])] == [True, True]
-    assert (len(watched.jobs()), watched.commits, watched.rollbacks) == (3, 2, 1)  # the roll-back is of the reading
+    assert (len(watched.jobs()), watched.commits) == (3, 2)
+    assert watched.rollbacks <= 1  # a reading may end with one
     assert len(caplog.records) == 2
 
 

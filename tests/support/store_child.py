@@ -5,8 +5,7 @@ an error of Holdfast is printed as its code, so that a test sees it.
 
 Usage: python -m tests.support.store_child MODE URL JSON, with MODE one of
   submit: {"batches": [[key, …], …]}           → {key: [job_id, is_new]}
-  claim:  {"owner": name, "n": batch, "jobs": how many there are}, until every job is claimed by somebody
-                                               → {"claimed": how many}
+  claim:  {"owner": name, "n": batch}: claims and completes until nothing is left → {"claimed": how many}
   hold:   {"n": n}: claims in a transaction, says `holding`, and never ends it
   open:   {}: makes the ledger after `go`      → {"opened": true}
 """

@@ -89,7 +89,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     def step(self, machine: Machine) -> Step | None:
         """Return the step of one machine, if the move has one."""
-        return next((step for step in self.steps if step.machine == machine.name), None)
+        for step in self.steps:
+            if step.machine == machine.name:
+                return step
+        return None
 
 
 Answer = Move | Refused

@@ -1,6 +1,7 @@
 """The frozen records that the store reads and `decide` judges.
 
-Invariants: a record is what one row said at one moment; it never reads a clock. Times are aware, in UTC.
+Invariants: a record is what one row said at one moment; it never reads a clock. Times are aware, in UTC. Fields stand
+in the order of the columns that statements return. `gc=False`: a record can be part of no cycle, and many come and go.
 """
 
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ REPLAY_ATTEMPTS = 5
 MAX_ATTEMPTS = 5
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, gc=False):
     """One unit of work: a call submitted by a client, perhaps under a key."""
 
     job_id: int
@@ -59,7 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.spent < self.max_attempts + self.replay_attempts
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True):
+class Execution(msgspec.Struct, frozen=True, gc=False):
     """One attempt at a job, under a lease."""
 
     exec_id: int
@@ -82,14 +83,14 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(msgspec.Struct, frozen=True, gc=False):
     """A job together with one execution of it: what a worker holds, and what the reaper finds."""
 
     job: Job
     execution: Execution
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class Grant(msgspec.Struct, frozen=True):
     """A single-use, scoped, expiring permission to do one governed thing."""
 
     grant_id: int
@@ -143,7 +144,7 @@ class Ruling(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class JournalRow(msgspec.Struct, frozen=True, kw_only=True):
+class JournalRow(msgspec.Struct, frozen=True):
     """One edge that one record took, as the database wrote it down."""
 
     seq: int

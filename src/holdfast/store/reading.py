@@ -5,15 +5,15 @@ Invariants: one view, one moment: everything read through one Reading comes from
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from holdfast.core.errors import InputError, JobNotFoundError
-from holdfast.core.machines import JOB, ExecutionStatus, GrantState, JobState
+from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
 from holdfast.store.requests import Declared
 
@@ -21,6 +21,47 @@ if TYPE_CHECKING:
     from holdfast.store.store import Store
 
 _EXECUTION_WIDTH = len(Execution.__struct_fields__)
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+_Reader = Callable[[Sequence[Any], Callable[[Any], datetime]], _Record]
+
+
+def encoded(rows: object) -> str:
+    """Return rows as the JSON text that the statements take."""
+    return msgspec.json.encode(rows).decode()
+
+
+def _reader(record: type[_Record]) -> _Reader[_Record]:
+    """Return what turns a row into a record. Which columns need turning is worked out here, once."""
+    kinds = [
+        next(kind for kind in (*get_args(hint), hint) if kind is not type(None))
+        for hint in get_type_hints(record).values()
+    ]
+    times = [index for index, kind in enumerate(kinds) if kind is datetime]
+    flags = [index for index, kind in enumerate(kinds) if kind is bool]
+    names = [
+        (index, {member.value: member for member in kind})
+        for index, kind in enumerate(kinds)
+        if isinstance(kind, type) and issubclass(kind, Enum)
+    ]
+
+    def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> _Record:
+        values = list(row)
+        for index in times:
+            if values[index] is not None:
+                values[index] = moment(values[index])
+        for index, members in names:
+            values[index] = members[values[index]]
+        for index in flags:
+            values[index] = bool(values[index])
+        return record(*values)
+
+    return read
+
+
+_read_job = _reader(Job)
+_read_execution = _reader(Execution)
+_read_grant = _reader(Grant)
+_read_journal_row = _reader(JournalRow)
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -64,7 +105,7 @@ class Reading:
 
     def jobs(self, job_ids: Iterable[int]) -> list[Job]:
         """Return the jobs that exist among these, by id."""
-        return [self._job(row) for row in self._run("get_jobs", rows=json.dumps(list(job_ids)))]
+        return [self._job(row) for row in self._run("get_jobs", rows=encoded(list(job_ids)))]
 
     def job(self, job_id: int) -> Job:
         """Return one job, or raise JobNotFoundError."""
@@ -75,7 +116,7 @@ class Reading:
 
     def jobs_by_key(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Job]:
         """Return the jobs that were submitted under these (client, key) pairs."""
-        rows = self._run("jobs_by_key", rows=json.dumps(keys))
+        rows = self._run("jobs_by_key", rows=encoded(keys))
         return {(job.client, job.key): job for job in map(self._job, rows) if job.key is not None}
 
     def list_jobs(
@@ -119,7 +160,7 @@ class Reading:
 
     def next_due(self, queues: Sequence[str]) -> datetime | None:
         """Return the earliest time at which a job of these queues may run: past if one is due, None if none waits."""
-        [[moment]] = self._run("next_due", queues=json.dumps(list(queues)))
+        [[moment]] = self._run("next_due", queues=encoded(list(queues)))
         return None if moment is None else self._store.moment(moment)
 
     def any_expired(self, at: datetime | None = None) -> bool:
@@ -144,8 +185,8 @@ class Reading:
         moment = self._store.moment
         return [
             WorkerRow(
-                worker_id, json.loads(queues), json.loads(operations), concurrency, moment(started), moment(seen),
-                None if stopped is None else moment(stopped),
+                worker_id, msgspec.json.decode(queues), msgspec.json.decode(operations), concurrency, moment(started),
+                moment(seen), None if stopped is None else moment(stopped),
             )
             for worker_id, queues, operations, concurrency, started, seen, stopped in self._run("workers")
         ]  # fmt: skip
@@ -166,37 +207,17 @@ class Reading:
     def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
         return self._store.run(self._connection, name, params)
 
-    def _job(self, row: tuple[Any, ...]) -> Job:
-        fields = dict(zip(Job.__struct_fields__, row, strict=True))
-        self._times(fields, "run_at", "created_at", "updated_at", "last_attempt_at")
-        fields["state"] = JobState(fields["state"])
-        return Job(**fields)
+    def _job(self, row: Sequence[Any]) -> Job:
+        return _read_job(row, self._store.moment)
 
-    def _execution(self, row: tuple[Any, ...]) -> Execution:
-        fields = dict(zip(Execution.__struct_fields__, row, strict=True))
-        self._times(
-            fields, "lease_expires_at", "cancel_asked_at", "started_at", "finished_at", "created_at", "updated_at"
-        )
-        fields["status"] = ExecutionStatus(fields["status"])
-        fields["excused"] = bool(fields["excused"])
-        return Execution(**fields)
+    def _execution(self, row: Sequence[Any]) -> Execution:
+        return _read_execution(row, self._store.moment)
 
     def _attempt(self, row: tuple[Any, ...]) -> Attempt:
         return Attempt(self._job(row[_EXECUTION_WIDTH:]), self._execution(row[:_EXECUTION_WIDTH]))
 
-    def _grant(self, row: tuple[Any, ...]) -> Grant:
-        fields = dict(zip(Grant.__struct_fields__, row, strict=True))
-        self._times(fields, "expires_at", "created_at", "updated_at")
-        fields["state"] = GrantState(fields["state"])
-        return Grant(**fields)
+    def _grant(self, row: Sequence[Any]) -> Grant:
+        return _read_grant(row, self._store.moment)
 
-    def _journal_row(self, row: tuple[Any, ...]) -> JournalRow:
-        fields = dict(zip(JournalRow.__struct_fields__, row, strict=True))
-        fields["at"] = datetime.fromisoformat(fields["at"])  # text on both databases: it is sealed
-        return JournalRow(**fields)
-
-    def _times(self, fields: dict[str, Any], *names: str) -> None:
-        moment = self._store.moment
-        for name in names:
-            if fields[name] is not None:
-                fields[name] = moment(fields[name])
+    def _journal_row(self, row: Sequence[Any]) -> JournalRow:
+        return _read_journal_row(row, datetime.fromisoformat)  # text on both databases: it is sealed

@@ -179,7 +179,7 @@ class Store(ABC, Generic[Connection]):
             try:
                 yield Reading(self, connection)
             finally:
-                self._rollback(connection)
+                self._end_reading(connection)
             sound = True
         except HoldfastError:
             sound = True
@@ -340,6 +340,9 @@ class Store(ABC, Generic[Connection]):
 
     @abstractmethod
     def _begin_reading(self, connection: Connection) -> None: ...
+
+    def _end_reading(self, connection: Connection) -> None:
+        self._rollback(connection)
 
     @abstractmethod
     def _commit(self, connection: Connection) -> None: ...

@@ -7,7 +7,6 @@ from the machines, never from these texts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -24,7 +23,7 @@ from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, time_text
 from holdfast.store.effects import Effect
-from holdfast.store.reading import Reading
+from holdfast.store.reading import Reading, encoded
 from holdfast.store.requests import Admission, Declared, Lease, Submission
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Transaction(Reading):
         born = _birth(JOB.name, decide(None, Submit(), self._store.now()))
         rows = self._run(
             "insert_jobs",
-            rows=json.dumps([self._row(submissions[index], digests[index]) for index in to_insert]),
+            rows=encoded([self._row(submissions[index], digests[index]) for index in to_insert]),
             state=born.target,
             version=born.edges,
             event=born.event,
@@ -147,12 +146,12 @@ class Transaction(Reading):
 
     def claim(self, lease: Lease) -> list[Attempt]:
         """Lease up to n due jobs, highest priority first; each winner gets an execution and a fencing token."""
-        queues = json.dumps(list(dict.fromkeys(lease.queues)))  # named twice, a queue would give its jobs twice
+        queues = encoded(list(dict.fromkeys(lease.queues)))  # named twice, a queue would give its jobs twice
         return self._lease("claim_executions", lease, queues=queues, n=max(lease.n, 0))
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
         """Lease those of the given jobs that are pending, due and in a queue that is not paused."""
-        return self._lease("claim_these", lease, rows=json.dumps(sorted(set(job_ids))))
+        return self._lease("claim_these", lease, rows=encoded(sorted(set(job_ids))))
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
         job_step = JOB.path("claim", JobState.PENDING)
@@ -167,7 +166,7 @@ class Transaction(Reading):
             version=len(birth.edges),
             event=birth.event,
             owner=owner,
-            leases=json.dumps({name: until(s) for name, s in lease.seconds_by_operation.items()}),
+            leases=encoded({name: until(s) for name, s in lease.seconds_by_operation.items()}),
             expires=until(lease.seconds),
             lease_s=lease.seconds,
             begins=lease.begin,
@@ -183,7 +182,7 @@ class Transaction(Reading):
                 self._job,
                 self._run(
                     "claim_jobs",
-                    rows=json.dumps([row[1] for row in begun]),
+                    rows=encoded([row[1] for row in begun]),
                     source=job_step.source,
                     target=job_step.target,
                     edges=len(job_step.edges),
@@ -194,30 +193,46 @@ class Transaction(Reading):
             )
         }
         invariant(len(jobs) == len(begun), "a job was leased that could not be claimed")
-        return [Attempt(jobs[row[1]], self._begun(jobs[row[1]], row, lease, birth)) for row in begun]
+        alike, moment = self._alike(lease, birth), self._store.moment
+        attempts = []
+        for exec_id, job_id, begun_at, expires in begun:
+            job, at = jobs[job_id], moment(begun_at)
+            execution = msgspec.structs.replace(
+                alike,
+                exec_id=exec_id,
+                job_id=job_id,
+                attempt=job.attempts,
+                lease_token=exec_id,
+                lease_expires_at=moment(expires),
+                started_at=at if lease.begin else None,
+                created_at=at,
+                updated_at=at,
+            )
+            attempts.append(Attempt(job, execution))
+        return attempts
 
-    def _begun(self, job: Job, row: tuple[Any, ...], lease: Lease, birth: Path) -> Execution:
-        exec_id, _, begun_at, expires = row
-        at = self._store.moment(begun_at)
+    def _alike(self, lease: Lease, birth: Path) -> Execution:
+        """Return what the executions of one claim have in common; the rest is filled in for each."""
+        now = self._store.now()
         return Execution(
-            exec_id=exec_id,
-            job_id=job.job_id,
-            attempt=job.attempts,
+            exec_id=0,
+            job_id=0,
+            attempt=0,
             status=ExecutionStatus(birth.target),
             version=len(birth.edges),
             lease_owner=lease.owner,
-            lease_token=exec_id,
-            lease_expires_at=self._store.moment(expires),
+            lease_token=0,
+            lease_expires_at=now,
             excused=False,
             error_code=None,
             error_message=None,
             progress=None,
             progress_note=None,
             cancel_asked_at=None,
-            started_at=at if lease.begin else None,
+            started_at=None,
             finished_at=None,
-            created_at=at,
-            updated_at=at,
+            created_at=now,
+            updated_at=now,
         )
 
     def work(
@@ -283,7 +298,7 @@ class Transaction(Reading):
         Return the executions that are still held, and whether somebody asked to cancel each.
         """
         rows = [[exec_id, token, self._store.lease_until(seconds)] for exec_id, token, seconds in leases]
-        held = self._run("beat_executions", rows=json.dumps(rows), now=self._store.time_parameter())
+        held = self._run("beat_executions", rows=encoded(rows), now=self._store.time_parameter())
         return {exec_id: bool(cancel) for exec_id, cancel in held}
 
     def progress(self, notes: Sequence[tuple[int, int, float, str | None]]) -> set[int]:
@@ -326,11 +341,8 @@ class Transaction(Reading):
 
     def declare(self, operations: Mapping[str, Declared]) -> None:
         """Make operations known to the ledger."""
-        rows = [
-            [name, declared.version, msgspec.json.encode(declared).decode()]
-            for name, declared in sorted(operations.items())
-        ]
-        self._run("declare_operations", rows=json.dumps(rows), now=self._store.time_parameter())
+        rows = [[name, declared.version, encoded(declared)] for name, declared in sorted(operations.items())]
+        self._run("declare_operations", rows=encoded(rows), now=self._store.time_parameter())
 
     def pause_queue(self, queue: str, *, actor: str, reason: str) -> None:
         """Stop giving out work of a queue; what is running goes on."""
@@ -347,8 +359,8 @@ class Transaction(Reading):
         self._run(
             "worker_seen",
             worker_id=worker_id,
-            queues=json.dumps(list(queues)),
-            operations=json.dumps(list(operations)),
+            queues=encoded(list(queues)),
+            operations=encoded(list(operations)),
             concurrency=concurrency,
             now=self._store.time_parameter(),
         )
@@ -437,7 +449,7 @@ class Transaction(Reading):
     def _write(self, name: str, rows: list[list[object]], **params: object) -> set[int]:
         invariant(len({row[0] for row in rows}) == len(rows), f"{name}: one record cannot take two moves at once")
         # One order for all writers, so that two batches with common rows cannot wait for each other.
-        ordered = json.dumps(sorted(rows, key=itemgetter(0)))
+        ordered = encoded(sorted(rows, key=itemgetter(0)))
         return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
 
     def _job_row(self, move: Move, step: Step, replay_reason: str | None) -> list[object]:

@@ -2,7 +2,8 @@
 
 -- name: claim_executions
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time;
--- the outer LIMIT stops the walk as soon as it has enough.
+-- the outer LIMIT stops the walk as soon as it has enough. A LIMIT that the planner cannot read makes a plan for one n as
+-- good as a plan for any, so it is kept and not made anew for each claim.
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
   updated_at, event, actor, move_id)
 WITH RECURSIVE
@@ -21,8 +22,8 @@ WITH RECURSIVE
       FROM lanes l CROSS JOIN LATERAL (
         SELECT job_id, attempts, operation FROM holdfast_jobs
          WHERE state = 'pending' AND queue = l.queue AND priority = l.priority AND run_at <= (SELECT now FROM t)
-         ORDER BY run_at, job_id LIMIT :n FOR NO KEY UPDATE SKIP LOCKED) j
-     LIMIT :n)
+         ORDER BY run_at, job_id LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED) j
+     LIMIT (SELECT :n::bigint))
 SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
   t.now + make_interval(secs => coalesce((:leases::json ->> d.operation)::double precision, :lease_s)),
   CASE WHEN :begins THEN t.now END, t.now, t.now, :event, :owner, :move_id
@@ -48,13 +49,14 @@ SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
 RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_jobs
+WITH k AS MATERIALIZED (SELECT r::bigint AS job_id, :source::text AS source FROM json_array_elements_text(:rows) r)
 UPDATE holdfast_jobs AS j
    SET state = :target, version = j.version + :edges, attempts = j.attempts + 1,
        last_attempt_at = coalesce(:now, statement_timestamp()),
        updated_at = greatest(j.updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :owner,
        reason = NULL, move_id = :move_id, grant_id = NULL
-  FROM (SELECT r::bigint AS job_id, :source::text AS source FROM json_array_elements_text(:rows) r) k
- WHERE j.job_id = k.job_id AND j.state = k.source
+  FROM k
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k)) AND j.job_id = k.job_id AND j.state = k.source
 RETURNING {job_columns};
 
 -- name: move_executions
@@ -64,14 +66,15 @@ WITH k AS MATERIALIZED (
     r ->> 4 AS target, (r ->> 5)::integer AS edges, r ->> 6 AS event, (r ->> 7)::integer = 1 AS excused,
     r ->> 8 AS error_code, r ->> 9 AS error_message, (r ->> 10)::boolean AS started, (r ->> 11)::boolean AS finished,
     coalesce(:now, statement_timestamp()) AS now
-    FROM json_array_elements(:rows) r)
+    FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x)
 UPDATE holdfast_executions AS e
    SET status = k.target, version = e.version + k.edges, excused = k.excused, error_code = k.error_code,
        error_message = k.error_message, started_at = CASE WHEN k.started THEN k.now ELSE e.started_at END,
        finished_at = CASE WHEN k.finished THEN k.now ELSE e.finished_at END,
        updated_at = greatest(e.updated_at, k.now), event = k.event, actor = :actor, reason = :reason, move_id = :move_id
   FROM k
- WHERE e.exec_id = k.exec_id AND e.status = k.source AND e.lease_token = k.token
+ WHERE e.exec_id = ANY (ARRAY(SELECT exec_id FROM k))
+   AND e.exec_id = k.exec_id AND e.status = k.source AND e.lease_token = k.token
    AND (k.lease_live IS NULL OR k.lease_live = (e.lease_expires_at > k.now))
 RETURNING e.exec_id;
 

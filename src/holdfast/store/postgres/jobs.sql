@@ -1,5 +1,7 @@
 -- Statements about jobs. Rows come in as one JSON array of objects; names and results match the SQLite dialect.
--- Every guard is a join column: a plan cached on empty tables is far slower otherwise.
+-- Every guard is a join column, and every id is named by ANY: a plan cached on empty tables is far slower otherwise. A row
+-- is turned into jsonb once (OFFSET 0 keeps it so), because each ->> on json reads its text anew; all rows together stay
+-- json, which may be longer.
 
 -- name: insert_jobs
 INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority,
@@ -7,7 +9,7 @@ INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max
 SELECT r.v ->> 0, r.v ->> 1, r.v ->> 2, r.v ->> 3, r.v ->> 4, (r.v ->> 5)::integer, (r.v ->> 6)::integer,
   (r.v ->> 7)::integer, coalesce((r.v ->> 8)::timestamptz, t.now), r.v ->> 9, r.v ->> 10, (r.v ->> 11)::bigint,
   :state, :version, t.now, t.now, :event, coalesce(:actor::text, r.v ->> 2), :reason, :move_id
-  FROM json_array_elements(:rows) WITH ORDINALITY r (v, n),
+  FROM (SELECT v::jsonb AS v, n FROM json_array_elements(:rows) WITH ORDINALITY x (v, n) OFFSET 0) r,
        (SELECT coalesce(:now, statement_timestamp()) AS now) t
  ORDER BY r.n
 ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING
@@ -25,7 +27,7 @@ WITH k AS MATERIALIZED (
     (r ->> 4)::integer AS edges, r ->> 5 AS event, (r ->> 6)::integer AS excused, (r ->> 7)::timestamptz AS run_at,
     r ->> 8 AS result, r ->> 9 AS error_code, r ->> 10 AS error_message, r ->> 11 AS quarantine_code,
     r ->> 12 AS replay_reason
-    FROM json_array_elements(:rows) r)
+    FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x)
 UPDATE holdfast_jobs AS j
    SET state = k.target, version = j.version + k.edges, excused = j.excused + k.excused,
        run_at = coalesce(k.run_at, j.run_at), result = coalesce(k.result, j.result),
@@ -35,7 +37,8 @@ UPDATE holdfast_jobs AS j
        updated_at = greatest(j.updated_at, coalesce(:now, statement_timestamp())), event = k.event, actor = :actor,
        reason = :reason, move_id = :move_id, grant_id = :grant_id
   FROM k
- WHERE j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
+   AND j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
 RETURNING j.job_id;
 
 -- name: store_results

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -37,12 +38,15 @@ from holdfast.store.store import Clock, Params, Store, Watch
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
+PLANS_S_MIN, PLANS_S_MAX = 0.25, 60.0
 FIRST_PARTITION = "holdfast_journal_p0"
 _DATABASE = (
     " (SELECT system_identifier FROM pg_control_system()),"
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
+# A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
+_SETTING = "enable_nestloop=off"
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
 
@@ -61,6 +65,8 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             for name, texts in statements(self.dialect).items()
         }
         self._server_time: tuple[datetime, float] | None = None
+        self._plans_due: WeakKeyDictionary[psycopg.Connection[tuple[Any, ...]], tuple[float, float]]
+        self._plans_due = WeakKeyDictionary()
         self._identity: list[int] | None = None
 
     def now(self) -> datetime:
@@ -207,6 +213,8 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             )
         connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
         connection.execute("SET timezone TO 'UTC'")
+        # What the ledger reads is hot, in memory or on a disk without a head: an index is the way to it.
+        connection.execute("SET random_page_cost TO 1.1")
         # A user's lock may hold up one effect; it must not hold up the ledger.
         connection.execute(sql.SQL("SET lock_timeout TO {}").format(sql.Literal(f"{LOCK_S}s")))
         asked = time.monotonic()  # before the question: time that lags would take work that is due for work to come
@@ -225,10 +233,26 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         connection.close()
 
     def _begin(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
-        """Do nothing: psycopg begins with the first statement."""
+        """Leave it to psycopg, which begins with the first statement; but first let go of plans that have aged.
+
+        A plan that was made while a table was small would read it whole when it has grown. Plans are made anew whenever
+        a connection has lived twice as long, and then every minute.
+        """
+        due, age_s = self._plans_due.get(connection, (0.0, 0.0))
+        now = time.monotonic()
+        if now >= due:
+            if due:
+                connection.execute("DISCARD PLANS")
+            age_s = min(max(2 * age_s, PLANS_S_MIN), PLANS_S_MAX)
+            self._plans_due[connection] = now + age_s, age_s
 
     def _begin_reading(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+    def _end_reading(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        # After a rollback psycopg forgets every statement that it has prepared on the connection.
+        if not connection.closed:
+            connection.commit()
 
     def _commit(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         connection.commit()
@@ -250,7 +274,8 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def enforcement(self, epoch: int) -> list[str]:
         return [
             *(
-                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $holdfast${body}$holdfast$"
+                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET {_SETTING}"
+                f" AS $holdfast${body}$holdfast$"
                 for name, body in functions(self._prefix(), epoch).items()
             ),
             *(
@@ -287,9 +312,9 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
 
     def _found_functions(self, connection: Any) -> dict[str, str]:
         rows = connection.execute(
-            "SELECT proname::text, prosrc FROM pg_proc WHERE pronamespace = to_regnamespace(quote_ident(%s))"
-            " AND proname LIKE 'holdfast\\_%%'",
-            (self.schema,),
+            "SELECT proname::text, CASE WHEN proconfig = %s THEN prosrc ELSE '' END FROM pg_proc"
+            " WHERE pronamespace = to_regnamespace(quote_ident(%s)) AND proname LIKE 'holdfast\\_%%'",
+            ([_SETTING], self.schema),
         )
         return dict(rows.fetchall())
 

@@ -36,17 +36,19 @@ SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
 RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_jobs
+-- The + keeps SQLite from comparing the parameter with the predicates of partial indexes: it would then make a new plan,
+-- triggers and all, whenever the parameter is bound.
 UPDATE holdfast_jobs AS j
    SET state = :target, version = j.version + :edges, attempts = j.attempts + 1, last_attempt_at = :now,
        updated_at = max(j.updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
        grant_id = NULL
   FROM json_each(:rows) r
- WHERE j.job_id = r.value AND j.state = :source
+ WHERE j.job_id = r.value AND j.state = +:source
 RETURNING {job_columns_bare};
 
 -- name: move_executions
 -- k: exec_id, source, token, lease_live, target, edges, event, excused, error code and message, started, finished
-WITH k AS MATERIALIZED (
+WITH k AS (
   SELECT r.value ->> 0 AS exec_id, r.value ->> 1 AS source, r.value ->> 2 AS token, r.value ->> 3 AS lease_live,
     r.value ->> 4 AS target, r.value ->> 5 AS edges, r.value ->> 6 AS event, r.value ->> 7 AS excused,
     r.value ->> 8 AS error_code, r.value ->> 9 AS error_message, r.value ->> 10 AS started, r.value ->> 11 AS finished

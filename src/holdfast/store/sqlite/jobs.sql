@@ -19,7 +19,7 @@ SELECT {job_columns}
 -- name: move_jobs
 -- k: job_id, source, version, target, edges, event, excused, run_at, result, error code and message, quarantine code,
 --    replay reason
-WITH k AS MATERIALIZED (
+WITH k AS (
   SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS source, r.value ->> 2 AS version, r.value ->> 3 AS target,
     r.value ->> 4 AS edges, r.value ->> 5 AS event, r.value ->> 6 AS excused, r.value ->> 7 AS run_at,
     r.value ->> 8 AS result, r.value ->> 9 AS error_code, r.value ->> 10 AS error_message,

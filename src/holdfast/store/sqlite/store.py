@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.errors import (
     ConnectionUnfitError,
@@ -23,7 +23,7 @@ from holdfast.core.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from holdfast.core.records import time_from, time_text
+from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
 from holdfast.store.enforcement import INDEXES
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
@@ -135,7 +135,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         return time_text(self.now() + timedelta(seconds=seconds))
 
     def moment(self, value: object) -> datetime:
-        return time_from(str(value))
+        return datetime.fromisoformat(cast("str", value))
 
     def watch(self, on_change: Callable[[], None]) -> Watch:
         return DataVersionWatch(self._pool, on_change)

@@ -106,13 +106,14 @@ def _journal(guarded: Guarded, epoch: int, path: Path | None, *, moved: bool = F
         edges = [(*_ends(edge), last - step) for step, edge in enumerate(path.edges)]
     grant = granted(guarded, "OLD" if moved or (path and path.source) else None, "NEW")
     attempt = "NULL" if guarded.attempt == "NULL" else f"NEW.{guarded.attempt}"
-    rows = ",\n    ".join(
-        f"({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''}, "
+    # One INSERT a row: several rows in one would go through a temporary table, since the journal has a trigger.
+    return "".join(
+        f"  INSERT INTO holdfast_journal ({_JOURNAL_COLUMNS}) VALUES\n"
+        f"    ({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''}, "
         f"{source}, {target}, NEW.event, NEW.actor, NEW.reason, {attempt}, NEW.move_id, {grant}, {DOOR}, "
-        f"NEW.updated_at)"
+        f"NEW.updated_at);\n"
         for source, target, back in edges
     )
-    return f"  INSERT INTO holdfast_journal ({_JOURNAL_COLUMNS}) VALUES\n    {rows};\n"
 
 
 _JOURNAL_COLUMNS = (
@@ -140,9 +141,10 @@ def _journal_triggers() -> Iterator[str]:
         "typeof(NEW.version) = 'integer'"
         f" AND NEW.version BETWEEN 1 AND coalesce(CASE NEW.machine {version} {door} END, 0)"
     )
+    # A number that SQLite is yet to choose is -1 here.
     again = (
         "EXISTS (SELECT 1 FROM holdfast_journal WHERE machine = NEW.machine AND subject = NEW.subject"
-        " AND version = NEW.version) OR EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq)"
+        " AND version = NEW.version) OR (NEW.seq <> -1 AND EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq))"
     )
     yield _guard(
         "holdfast_journal_insert",

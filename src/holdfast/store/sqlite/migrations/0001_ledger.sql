@@ -203,7 +203,7 @@ CREATE TABLE holdfast_journal (
   at             TEXT NOT NULL
 ) STRICT;
 
-CREATE UNIQUE INDEX holdfast_journal_subject ON holdfast_journal (machine, subject, version);
+CREATE UNIQUE INDEX holdfast_journal_subject ON holdfast_journal (subject, machine, version);
 -- A grant moves one job, once.
 CREATE UNIQUE INDEX holdfast_journal_grant ON holdfast_journal (grant_id) WHERE machine = 'JOB' AND grant_id IS NOT NULL;
 
