@@ -480,6 +480,7 @@ def test_a_lease_given_back_is_excused_and_costs_nothing() -> None:
         token=TOKEN,
         lease_live=True,
         run_at=SOON,
+        error_code="not_published",
         excused=True,
     )
 

@@ -14,10 +14,9 @@ import typer
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import BadUrlError, InputError
 from holdfast.store import Store, open_store
-from holdfast.store.transaction import WORD_BYTES_MAX
+from holdfast.store.requests import WORD_BYTES_MAX
 
 ID_MAX = 2**63 - 1
-INTEGER_MAX = 2**31 - 1
 PAYLOAD_MAX_VARIABLE = "HOLDFAST_PAYLOAD_MAX_BYTES"
 
 

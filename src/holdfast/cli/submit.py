@@ -11,12 +11,13 @@ from typing import Annotated, BinaryIO
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.options import INTEGER_MAX, Db, Json, Operation, Schema, actor, opened, payload_bytes_max, word
+from holdfast.cli.options import Db, Json, Operation, Schema, actor, opened, payload_bytes_max, word
 from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.machines import JOB
 from holdfast.store import Declared, Submission
+from holdfast.store.requests import INTEGER_MAX
 
 
 def submit(

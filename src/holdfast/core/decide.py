@@ -294,6 +294,7 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
         token=command.token,
         lease_live=True,
         run_at=command.run_at,
+        error_code=command.code,
         excused=True,
     )
 

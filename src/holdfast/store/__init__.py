@@ -52,7 +52,7 @@ def create_store(
     store = connect(url, clock, schema=schema, create=True)
     try:
         if is_empty(store):
-            migrate(store, environment=environment, governed=governed)
+            migrate(store, environment=environment, governed=governed, only_empty=True)
     except BaseException:
         store.close()
         raise

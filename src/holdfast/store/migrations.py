@@ -81,11 +81,18 @@ def plan(store: Store[Any], connection: Any, *, environment: str = "dev", govern
     return Plan(pending, tuple(statements))
 
 
-def migrate(store: Store[Any], *, environment: str = "dev", governed: bool = False) -> tuple[str, ...]:
-    """Bring a ledger, or an empty database, to this version; return the names of the migrations applied."""
+def migrate(
+    store: Store[Any], *, environment: str = "dev", governed: bool = False, only_empty: bool = False
+) -> tuple[str, ...]:
+    """Bring a ledger, or an empty database, to this version; return the names of the migrations applied.
+
+    With `only_empty`, a ledger that somebody else has made meanwhile is left as it is.
+    """
     with store.transaction() as transaction:
         connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
         store.lock_schema(connection)
+        if only_empty and store.tables(connection):
+            return ()
         todo = plan(store, connection, environment=environment, governed=governed)
         for statement in todo.statements:
             store.execute(connection, statement)

@@ -14,6 +14,7 @@ from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job
 
 INTEGER_MAX = (1 << 31) - 1
+WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         words = f"{self.operation}{self.operation_version}{self.client}{self.key}{self.queue}"
         if "\0" in words or not (words.isascii() or _is_unicode(words)):
             raise InputError("a name, key or queue has a zero character or half of a surrogate pair in it")
+        if len(words) * 4 > WORD_BYTES_MAX:
+            for word in (self.operation, self.operation_version, self.client, self.key or "", self.queue):
+                if len(word.encode()) > WORD_BYTES_MAX:
+                    raise InputError(f"a name, key or queue has more than {WORD_BYTES_MAX} bytes")
         if self.key == "":
             raise InputError("an idempotency key is not empty", next_step="Leave the key out where there is none.")
         if not (-INTEGER_MAX <= self.priority <= INTEGER_MAX):

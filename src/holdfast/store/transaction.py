@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.core.commands import Expire, Finish, GrantEvent, Release, Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide
-from holdfast.core.errors import IdempotencyConflictError, InputError, UnknownOperationError, invariant
+from holdfast.core.errors import IdempotencyConflictError, UnknownOperationError, invariant
 from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, time_text
@@ -28,8 +28,6 @@ from holdfast.store.requests import Admission, Declared, Lease, Submission
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
-
-WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
 
 
 class Transaction(Reading):
@@ -54,9 +52,6 @@ class Transaction(Reading):
 
         Without an actor, each job's client is on record as the one who submitted it.
         """
-        for submission in submissions:
-            for word in (submission.operation, submission.client, submission.key, submission.queue):
-                _require_word(word)
         self._require_known({submission.operation for submission in submissions})
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
@@ -453,9 +448,11 @@ class Transaction(Reading):
         return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
 
     def _job_row(self, move: Move, step: Step, replay_reason: str | None) -> list[object]:
+        # Why an attempt was excused stays with the attempt: the job has not failed.
+        error_code = None if move.excused else move.error_code
         return [
             step.subject, step.source, step.version, step.target, step.edges, step.event, int(move.excused),
-            time_text(move.run_at) if move.run_at else None, move.result, move.error_code, move.error_message,
+            time_text(move.run_at) if move.run_at else None, move.result, error_code, move.error_message,
             move.quarantine_code, replay_reason,
         ]  # fmt: skip
 
@@ -480,18 +477,6 @@ def _step(answer: Move | Refused, machine: str) -> Step:
 
 def _replay_reason(command: object) -> str | None:
     return command.replay_reason if isinstance(command, Replay) else None
-
-
-def _require_word(word: str | None) -> None:
-    """Refuse a name that one of the databases could not hold, or not put into an index."""
-    if word is None or (word.isascii() and word.isprintable() and len(word) <= WORD_BYTES_MAX):
-        return
-    try:
-        size = len(word.encode())
-    except UnicodeEncodeError:
-        raise InputError("a name holds half of a surrogate pair") from None
-    if size > WORD_BYTES_MAX or "\0" in word:
-        raise InputError(f"a name holds a NUL, or has more than {WORD_BYTES_MAX} bytes")
 
 
 def _require_same(submission: Submission, asked: str, before: str) -> None:

@@ -6,7 +6,7 @@ Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -199,11 +199,12 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        try:
-            with self._turnstile.turn():
-                yield
-        except PermissionError as error:
-            raise StoreReadOnlyError(f"the lock files beside {self.path} cannot be written") from error
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._turnstile.turn())
+            except PermissionError as error:
+                raise StoreReadOnlyError(f"the lock files beside {self.path} cannot be written") from error
+            yield
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
