@@ -1,4 +1,4 @@
-"""The benchmarks: `python -m benchmarks [store] [recovery] [engine] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
+"""The benchmarks: `python -m benchmarks [SUITE …] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
 
 Invariants: without a suite's name every suite runs, one after the other, since a suite wants both cores for itself; a
 suite prints its tables and leaves the same figures, as JSON, in the directory of results.

@@ -273,6 +273,7 @@ def _bare_side(url: str) -> Iterator[Side]:
         connection = sqlite3.connect(_file(url), isolation_level=None)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA wal_autocheckpoint = 4000")
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER {name}")
         yield BareSqlite(connection)

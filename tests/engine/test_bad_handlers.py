@@ -21,7 +21,7 @@ from holdfast.engine.redact import MESSAGE_MAX, error_code, error_message, redac
 from holdfast.testing import VirtualClock
 from tests.engine import handlers
 from tests.engine.database import Database
-from tests.engine.working import drained, ended
+from tests.engine.working import drained, ended, excuses
 
 MASK = "***"
 
@@ -142,7 +142,7 @@ def test_a_job_whose_handler_is_missing_here_is_left_to_a_worker_that_knows_it(
         job = ignorant.job(job_id)
     assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
     assert job.run_at == clock.after(5)
-    assert job.last_error_code is None
+    assert excuses(ledger, job_id) == ["handler_missing"]
     drained(ledger, executor="inline")
     assert ledger.job(job_id).state is JobState.PENDING  # not due yet
     clock.advance(5)

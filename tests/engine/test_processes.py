@@ -29,7 +29,7 @@ from holdfast.engine.remote import Line, _AskingExecution, handler_name, plain
 from holdfast.engine.running import Running
 from holdfast.store import Lease
 from holdfast.store.postgres import watch
-from holdfast.testing import VirtualClock
+from holdfast.testing import VirtualClock, virtual_world
 from tests.engine import handlers
 from tests.engine.database import Database
 from tests.engine.working import PATIENCE_S, drained, ended, eventually, threaded
@@ -241,10 +241,11 @@ def test_past_its_timeout_a_child_is_killed_with_what_it_started_and_replaced(li
     assert after["pid"] not in (child, os.getpid())
 
 
-def test_signals_that_stop_the_worker_do_not_stop_its_children(live: Ledger) -> None:
-    job_id = live.submit("is_told_to_stop").job_id
-    drained(live, executor="processes")
-    assert live.receipt(job_id).result == "went on"
+def test_signals_that_stop_the_worker_do_not_stop_its_children(sqlite_url: str) -> None:
+    with Ledger(sqlite_url, handlers.some()) as ledger:
+        job_id = ledger.submit("is_told_to_stop").job_id
+        drained(ledger, executor="processes")
+        assert ledger.receipt(job_id).result == "went on"
 
 
 def test_a_graceful_stop_gives_back_what_runs_in_a_child_and_ends_the_child(live: Ledger, tmp_path: Path) -> None:
@@ -271,7 +272,7 @@ def test_a_child_that_died_while_it_was_idle_costs_no_attempt(sqlite_url: str) -
             if result and not self.killed:
                 self.killed = result["pid"]
                 os.kill(self.killed, signal.SIGKILL)
-                eventually(lambda: is_gone(self.killed))
+                os.waitid(os.P_PID, self.killed, os.WEXITED | os.WNOWAIT)  # it is gone, and not yet waited for
             return super()._settle(running)
 
     with Ledger(sqlite_url, handlers.some()) as ledger:
@@ -303,10 +304,11 @@ def test_a_child_dies_with_its_worker(sqlite_url: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def running(ledger: Ledger) -> Running:
-    ledger.submit("noop")
-    [attempt] = ledger.perform(lambda tx: tx.claim(Lease(owner="worker-1", seconds=30)))
-    return Running(ledger, attempt)
+def running(sqlite_url: str, clock: VirtualClock) -> Iterator[Running]:
+    with Ledger(sqlite_url, world=virtual_world(clock)) as ledger:
+        ledger.submit("noop")
+        [attempt] = ledger.perform(lambda tx: tx.claim(Lease(owner="worker-1", seconds=30)))
+        yield Running(ledger, attempt)
 
 
 @pytest.fixture
@@ -391,10 +393,10 @@ def test_a_cancellation_reaches_a_handler_in_a_pool(live: Ledger, pool: ProcessP
     assert ended(live.job(job_id)) == ("quarantined", "cancelled", "Cancel: as you wish")
 
 
-def test_an_executor_that_is_none_is_refused(live: Ledger) -> None:
+def test_an_executor_that_is_none_is_refused(sqlite_url: str) -> None:
     executor: Any = "fibres"
-    with pytest.raises(InputError, match="'fibres' is not threads, processes or an Executor"):
-        Worker(live, executor=executor).run()
+    with Ledger(sqlite_url) as ledger, pytest.raises(InputError, match="'fibres' is not threads, processes or an Exec"):
+        Worker(ledger, executor=executor).run()
 
 
 def test_a_record_crosses_the_line_unchanged(running: Running) -> None:

@@ -28,7 +28,7 @@ from holdfast.store.postgres import watch
 from holdfast.testing import VirtualClock
 from tests.engine import handlers
 from tests.engine.database import Database
-from tests.engine.working import PATIENCE_S, drained, ended, eventually, threaded, working
+from tests.engine.working import PATIENCE_S, drained, ended, eventually, excuses, threaded, working
 
 TIMEOUT_S = 0.05
 
@@ -218,13 +218,13 @@ def test_an_executor_that_was_shut_down_costs_no_attempt(live: Ledger) -> None:
     assert worker.recycle is True
     job = live.job(job_id)
     assert (job.state, job.attempts, job.spent) == (JobState.PENDING, 1, 0)
+    assert excuses(live, job_id) == ["executor_stopped"]
 
 
 # -- an attempt ends once ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def running(ledger: Ledger, clock: VirtualClock) -> Running:
+def claimed(ledger: Ledger) -> Running:
     @ledger.operation("held", timeout_s=1, lease_s=30)
     def held(run: Execution) -> None:
         """Be held."""
@@ -234,49 +234,62 @@ def running(ledger: Ledger, clock: VirtualClock) -> Running:
     return Running(ledger, attempt)
 
 
-def test_the_first_end_of_an_attempt_counts_and_the_later_ones_are_dropped(running: Running) -> None:
-    running.begin()
-    timed = running.deadline
+@pytest.fixture
+def running(ledger: Ledger) -> Running:
+    """An attempt that is held, on each database."""
+    return claimed(ledger)
+
+
+@pytest.fixture
+def alone(sqlite_url: str) -> Iterator[Running]:
+    """An attempt that is held, where no database matters."""
+    with Ledger(sqlite_url) as ledger:
+        yield claimed(ledger)
+
+
+def test_the_first_end_of_an_attempt_counts_and_the_later_ones_are_dropped(alone: Running) -> None:
+    alone.begin()
+    timed = alone.deadline
     assert timed is not None
-    assert running.time_out() is True
-    first = running.task
+    assert alone.time_out() is True
+    first = alone.task
     assert first is not None
     assert isinstance(first.command, commands.Fail)
     assert first.command.code == "timed_out"
-    assert running.finish(Returned("1", [], [])) is False
-    assert running.give_back("worker_stopped") is False
-    assert running.time_out() is False
-    assert running.task is first
-    assert running.deadline is None
-    assert running.execution.cancelled is True
+    assert alone.finish(Returned("1", [], [])) is False
+    assert alone.give_back("worker_stopped") is False
+    assert alone.time_out() is False
+    assert alone.task is first
+    assert alone.deadline is None
+    assert alone.execution.cancelled is True
 
 
-def test_a_handler_that_was_faster_than_its_timeout_is_not_given_up(running: Running) -> None:
-    assert running.finish(Returned("1", [], [])) is True
-    assert running.time_out() is False
-    assert running.task is not None
-    assert running.task.command == commands.Complete(running.execution.token, "1")
+def test_a_handler_that_was_faster_than_its_timeout_is_not_given_up(alone: Running) -> None:
+    assert alone.finish(Returned("1", [], [])) is True
+    assert alone.time_out() is False
+    assert alone.task is not None
+    assert alone.task.command == commands.Complete(alone.execution.token, "1")
 
 
 def test_a_timeout_that_is_overtaken_between_two_looks_harms_nothing(
-    ledger: Ledger, running: Running, monkeypatch: pytest.MonkeyPatch
+    alone: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([0.0, None])
     monkeypatch.setattr(Running, "deadline", property(lambda _: next(answers)))
-    worker = Worker(ledger, executor="inline")
-    worker._held[1] = running
-    running.let_go()
+    worker = Worker(alone.ledger, executor="inline")
+    worker._held[1] = alone
+    alone.let_go()
     worker._time_out(worker._slots())
     assert worker._ended == []
 
 
-def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(running: Running) -> None:
-    running.finish(Returned("1", [], []))
-    assert running.refused(ValueError("a bad effect")) is True
-    assert running.task is not None
-    assert isinstance(running.task.command, commands.Fail)
-    assert running.task.command.code == "value_error"
-    assert running.refused(ValueError("and again")) is False
+def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(alone: Running) -> None:
+    alone.finish(Returned("1", [], []))
+    assert alone.refused(ValueError("a bad effect")) is True
+    assert alone.task is not None
+    assert isinstance(alone.task.command, commands.Fail)
+    assert alone.task.command.code == "value_error"
+    assert alone.refused(ValueError("and again")) is False
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------
@@ -333,7 +346,8 @@ def test_the_time_of_a_distant_server_is_never_behind(pg_url: str, monkeypatch: 
         assert ledger.store.now() - at >= timedelta(seconds=0.02)
 
 
-def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(ledger: Ledger) -> None:
+def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(sqlite_url: str) -> None:
+    ledger = Ledger(sqlite_url)
     heartbeat = Heartbeat(ledger, list, nothing)
     assert heartbeat._period_s() == 10.0
 
@@ -343,6 +357,7 @@ def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(ledge
 
     assert heartbeat._period_s() == pytest.approx(0.1)  # before any such job is held
     heartbeat.stop()
+    ledger.close()
 
 
 def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
@@ -397,6 +412,7 @@ def test_pain_14_a_graceful_stop_gives_the_lease_back_and_costs_nothing(live: Le
         worker.stop()
     job = live.job(job_id)
     assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
+    assert excuses(live, job_id) == ["worker_stopped"]
     assert worker.recycle is False
     sleeper.wakes()  # and returns: a late completion
     [refusal] = eventually(lambda: sleeper.late)
@@ -451,6 +467,7 @@ def test_a_handler_that_raises_cancel_because_the_worker_stops_is_given_back_not
         worker.stop()
     job = live.job(job_id)
     assert (job.state, job.quarantine_code, job.attempts, job.spent) == (JobState.PENDING, None, 1, 0)
+    assert excuses(live, job_id) == ["worker_stopped"]
 
 
 def test_what_had_ended_when_the_worker_was_stopped_at_once_is_written_not_given_back(live: Ledger) -> None:

@@ -68,3 +68,9 @@ def eventually(truth: Callable[[], Any], what: str = "it") -> Any:
 def ended(job: Job) -> tuple[str, str | None, str | None]:
     """Return how a job stands: its state, and its last error's code and message."""
     return job.state.value, job.last_error_code, job.last_error_message
+
+
+def excuses(ledger: Ledger, job_id: int) -> list[str | None]:
+    """Return why each excused attempt at a job was."""
+    with ledger.store.reading() as reading:
+        return [execution.error_code for execution in reading.executions(job_id) if execution.excused]

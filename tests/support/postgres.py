@@ -297,9 +297,7 @@ class Server:
             raise ServerError(f"{self.bindir} cannot be run by `nobody`, which is who runs PostgreSQL here.")
         # Not on tmpfs, which is often mounted noexec. The binaries find their libraries beside the package.
         copy = Path(tempfile.mkdtemp(prefix="holdfast-pg-bin-"))
-        shutil.copytree(
-            home, copy / package.name / home.name, symlinks=True, ignore=shutil.ignore_patterns("include")
-        )
+        shutil.copytree(home, copy / package.name / home.name, symlinks=True, ignore=shutil.ignore_patterns("include"))
         libraries = package.with_name(package.name + ".libs")
         if libraries.is_dir():
             shutil.copytree(libraries, copy / libraries.name, symlinks=True)

@@ -110,19 +110,23 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
     code, message = error_code(error), error_message(error)
     match error:
         case Snooze():
-            return Raised(code, message, Then.GIVE_BACK, error.seconds)
+            return Raised(_short(error.reason), message, Then.GIVE_BACK, error.seconds)
         case RetryAfter():
             return Raised(code, message, Then.RETRY, error.seconds)
         case Cancel():
             return Raised(CANCELLED, message, Then.CANCEL)
         case Quarantine():
-            return Raised(redacted(str(error.reason))[:64], message, Then.QUARANTINE)
+            return Raised(_short(error.reason), message, Then.QUARANTINE)
         case HoldfastError() if code in HOPELESS:
             return Raised(code, message, Then.QUARANTINE)
     try:
         return Raised(code, message, kind=FailureKind(judge(error)))
     except BaseException:  # noqa: BLE001 - the judge is the user's code too
         return Raised(code, message)
+
+
+def _short(reason: object) -> str:
+    return redacted(str(reason))[:64]
 
 
 def _returned(execution: Execution, result: Any) -> Returned | None:
