@@ -124,7 +124,7 @@ def test_an_event_says_who_what_and_when(ledger: Ledger, clock: VirtualClock, li
     )
     ends = [event for event in listener.heard if event.machine == "JOB" and event.source == "running"]
     assert [(event.event, event.attempt, event.excused, event.error_code) for event in ends] == [
-        ("give_back", 1, True, "snooze"),
+        ("give_back", 1, True, "snoozed"),
         ("retry", 2, False, "connection_error"),
         ("fail", 3, False, "connection_error"),
     ]
