@@ -12,7 +12,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -341,6 +341,21 @@ def test_a_checkpoint_under_a_lost_lease_is_refused_at_the_other_end(
     assert asking.checkpoint("a", lambda: {"y": 2}) == {"x": 1}
     with running.ledger.store.reading() as reading:
         assert reading.checkpoints(running.attempt.job.job_id) == {"a": '{"x":1}'}
+
+
+def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _AskingExecution) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        kept = threads.map(lambda n: asking.checkpoint(f"n{n}", lambda: n), range(40))
+    assert list(kept) == list(range(40))
+
+
+def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _AskingExecution, running: Running) -> None:
+    asking.end()
+    for ask in (lambda: asking.checkpoint("late", lambda: 1), lambda: asking.progress(0.5), lambda: asking.cancelled):
+        with pytest.raises(LeaseLostError, match="has ended"):
+            ask()
+    with running.ledger.store.reading() as reading:
+        assert reading.checkpoints(running.attempt.job.job_id) == {}
 
 
 def test_whether_to_stop_is_asked_each_time(asking: _AskingExecution, running: Running) -> None:

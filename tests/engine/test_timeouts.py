@@ -283,6 +283,14 @@ def test_a_timeout_that_is_overtaken_between_two_looks_harms_nothing(
     assert worker._ended == []
 
 
+def test_what_is_staged_after_the_handler_returned_is_not_written(alone: Running) -> None:
+    alone.execution.effect("INSERT INTO notes VALUES ('in time')")
+    assert alone.run() is True
+    alone.execution.effect("INSERT INTO notes VALUES ('late')")
+    assert alone.task is not None
+    assert [effect.sql for effect in alone.task.effects] == ["INSERT INTO notes VALUES ('in time')"]
+
+
 def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(alone: Running) -> None:
     alone.finish(Returned("1", [], []))
     assert alone.refused(ValueError("a bad effect")) is True

@@ -26,7 +26,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core.digest import canonical
-from holdfast.core.errors import EffectError, HoldfastError, InputError
+from holdfast.core.errors import EffectError, HoldfastError, InputError, LeaseLostError
 from holdfast.core.machines import EXECUTION
 from holdfast.core.records import Attempt
 from holdfast.engine.execution import Execution
@@ -142,6 +142,13 @@ class _AskingExecution(_RemoteExecution):
         super().__init__(cast("Ledger", None), attempt)  # whatever would use a ledger asks instead
         self._line = line
         self._pid = os.getpid()
+        self._turn = threading.Lock()  # threads of the handler's own may ask too
+        self._over = False
+
+    def end(self) -> None:
+        """Ask nothing more: what a thread that outlives its handler asks would be taken for the next job's question."""
+        with self._turn:
+            self._over = True
 
     def begin(self) -> None:
         self._ask("begin")
@@ -162,8 +169,11 @@ class _AskingExecution(_RemoteExecution):
     def _ask(self, *question: object) -> object:
         if os.getpid() != self._pid:
             raise InputError("an execution cannot be used in a fork of its process")
-        self._line.send({"ask": question})
-        reply = self._line.receive()
+        with self._turn:
+            if self._over:
+                raise LeaseLostError(f"the attempt at job {self.job.job_id} has ended")
+            self._line.send({"ask": question})
+            reply = self._line.receive()
         if reply is None:
             os._exit(1)  # nobody is left to do this for
         if "error" in reply:
@@ -213,8 +223,10 @@ def child() -> None:
     threading.Thread(target=_die_with_parent, args=(end,), name="holdfast-parent", daemon=True).start()
     line = Line(end)
     while (job := line.receive()) is not None:
-        attempt = msgspec.convert(job["attempt"], Attempt)
-        line.send({"outcome": plain(_handled(job["handler"], _AskingExecution(line, attempt)))})
+        execution = _AskingExecution(line, msgspec.convert(job["attempt"], Attempt))
+        outcome = _handled(job["handler"], execution)
+        execution.end()
+        line.send({"outcome": plain(outcome)})
 
 
 def _die_with_parent(end: socket.socket) -> None:

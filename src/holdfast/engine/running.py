@@ -132,7 +132,8 @@ def _short(reason: object) -> str:
 def _returned(execution: Execution, result: Any) -> Returned | None:
     if execution.committed:
         return None
-    return Returned(payload_text(result), execution.staged.effects, execution.staged.calls)
+    # Copies: a thread that the handler left behind cannot add to what is being written.
+    return Returned(payload_text(result), list(execution.staged.effects), list(execution.staged.calls))
 
 
 def _leave_fork(worker_pid: int) -> None:

@@ -29,6 +29,9 @@ from holdfast.store.requests import Admission, Declared, Lease, Submission
 if TYPE_CHECKING:
     from holdfast.store.store import Store
 
+# What the moves of a batch have in common, numbered: most batches have one shape, and a row names its own.
+_Shapes = dict[tuple[object, ...], int]
+
 
 class Transaction(Reading):
     """One transaction of the ledger."""
@@ -123,8 +126,9 @@ class Transaction(Reading):
         """Move jobs from outside (retry, replay, quarantine, cancel, release), matching id, state and version."""
         now = self._store.now()
         answers = [decide(job, command, now) for job, command in rulings]
+        shapes: _Shapes = {}
         rows = {
-            index: self._job_row(answer, _step(answer, JOB.name), _replay_reason(command))
+            index: self._job_row(answer, _step(answer, JOB.name), _replay_reason(command), shapes)
             for index, ((_, command), answer) in enumerate(zip(rulings, answers, strict=True))
             if isinstance(answer, Move) and answer.steps
         }
@@ -132,7 +136,9 @@ class Transaction(Reading):
             if isinstance(command, Release):
                 invariant(command.grant_id == grant_id, "a release and its grant are written together")
         signature = self._signature(actor, reason, move_id)
-        won = self._write("move_jobs", list(rows.values()), grant_id=grant_id, **signature)
+        won = self._write(
+            "move_jobs", list(rows.values()), shapes=encoded(list(shapes)), grant_id=grant_id, **signature
+        )
         lost = {index for index, row in rows.items() if row[0] not in won}
         self.queues_to_announce.update(job.queue for job, _ in rulings if job.job_id in won)
         return [_raced(rulings[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
@@ -244,13 +250,14 @@ class Transaction(Reading):
         """
         now = now or self._store.now()
         answers = [decide(attempt, command, now) for attempt, command in moves]
+        shapes: _Shapes = {}
         rows = {
-            index: self._execution_row(answer, _step(answer, EXECUTION.name))
+            index: self._execution_row(answer, _step(answer, EXECUTION.name), shapes)
             for index, answer in enumerate(answers)
             if isinstance(answer, Move) and answer.steps
         }
         signature = self._signature(actor, reason)
-        won = self._write("move_executions", list(rows.values()), **signature)
+        won = self._write("move_executions", list(rows.values()), shapes=encoded(list(shapes)), **signature)
         lost = {index for index, row in rows.items() if row[0] not in won}
         accepted = [answer for i, answer in enumerate(answers) if i in rows and i not in lost]
         self._move_jobs_of(accepted, signature)
@@ -258,14 +265,15 @@ class Transaction(Reading):
         return [_lease_lost(moves[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
 
     def _move_jobs_of(self, accepted: Sequence[Move | Refused], signature: dict[str, object]) -> None:
+        shapes: _Shapes = {}
         rows = [
-            self._job_row(move, step, None)
+            self._job_row(move, step, None, shapes)
             for move in accepted
             if isinstance(move, Move)
             for step in move.steps
             if step.machine == JOB.name
         ]
-        won = self._write("move_jobs", rows, grant_id=None, **signature)
+        won = self._write("move_jobs", rows, shapes=encoded(list(shapes)), grant_id=None, **signature)
         invariant(len(won) == len(rows), "an execution ended whose job could not follow")
 
     def _store_results(
@@ -447,21 +455,21 @@ class Transaction(Reading):
         ordered = encoded(sorted(rows, key=itemgetter(0)))
         return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
 
-    def _job_row(self, move: Move, step: Step, replay_reason: str | None) -> list[object]:
+    def _job_row(self, move: Move, step: Step, replay_reason: str | None, shapes: _Shapes) -> list[object]:
+        shape = step.source, step.target, step.edges, step.event, int(move.excused)
         # Why an attempt was excused stays with the attempt: the job has not failed.
         error_code = None if move.excused else move.error_code
         return [
-            step.subject, step.source, step.version, step.target, step.edges, step.event, int(move.excused),
+            step.subject, shapes.setdefault(shape, len(shapes)), step.version,
             time_text(move.run_at) if move.run_at else None, move.result, error_code, move.error_message,
             move.quarantine_code, replay_reason,
         ]  # fmt: skip
 
-    def _execution_row(self, move: Move, step: Step) -> list[object]:
-        started = step.target == ExecutionStatus.IN_PROGRESS
-        return [
-            step.subject, step.source, move.token, move.lease_live, step.target, step.edges, step.event,
-            int(move.excused), move.error_code, move.error_message, started, step.target in EXECUTION.final,
-        ]  # fmt: skip
+    def _execution_row(self, move: Move, step: Step, shapes: _Shapes) -> list[object]:
+        started, finished = step.target == ExecutionStatus.IN_PROGRESS, step.target in EXECUTION.final
+        shape = step.source, step.target, step.edges, step.event, int(move.excused), move.lease_live, started, finished
+        number = shapes.setdefault(shape, len(shapes))
+        return [step.subject, number, move.token, move.error_code, move.error_message]
 
 
 def _birth(machine: str, answer: Move | Refused) -> Step:

@@ -60,13 +60,19 @@ UPDATE holdfast_jobs AS j
 RETURNING {job_columns};
 
 -- name: move_executions
--- k: exec_id, source, token, lease_live, target, edges, event, excused, error code and message, started, finished
-WITH k AS MATERIALIZED (
-  SELECT (r ->> 0)::bigint AS exec_id, r ->> 1 AS source, (r ->> 2)::bigint AS token, (r ->> 3)::boolean AS lease_live,
-    r ->> 4 AS target, (r ->> 5)::integer AS edges, r ->> 6 AS event, (r ->> 7)::integer = 1 AS excused,
-    r ->> 8 AS error_code, r ->> 9 AS error_message, (r ->> 10)::boolean AS started, (r ->> 11)::boolean AS finished,
+-- s: source, target, edges, event, excused, lease_live, started, finished
+-- k: exec_id, which of s, token, error code and message
+WITH s AS MATERIALIZED (
+  SELECT n - 1 AS shape, v ->> 0 AS source, v ->> 1 AS target, (v ->> 2)::integer AS edges, v ->> 3 AS event,
+    (v ->> 4)::integer = 1 AS excused, (v ->> 5)::boolean AS lease_live, (v ->> 6)::boolean AS started,
+    (v ->> 7)::boolean AS finished
+    FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (v, n)),
+k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS exec_id, (r ->> 2)::bigint AS token, r ->> 3 AS error_code, r ->> 4 AS error_message,
+    s.source, s.target, s.edges, s.event, s.excused, s.lease_live, s.started, s.finished,
     coalesce(:now, statement_timestamp()) AS now
-    FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x)
+    FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x JOIN s ON s.shape = (r ->> 1)::bigint
+   ORDER BY 1)
 UPDATE holdfast_executions AS e
    SET status = k.target, version = e.version + k.edges, excused = k.excused, error_code = k.error_code,
        error_message = k.error_message, started_at = CASE WHEN k.started THEN k.now ELSE e.started_at END,
@@ -80,20 +86,25 @@ RETURNING e.exec_id;
 
 -- name: beat_executions
 -- Neither version nor updated_at moves: a heartbeat is not a transition.
-UPDATE holdfast_executions AS e
-   SET lease_expires_at = coalesce(:now, statement_timestamp()) + make_interval(secs => (r ->> 2)::double precision)
-  FROM json_array_elements(:rows) r
- WHERE e.exec_id = (r ->> 0)::bigint AND e.lease_token = (r ->> 1)::bigint
-   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
-   AND e.lease_expires_at > coalesce(:now, statement_timestamp())
+WITH k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS exec_id, (r ->> 1)::bigint AS token, (r ->> 2)::double precision AS seconds,
+    coalesce(:now, statement_timestamp()) AS now
+    FROM jsonb_array_elements(:rows) r)
+UPDATE holdfast_executions AS e SET lease_expires_at = k.now + make_interval(secs => k.seconds)
+  FROM k
+ WHERE e.exec_id = ANY (ARRAY(SELECT exec_id FROM k)) AND e.exec_id = k.exec_id AND e.lease_token = k.token
+   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > k.now
 RETURNING e.exec_id, e.cancel_asked_at IS NOT NULL;
 
 -- name: note_progress
-UPDATE holdfast_executions AS e SET progress = (r ->> 2)::double precision, progress_note = r ->> 3
-  FROM json_array_elements(:rows) r
- WHERE e.exec_id = (r ->> 0)::bigint AND e.lease_token = (r ->> 1)::bigint
-   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
-   AND e.lease_expires_at > coalesce(:now, statement_timestamp())
+WITH k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS exec_id, (r ->> 1)::bigint AS token, (r ->> 2)::double precision AS progress,
+    r ->> 3 AS note, coalesce(:now, statement_timestamp()) AS now
+    FROM jsonb_array_elements(:rows) r)
+UPDATE holdfast_executions AS e SET progress = k.progress, progress_note = k.note
+  FROM k
+ WHERE e.exec_id = ANY (ARRAY(SELECT exec_id FROM k)) AND e.exec_id = k.exec_id AND e.lease_token = k.token
+   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > k.now
 RETURNING e.exec_id;
 
 -- name: expired_attempts

@@ -20,14 +20,18 @@ SELECT {job_columns}
   FROM json_array_elements(:rows) r JOIN holdfast_jobs j ON j.client = r ->> 0 AND j.key = r ->> 1;
 
 -- name: move_jobs
--- k: job_id, source, version, target, edges, event, excused, run_at, result, error code and message, quarantine code,
---    replay reason
-WITH k AS MATERIALIZED (
-  SELECT (r ->> 0)::bigint AS job_id, r ->> 1 AS source, (r ->> 2)::bigint AS version, r ->> 3 AS target,
-    (r ->> 4)::integer AS edges, r ->> 5 AS event, (r ->> 6)::integer AS excused, (r ->> 7)::timestamptz AS run_at,
-    r ->> 8 AS result, r ->> 9 AS error_code, r ->> 10 AS error_message, r ->> 11 AS quarantine_code,
-    r ->> 12 AS replay_reason
-    FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x)
+-- s: source, target, edges, event, excused
+-- k: job_id, which of s, version, run_at, result, error code and message, quarantine code, replay reason
+WITH s AS MATERIALIZED (
+  SELECT n - 1 AS shape, v ->> 0 AS source, v ->> 1 AS target, (v ->> 2)::integer AS edges, v ->> 3 AS event,
+    (v ->> 4)::integer AS excused
+    FROM jsonb_array_elements(:shapes) WITH ORDINALITY x (v, n)),
+k AS MATERIALIZED (
+  SELECT (r ->> 0)::bigint AS job_id, (r ->> 2)::bigint AS version, (r ->> 3)::timestamptz AS run_at, r ->> 4 AS result,
+    r ->> 5 AS error_code, r ->> 6 AS error_message, r ->> 7 AS quarantine_code, r ->> 8 AS replay_reason,
+    s.source, s.target, s.edges, s.event, s.excused
+    FROM (SELECT v::jsonb AS r FROM json_array_elements(:rows) v OFFSET 0) x JOIN s ON s.shape = (r ->> 1)::bigint
+   ORDER BY 1)
 UPDATE holdfast_jobs AS j
    SET state = k.target, version = j.version + k.edges, excused = j.excused + k.excused,
        run_at = coalesce(k.run_at, j.run_at), result = coalesce(k.result, j.result),
@@ -42,9 +46,10 @@ UPDATE holdfast_jobs AS j
 RETURNING j.job_id;
 
 -- name: store_results
-UPDATE holdfast_jobs AS j SET result = r ->> 1
-  FROM json_array_elements(:rows) r
- WHERE j.job_id = (r ->> 0)::bigint
+WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS job_id, r ->> 1 AS result FROM json_array_elements(:rows) r)
+UPDATE holdfast_jobs AS j SET result = k.result
+  FROM k
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k)) AND j.job_id = k.job_id
 RETURNING j.job_id;
 
 -- name: get_jobs

@@ -38,7 +38,7 @@ from holdfast.store.store import Clock, Params, Store, Watch
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
-PLANS_S_MIN, PLANS_S_MAX = 0.25, 60.0
+PLANS_S_MIN, PLANS_S_MAX = 0.25, 10.0
 FIRST_PARTITION = "holdfast_journal_p0"
 _DATABASE = (
     " (SELECT system_identifier FROM pg_control_system()),"
@@ -236,7 +236,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         """Leave it to psycopg, which begins with the first statement; but first let go of plans that have aged.
 
         A plan that was made while a table was small would read it whole when it has grown. Plans are made anew whenever
-        a connection has lived twice as long, and then every minute.
+        a connection has lived twice as long, and then every ten seconds.
         """
         due, age_s = self._plans_due.get(connection, (0.0, 0.0))
         now = time.monotonic()

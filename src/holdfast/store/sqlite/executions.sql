@@ -47,20 +47,24 @@ UPDATE holdfast_jobs AS j
 RETURNING {job_columns_bare};
 
 -- name: move_executions
--- k: exec_id, source, token, lease_live, target, edges, event, excused, error code and message, started, finished
-WITH k AS (
-  SELECT r.value ->> 0 AS exec_id, r.value ->> 1 AS source, r.value ->> 2 AS token, r.value ->> 3 AS lease_live,
-    r.value ->> 4 AS target, r.value ->> 5 AS edges, r.value ->> 6 AS event, r.value ->> 7 AS excused,
-    r.value ->> 8 AS error_code, r.value ->> 9 AS error_message, r.value ->> 10 AS started, r.value ->> 11 AS finished
+-- s: source, target, edges, event, excused, lease_live, started, finished
+-- k: exec_id, which of s, token, error code and message
+WITH s AS MATERIALIZED (
+  SELECT key, value ->> 0 AS source, value ->> 1 AS target, value ->> 2 AS edges, value ->> 3 AS event,
+    value ->> 4 AS excused, value ->> 5 AS lease_live, value ->> 6 AS started, value ->> 7 AS finished
+    FROM json_each(:shapes)),
+k AS (
+  SELECT r.value ->> 0 AS exec_id, r.value ->> 1 AS shape, r.value ->> 2 AS token, r.value ->> 3 AS error_code,
+    r.value ->> 4 AS error_message
     FROM json_each(:rows) r)
 UPDATE holdfast_executions AS e
-   SET status = k.target, version = e.version + k.edges, excused = k.excused, error_code = k.error_code,
-       error_message = k.error_message, started_at = iif(k.started, :now, e.started_at),
-       finished_at = iif(k.finished, :now, e.finished_at), updated_at = max(e.updated_at, :now), event = k.event,
+   SET status = s.target, version = e.version + s.edges, excused = s.excused, error_code = k.error_code,
+       error_message = k.error_message, started_at = iif(s.started, :now, e.started_at),
+       finished_at = iif(s.finished, :now, e.finished_at), updated_at = max(e.updated_at, :now), event = s.event,
        actor = :actor, reason = :reason, move_id = :move_id
-  FROM k
- WHERE e.exec_id = k.exec_id AND e.status = k.source AND e.lease_token = k.token
-   AND (k.lease_live IS NULL OR k.lease_live = (e.lease_expires_at > :now))
+  FROM k CROSS JOIN s ON s.key = k.shape
+ WHERE e.exec_id = k.exec_id AND e.status = s.source AND e.lease_token = k.token
+   AND (s.lease_live IS NULL OR s.lease_live = (e.lease_expires_at > :now))
 RETURNING exec_id;
 
 -- name: beat_executions

@@ -17,24 +17,27 @@ SELECT {job_columns}
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.client = r.value ->> 0 AND j.key = r.value ->> 1;
 
 -- name: move_jobs
--- k: job_id, source, version, target, edges, event, excused, run_at, result, error code and message, quarantine code,
---    replay reason
-WITH k AS (
-  SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS source, r.value ->> 2 AS version, r.value ->> 3 AS target,
-    r.value ->> 4 AS edges, r.value ->> 5 AS event, r.value ->> 6 AS excused, r.value ->> 7 AS run_at,
-    r.value ->> 8 AS result, r.value ->> 9 AS error_code, r.value ->> 10 AS error_message,
-    r.value ->> 11 AS quarantine_code, r.value ->> 12 AS replay_reason
+-- s: source, target, edges, event, excused
+-- k: job_id, which of s, version, run_at, result, error code and message, quarantine code, replay reason
+WITH s AS MATERIALIZED (
+  SELECT key, value ->> 0 AS source, value ->> 1 AS target, value ->> 2 AS edges, value ->> 3 AS event,
+    value ->> 4 AS excused
+    FROM json_each(:shapes)),
+k AS (
+  SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS shape, r.value ->> 2 AS version, r.value ->> 3 AS run_at,
+    r.value ->> 4 AS result, r.value ->> 5 AS error_code, r.value ->> 6 AS error_message,
+    r.value ->> 7 AS quarantine_code, r.value ->> 8 AS replay_reason
     FROM json_each(:rows) r)
 UPDATE holdfast_jobs AS j
-   SET state = k.target, version = j.version + k.edges, excused = j.excused + k.excused,
+   SET state = s.target, version = j.version + s.edges, excused = j.excused + s.excused,
        run_at = coalesce(k.run_at, j.run_at), result = coalesce(k.result, j.result),
        last_error_code = coalesce(k.error_code, j.last_error_code),
        last_error_message = coalesce(k.error_message, j.last_error_message),
        quarantine_code = k.quarantine_code, replay_reason = coalesce(k.replay_reason, j.replay_reason),
-       updated_at = max(j.updated_at, :now), event = k.event, actor = :actor, reason = :reason, move_id = :move_id,
+       updated_at = max(j.updated_at, :now), event = s.event, actor = :actor, reason = :reason, move_id = :move_id,
        grant_id = :grant_id
-  FROM k
- WHERE j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
+  FROM k CROSS JOIN s ON s.key = k.shape
+ WHERE j.job_id = k.job_id AND j.state = s.source AND j.version = k.version
 RETURNING job_id;
 
 -- name: store_results
