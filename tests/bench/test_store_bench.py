@@ -111,7 +111,7 @@ def test_sqlite_compiles_the_hot_statements_once(sqlite_url: str) -> None:
             assert bool(compiled) == (name == "first"), name
 
 
-HOT = ("claim_jobs", "move_executions", "move_jobs")
+HOT = ("claim_jobs", "move_executions", "move_jobs", "beat_executions", "note_progress", "store_results")
 
 
 @pytest.mark.parametrize("statement", HOT)

@@ -46,7 +46,8 @@ pytestmark = pytest.mark.req("G-10", "G-13", "M-06", "X-05")
 def deciding(monkeypatch: pytest.MonkeyPatch, move: Move) -> Iterator[None]:
     """Let the verbs write a given move without a decision of their own."""
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.store.transaction.decide", lambda *_: move)
+        for module in ("transaction", "upkeep"):
+            patched.setattr(f"holdfast.store.{module}.decide", lambda *_: move)
         yield
 
 

@@ -1,0 +1,138 @@
+"""The verbs that keep the ledger itself: operations, queues, workers, counts, settings, grants and the door.
+
+Invariants: a grant moves as `core.decide` says, matching id, state and version; the maintenance door is open only
+inside its block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from holdfast.core.commands import GrantEvent
+from holdfast.core.decide import Move, Refused, Step, decide
+from holdfast.core.errors import invariant
+from holdfast.core.machines import GRANT
+from holdfast.core.records import Grant
+from holdfast.store.reading import Reading, encoded
+from holdfast.store.requests import Declared
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+
+class Upkeep(Reading):
+    """What a transaction can do to the ledger itself."""
+
+    def __init__(self, store: Store[Any], connection: Any) -> None:
+        super().__init__(store, connection)
+        self.queues_to_announce: set[str] = set()
+        self.learned: dict[str, Declared] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction still stands: a statement may have ended it."""
+        return self._store.is_open(self._connection)
+
+    def declare(self, operations: Mapping[str, Declared]) -> None:
+        """Make operations known to the ledger."""
+        rows = [[name, declared.version, encoded(declared)] for name, declared in sorted(operations.items())]
+        self._run("declare_operations", rows=encoded(rows), now=self._store.time_parameter())
+
+    def pause_queue(self, queue: str, *, actor: str, reason: str) -> None:
+        """Stop giving out work of a queue; what is running goes on."""
+        self._run("pause_queue", queue=queue, actor=actor, reason=reason, now=self._store.time_parameter())
+
+    def resume_queue(self, queue: str, *, actor: str, reason: str) -> bool:
+        """Give out work of a queue again; return whether it was paused."""
+        resumed = bool(self._run("resume_queue", queue=queue, actor=actor, reason=reason))
+        self.queues_to_announce.add(queue)
+        return resumed
+
+    def worker_seen(self, worker_id: str, queues: Sequence[str], operations: Sequence[str], concurrency: int) -> None:
+        """Note that a worker lives, and what it does."""
+        self._run(
+            "worker_seen",
+            worker_id=worker_id,
+            queues=encoded(list(queues)),
+            operations=encoded(list(operations)),
+            concurrency=concurrency,
+            now=self._store.time_parameter(),
+        )
+
+    def worker_stopped(self, worker_id: str) -> None:
+        """Note that a worker has stopped."""
+        self._run("worker_stopped", worker_id=worker_id, now=self._store.time_parameter())
+
+    def fold_counts(self) -> None:
+        """Fold the deltas into the counts."""
+        self._run("fold_counts")
+
+    def set_meta(self, name: str, value: str) -> None:
+        """Write one of the ledger's settings."""
+        self._run("set_meta", name=name, value=value)
+
+    def request_grant(
+        self, *, action: str, target: str, scope: str, actor: str, reason: str, expires_at: datetime
+    ) -> int:
+        """Draft a grant and return its id."""
+        birth = GRANT.path("request", None)
+        [[grant_id]] = self._run(
+            "insert_grant",
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            action=action,
+            target=target,
+            scope=scope,
+            expires_at=self._store.stored(expires_at),
+            **self._signature(actor, reason),
+        )
+        return int(grant_id)
+
+    def move_grant(
+        self, grant: Grant, command: GrantEvent, *, reason: str | None = None, move_id: str | None = None
+    ) -> Move | Refused:
+        """Approve, consume, revoke or expire a grant, matching id, state and version."""
+        answer = decide(grant, command, self._store.now())
+        if isinstance(answer, Refused):
+            return answer
+        step = step_of(answer, GRANT.name)
+        won = self._run(
+            "move_grant",
+            grant_id=grant.grant_id,
+            source=step.source,
+            version=step.version,
+            state=step.target,
+            edges=step.edges,
+            event=step.event,
+            approved_by=command.actor if command.event == "approve" else None,
+            consumed_by=command.actor if command.event == "consume" else None,
+            **self._signature(command.actor, reason, move_id),
+        )
+        return answer if won else Refused("race", f"grant {grant.grant_id} changed meanwhile")
+
+    @contextmanager
+    def maintenance(self, *, who: str, why: str, grant_id: int | None = None) -> Iterator[int]:
+        """Open the maintenance door for a block; what is written inside is journalled and marked."""
+        [[door]] = self._run("open_door", who=who, why=why, grant_id=grant_id, now=self._store.time_parameter())
+        yield int(door)
+        self._run("shut_door", maintenance_id=door)
+
+    def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]:
+        return {
+            "actor": actor,
+            "reason": reason,
+            "move_id": move_id or uuid4().hex,
+            "now": self._store.time_parameter(),
+        }
+
+
+def step_of(answer: Move | Refused, machine: str) -> Step:
+    """Return the one step of a machine that a move has."""
+    steps = [step for step in answer.steps if step.machine == machine] if isinstance(answer, Move) else []
+    invariant(len(steps) == 1, f"a move with {len(steps)} steps of {machine}")
+    return steps[0]
