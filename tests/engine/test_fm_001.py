@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,7 @@ import pytest
 
 from holdfast import Execution, Ledger, Operation, RetryPolicy, Strategy
 from holdfast.core.decide import Move, Refused
+from holdfast.core.errors import BrokenError
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt
 from holdfast.store import Lease, Transaction
@@ -125,15 +127,12 @@ def _naive_recover(self: Transaction, **_: Any) -> list[tuple[Attempt, Move | Re
     return []
 
 
+_FOLLOW = Transaction._move_jobs_of
+
+
 def _job_need_not_follow(self: Transaction, accepted: Sequence[Move | Refused], signature: dict[str, Any]) -> None:
-    rows = [
-        self._job_row(move, step, None)
-        for move in accepted
-        if isinstance(move, Move)
-        for step in move.steps
-        if step.machine == "JOB"
-    ]
-    self._write("move_jobs", rows, grant_id=None, **signature)
+    with suppress(BrokenError):
+        _FOLLOW(self, accepted, signature)
 
 
 _WORK = Transaction.work

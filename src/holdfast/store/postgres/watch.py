@@ -19,7 +19,7 @@ from psycopg import sql
 from holdfast.core.errors import StoreError
 from holdfast.store.store import Watch
 
-CHECK_S = 1.0  # how soon a closed watch ends
+CHECK_S = 0.2  # how soon a closed watch ends
 RETRY_S = 0.5
 ANNOUNCE_S = 0.001
 
