@@ -102,3 +102,31 @@ def test_an_attempt_that_had_committed_is_finished_and_not_repeated(
     assert DeadlockDetector(other).recover_stalled_job("a") is JobStatus.SUCCEEDED
     assert rows(ledger_url, "SELECT status FROM holdfast_executions") == [("DONE",)]
     assert job_row(ledger_url, "a")["attempts"] == 1
+
+
+@pytest.mark.req("G-14", "G-28")
+@pytest.mark.parametrize("approved", [None, ("b",), ()])
+def test_recovery_is_automatic_or_by_approval(
+    queue: IdempotentJobQueue, other: IdempotentJobQueue, clock: VirtualClock, approved: tuple[str, ...] | None
+) -> None:
+    for name in ("a", "b"):
+        put(queue, JobStatus.RUNNING, name)
+    clock.advance(600)
+    approve = None if approved is None else approved.__contains__
+    expected = ["a", "b"] if approved is None else list(approved)
+    assert DeadlockDetector(other).recover_stalled_jobs(approve) == expected
+    left = [name for name in ("a", "b") if name not in expected]
+    assert [other.get_job(name)["status"] for name in expected] == [JobStatus.PENDING] * len(expected)
+    assert [other.get_job(name)["status"] for name in left] == [JobStatus.RUNNING] * len(left)
+
+
+@pytest.mark.req("G-14", "G-15")
+def test_automatic_recovery_leaves_live_leases_alone(
+    queue: IdempotentJobQueue, other: IdempotentJobQueue, clock: VirtualClock
+) -> None:
+    put(queue, JobStatus.RUNNING, "a")
+    clock.advance(599)
+    detector = DeadlockDetector(other, timeout_seconds=1)
+    assert detector.detect_stalled_jobs() == ["a"]
+    assert detector.recover_stalled_jobs() == []
+    assert other.get_job("a")["status"] is JobStatus.RUNNING

@@ -114,7 +114,7 @@ def sample(server: ForkServer, directory: Path, by: str, n: int | None, role: st
     return list(points) if n is None else sorted(random.Random(SEED).sample(points, n))
 
 
-@pytest.mark.req("M-09", "M-11", "M-21", "W-01")
+@pytest.mark.req("M-09", "M-11", "M-12", "M-20", "M-21", "W-01")
 def test_a_kill_at_any_statement_leaves_every_answer_true(server: ForkServer, directory: Path) -> None:
     make_template(directory)
     points = sample(server, directory, "statement", None)
@@ -122,14 +122,14 @@ def test_a_kill_at_any_statement_leaves_every_answer_true(server: ForkServer, di
     kill_at_each(server, directory, "statement", points)
 
 
-@pytest.mark.req("M-09", "M-11", "M-21", "W-01")
+@pytest.mark.req("M-09", "M-11", "M-12", "M-20", "M-21", "W-01")
 def test_a_kill_within_a_statement_leaves_every_answer_true(server: ForkServer, directory: Path) -> None:
     make_template(directory)
     kill_at_each(server, directory, "opcode", sample(server, directory, "opcode", 40))
 
 
 @pytest.mark.slow
-@pytest.mark.req("M-09", "M-11", "M-21", "W-01")
+@pytest.mark.req("M-09", "M-11", "M-12", "M-20", "M-21", "W-01")
 @pytest.mark.parametrize("by, n", [("trigger", None), ("opcode", 1500)])
 def test_a_kill_at_any_trigger_or_opcode_leaves_every_answer_true(
     server: ForkServer, directory: Path, by: str, n: int | None

@@ -293,7 +293,7 @@ def test_a_job_at_the_end_of_its_whole_budget_is_quarantined(ledger: Ledger, clo
     assert drain(ledger, until=clock.after(WEEK_S)) == 0
 
 
-@pytest.mark.req("X-06", "G-19", "M-05")
+@pytest.mark.req("X-06", "G-19", "M-05", "M-12", "M-20")
 def test_the_budget_is_in_the_ledger_and_outlives_every_process(ledger_url: str, clock: VirtualClock) -> None:
     job_id = 0
     for attempt in range(1, 4):

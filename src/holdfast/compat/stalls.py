@@ -5,12 +5,13 @@ back through `failed`, with its attempt ended, so that its first worker can no l
 """
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 
 from holdfast.compat.job_queue import IdempotentJobQueue
 from holdfast.compat.jobs import every
 from holdfast.compat.states import JobStatus
-from holdfast.core.errors import InputError
+from holdfast.core.errors import InputError, RefusedError
 
 TIMEOUT_S = 600.0
 RETRY_DELAY_S = 60.0
@@ -48,3 +49,17 @@ class DeadlockDetector:
         """Put a stalled job back, due in a minute, and return the status it has then; refused while its lease lives."""
         logger.info("Recovering a stalled job", extra={"job_id": job_id})
         return self._queue.expire(job_id, RETRY_DELAY_S)
+
+    def recover_stalled_jobs(self, approve: Callable[[str], bool] | None = None) -> list[str]:
+        """Put back every stalled job whose lease has run out, or only those that somebody approves; return them."""
+        recovered = []
+        for job_id in self.detect_stalled_jobs():
+            if approve is not None and not approve(job_id):
+                logger.info("Left a stalled job alone", extra={"job_id": job_id})
+                continue
+            try:
+                self.recover_stalled_job(job_id)
+            except RefusedError:
+                continue  # its worker was heard of meanwhile, or its lease still lives
+            recovered.append(job_id)
+        return recovered

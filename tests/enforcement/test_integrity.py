@@ -1,0 +1,39 @@
+"""What an integrity check would look for cannot be written in the first place, by any client."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.machines import JOB
+from tests.enforcement.raw import Client, Hand
+
+REQUIRED = ("operation", "client", "queue", "state", "version", "attempts", "run_at", "digest", "created_at", "move_id")
+
+
+@pytest.mark.req("G-16")
+def test_no_job_has_the_id_of_another(client: Client, hand: Hand) -> None:
+    job = hand.born(JOB)
+    assert client.refusal(*hand.birth(JOB, "submit", "pending", 1, job_id=job)) is not None
+
+
+@pytest.mark.req("G-16")
+@pytest.mark.parametrize("state", ["done", "PENDING", "", "in_progress"])
+def test_no_job_has_a_state_that_is_not_one(client: Client, hand: Hand, state: str) -> None:
+    assert client.refusal(*hand.birth(JOB, "submit", state, 1)) is not None
+    job = hand.born(JOB)
+    assert client.refusal(*hand.move(JOB, job, "claim", state, 1)) is not None
+
+
+@pytest.mark.req("G-16")
+@pytest.mark.parametrize("column", ["attempts", "excused", "replay_attempts", "max_attempts"])
+def test_no_count_of_a_job_is_negative(client: Client, hand: Hand, column: str) -> None:
+    assert client.refusal(*hand.birth(JOB, "submit", "pending", 1, **{column: -1})) is not None
+    job = hand.born(JOB)
+    assert client.refusal(f"UPDATE holdfast_jobs SET {column} = -1 WHERE job_id = ?", job) is not None
+
+
+@pytest.mark.req("G-16")
+@pytest.mark.parametrize("column", REQUIRED)
+def test_no_required_field_of_a_job_is_missing(client: Client, hand: Hand, column: str) -> None:
+    job = hand.born(JOB)
+    assert client.refusal(f"UPDATE holdfast_jobs SET {column} = NULL WHERE job_id = ?", job) is not None
