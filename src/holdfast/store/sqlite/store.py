@@ -5,6 +5,7 @@ Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that
 """
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 SQLITE_OLDEST = (3, 40, 0)
 CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
 BUSY_S = 30.0
+SWITCH_S = 0.002
 _FULL = 2
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs"})
 MOUNTS = Path("/proc/self/mounts")
@@ -185,7 +187,7 @@ class SqliteStore(Store[sqlite3.Connection]):
                 # Now, before the pragma writes to somebody else's file.
                 also = f", but has a table {min(tables)}" if tables else ""
                 raise NotALedgerError(f"the database holds no ledger{also}")
-            [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            mode = self._switched_to_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         # Fewer checkpoints: each costs two fsyncs, and writes pages that the next moves of the same jobs change again.
@@ -196,6 +198,20 @@ class SqliteStore(Store[sqlite3.Connection]):
                 f"{self.path}: journal_mode={mode}, synchronous={synchronous}; WAL and FULL are needed",
                 context={"journal_mode": mode, "synchronous": synchronous},
             )
+
+    @staticmethod
+    def _switched_to_wal(connection: sqlite3.Connection) -> str:
+        """Switch to WAL and return the mode. Two who switch at once are told "locked" at once, whatever the timeout."""
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() > deadline:
+                    raise
+                time.sleep(SWITCH_S)
+            else:
+                return str(mode)
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         connection.close()
