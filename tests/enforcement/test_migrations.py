@@ -203,32 +203,35 @@ def test_a_ledger_lives_beside_tables_that_are_not_its_own(ledger_url: str) -> N
 # -- the next migration -----------------------------------------------------------------------------------------------
 
 
+LAST = len(migrations("sqlite"))
+
+
 @pytest.fixture
-def a_second_migration(monkeypatch: pytest.MonkeyPatch) -> Migration:
+def a_further_migration(monkeypatch: pytest.MonkeyPatch) -> Migration:
     """The Holdfast after this one: it has one migration more."""
-    second = Migration(
-        2, "more", "-- A comment;\nCREATE TABLE holdfast_more (n integer);\n\nDROP TABLE holdfast_queues;\n"
+    further = Migration(
+        LAST + 1, "more", "-- A comment;\nCREATE TABLE holdfast_more (n integer);\n\nDROP TABLE holdfast_queues;\n"
     )
-    monkeypatch.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), second])
-    return second
+    monkeypatch.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), further])
+    return further
 
 
 def test_an_older_ledger_is_refused_then_migrated_by_what_is_missing(
-    ledger: str, a_second_migration: Migration
+    ledger: str, a_further_migration: Migration
 ) -> None:
     client = Client(ledger)
     job = Hand(client).born(JOB)
     client.commit()
     client.close()
-    with pytest.raises(SchemaVersionError, match="older: migration 0002 is missing") as caught:
+    with pytest.raises(SchemaVersionError, match=f"older: migration {LAST + 1:04d} is missing") as caught:
         open_store(ledger)
     assert caught.value.hint == "Run `holdfast migrate`."
     with connect(ledger) as store:
         assert migrate(store) == ("more",)
     open_store(ledger).close()
     client = Client(ledger)
-    assert client.run("SELECT number, name, digest FROM holdfast_migrations ORDER BY number")[1:] == [
-        (2, "more", a_second_migration.digest)
+    assert client.run("SELECT number, name, digest FROM holdfast_migrations ORDER BY number")[LAST:] == [
+        (LAST + 1, "more", a_further_migration.digest)
     ]
     assert client.run("SELECT job_id FROM holdfast_jobs") == [(job,)]
     assert client.run("SELECT count(*) FROM holdfast_more") == [(0,)]
@@ -236,16 +239,16 @@ def test_an_older_ledger_is_refused_then_migrated_by_what_is_missing(
 
 
 def test_the_holdfast_before_refuses_a_ledger_that_was_migrated(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    second = Migration(2, "more", "CREATE TABLE holdfast_more (n integer);\n")
+    further = Migration(LAST + 1, "more", "CREATE TABLE holdfast_more (n integer);\n")
     with monkeypatch.context() as patched, connect(ledger) as store:
-        patched.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), second])
+        patched.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), further])
         migrate(store)
-    with pytest.raises(SchemaVersionError, match="it has migration 0002, this Holdfast ends at 0001"):
+    with pytest.raises(SchemaVersionError, match=f"it has migration {LAST + 1:04d}, this Holdfast ends at {LAST:04d}"):
         open_store(ledger)
 
 
 def test_a_migration_that_fails_leaves_nothing_of_itself(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Migration(2, "broken", "CREATE TABLE holdfast_more (n integer);\n\nDROP TABLE holdfast_nothing;\n")
+    broken = Migration(LAST + 1, "broken", "CREATE TABLE holdfast_more (n integer);\n\nDROP TABLE holdfast_nothing;\n")
     before = everything_in(ledger)
     with monkeypatch.context() as patched, connect(ledger) as store:
         patched.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), broken])

@@ -73,6 +73,8 @@ def submit(
         "result": result_value(job) if job else None,
     }
     what = "new" if admission.is_new else "submitted before"
+    if job is not None and job.slimmed:
+        receipt["result_expired"], what = True, f"{what}, its result has expired"
     human = f"job {receipt['job_id']}  {receipt['state']}  ({what})"
     output.answer(receipt, lambda: output.line(human), as_json=as_json)
 

@@ -193,6 +193,8 @@ def _release(job: Job, command: Release, _now: datetime) -> Answer:
         return Move()
     if job.state != JobState.QUARANTINED:
         return _wrong_state(JOB, "release", job.state)
+    if job.slimmed:
+        return Refused("slimmed", "what the job was to do has been dropped by retention: submit it anew")
     if not command.operator.strip() or not command.reason.strip():
         return Refused("operator_required", "a release names its operator and its reason")
     if command.grant_id is None:

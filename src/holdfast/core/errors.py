@@ -11,13 +11,21 @@
     │   ├── ArgumentsError
     │   ├── EffectError                  a staged statement that may not, or could not, be applied
     │   ├── ConnectionUnfitError
+    │   ├── SnapshotInvalidError
+    │   ├── ArchiveInvalidError
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
+    ├── ResultExpiredError               exit 1: retention has dropped it
+    ├── SealsBrokenError                 exit 1: sealed history is not what it was
     ├── WaitTimeoutError                 exit 1 (also a TimeoutError)
     ├── RefusedError                     exit 3: a guard said no
     │   ├── InvalidStateTransitionError  (also a ValueError)
     │   ├── StateTransitionRaceError     (also a RuntimeError)
     │   ├── LeaseLostError
+    │   ├── PlanStaleError
+    │   ├── LedgerNotEmptyError
+    │   ├── EffectsMayBeNewerError
+    │   ├── HistoryArchivedError
     │   └── RefusedByDatabaseError       a trigger or an index of the ledger said no
     ├── StoreError                       exit 4: the database is out of reach, or is not fit to use
     │   ├── StoreUnavailableError
@@ -27,6 +35,8 @@
     │   ├── NotALedgerError
     │   ├── SchemaVersionError
     │   ├── EnforcementDriftError
+    │   ├── StoreDamagedError            pages or files that are not what was written
+    │   ├── EpochError                   the database's transaction ids have begun anew
     │   └── DurabilityError
     └── BrokenError                      exit 1: Holdfast caught itself breaking a promise
 
@@ -137,6 +147,20 @@ class ConnectionUnfitError(InputError):
     next_step = "SQLite: the same file, inside BEGIN IMMEDIATE, synchronous=FULL. PostgreSQL: READ COMMITTED."
 
 
+class SnapshotInvalidError(InputError):
+    """A snapshot that is truncated, altered, or of a version that this Holdfast does not know."""
+
+    code = "snapshot_invalid"
+    next_step = "Use another snapshot, or the version of Holdfast that made this one."
+
+
+class ArchiveInvalidError(InputError):
+    """An archive of history that is truncated, altered, or missing."""
+
+    code = "archive_invalid"
+    next_step = "Restore the archive from where copies are kept; the ledger knows its SHA-256."
+
+
 class MachineError(InputError):
     """A transition table that is ambiguous, unreachable or dead-ended."""
 
@@ -149,6 +173,20 @@ class JobNotFoundError(HoldfastError, KeyError):
 
     code = "job_not_found"
     next_step = "List jobs with `holdfast jobs`."
+
+
+class ResultExpiredError(HoldfastError):
+    """The job has ended, and retention has dropped its payload and its result."""
+
+    code = "result_expired"
+    next_step = "The work is done and is not done again: submit it under a new key if it is needed once more."
+
+
+class SealsBrokenError(HoldfastError):
+    """Sealed history is not what it was when it was sealed."""
+
+    code = "seals_broken"
+    next_step = "Keep the ledger as it is, and see what differs with `holdfast audit verify`."
 
 
 class WaitTimeoutError(HoldfastError, TimeoutError):
@@ -185,6 +223,34 @@ class LeaseLostError(RefusedError):
 
     code = "lease_lost"
     next_step = "Drop the work: another execution owns it, or will."
+
+
+class PlanStaleError(RefusedError):
+    """The ledger has changed since the plan was made."""
+
+    code = "plan_stale"
+    next_step = "Make the plan again and look at it again."
+
+
+class LedgerNotEmptyError(RefusedError):
+    """A snapshot is restored into an empty ledger only."""
+
+    code = "ledger_not_empty"
+    next_step = "Name a new file, an empty database or an empty schema."
+
+
+class EffectsMayBeNewerError(RefusedError):
+    """Tables beside the ledger may hold effects of jobs that the snapshot does not know as done."""
+
+    code = "effects_may_be_newer"
+    next_step = "Restore the tables from the same moment and say so, or restore into a database without them."
+
+
+class HistoryArchivedError(RefusedError):
+    """The journal no longer holds what was asked for: it has been archived."""
+
+    code = "history_archived"
+    next_step = "Ask for a later time, or read the archive."
 
 
 class RefusedByDatabaseError(RefusedError):
@@ -248,6 +314,20 @@ class EnforcementDriftError(StoreError):
 
     code = "enforcement_drift"
     next_step = "Find out who changed them, then run `holdfast migrate` to write them anew."
+
+
+class StoreDamagedError(StoreError):
+    """The database's files are not what was written to them."""
+
+    code = "store_damaged"
+    next_step = "Stop writing, keep the files, and restore the newest snapshot (`holdfast snapshot restore`) or backup."
+
+
+class EpochError(StoreError):
+    """The database's transaction ids have begun anew, so that new history would sort before sealed history."""
+
+    code = "epoch_behind"
+    next_step = "Run `holdfast migrate --new-epoch`."
 
 
 class DurabilityError(StoreError):

@@ -50,6 +50,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
         return self.attempts - self.excused
 
     @property
+    def slimmed(self) -> bool:
+        """Tell whether retention has dropped the payload and the result."""
+        return self.payload is None
+
+    @property
     def may_retry(self) -> bool:
         """Tell whether automatic retry has budget left."""
         return self.spent < self.max_attempts

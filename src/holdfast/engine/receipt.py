@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from holdfast.core.digest import Json
+from holdfast.core.errors import ResultExpiredError
 from holdfast.core.machines import JobState
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Receipt:
         self.is_new = is_new
         self.state = JobState.PENDING if job is None else job.state
         self.error_code = None if job is None else job.last_error_code
+        self.result_expired = job is not None and job.slimmed
         self._result = None if job is None else job.result
 
     def __repr__(self) -> str:
@@ -34,7 +36,12 @@ class Receipt:
 
     @property
     def result(self) -> Json:
-        """The stored result, once the job has succeeded."""
+        """The stored result, once the job has succeeded; ResultExpiredError once retention has dropped it."""
+        if self.result_expired:
+            raise ResultExpiredError(
+                f"job {self.job_id} has {self.state.value}, and its result has been dropped",
+                context={"job_id": self.job_id, "state": self.state.value},
+            )
         return None if self._result is None else json.loads(self._result)
 
     def wait(self, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:

@@ -31,6 +31,7 @@ class Refusal(StrEnum):
     GRANT_REQUIRED = "HF009"
     SECOND_COMMIT = "HF010"
     DOOR_LEFT_OPEN = "HF011"
+    SLIMMED = "HF012"
 
     @property
     def meaning(self) -> str:
@@ -42,7 +43,7 @@ _MEANINGS = {
     Refusal.ILLEGAL_EDGE: "no listed path has this event, these ends and this version",
     Refusal.ILLEGAL_BIRTH: "a record is born in an initial state, once",
     Refusal.NEVER_DELETED: "a record is never deleted",
-    Refusal.APPEND_ONLY: "the journal is append-only",
+    Refusal.APPEND_ONLY: "history is append-only",
     Refusal.WRITTEN_BY_HAND: "the journal is written by the database alone",
     Refusal.WRITE_ONCE: "this column never changes",
     Refusal.NOT_MONOTONE: "this number only grows",
@@ -50,6 +51,7 @@ _MEANINGS = {
     Refusal.GRANT_REQUIRED: "a governed move needs a grant of its own",
     Refusal.SECOND_COMMIT: "a job has at most one committed execution",
     Refusal.DOOR_LEFT_OPEN: "the maintenance door is shut before its transaction ends",
+    Refusal.SLIMMED: "a slimmed record never moves again",
 }
 
 
@@ -65,8 +67,15 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     born_with: tuple[tuple[str, str], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
     attempt: str = "NULL"
+    slimmed: str | None = None
+    kept_at_rest: tuple[str, ...] = ()
     one_commit: bool = False
     counted: bool = False
+
+    @property
+    def longest(self) -> int:
+        """Return how many edges one write can take."""
+        return max(len(path.edges) for path in self.machine.paths)
 
 
 GUARDED = (
@@ -74,11 +83,22 @@ GUARDED = (
         machine=JOB,
         table="holdfast_jobs",
         id="job_id",
-        write_once=("operation", "operation_version", "client", "key", "payload", "digest", "created_at"),
+        write_once=(
+            "operation",
+            "operation_version",
+            "client",
+            "key",
+            "payload",
+            "digest",
+            "created_at",
+            "history_from",
+        ),
         only_grow=("attempts", "excused"),
         born_with=(("attempts", "0"), ("excused", "0")),
         unique=(("client", "key"),),
         attempt="attempts",
+        slimmed="payload",
+        kept_at_rest=("result",),
         counted=True,
     ),
     Guarded(
@@ -86,7 +106,7 @@ GUARDED = (
         table="holdfast_executions",
         id="exec_id",
         state="status",
-        write_once=("job_id", "attempt", "lease_owner", "created_at"),
+        write_once=("job_id", "attempt", "lease_owner", "created_at", "history_from"),
         unique=(("job_id", "attempt"),),
         attempt="attempt",
         one_commit=True,
@@ -95,13 +115,13 @@ GUARDED = (
         machine=GRANT,
         table="holdfast_grants",
         id="grant_id",
-        write_once=("action", "target", "scope", "requested_by", "expires_at", "created_at"),
+        write_once=("action", "target", "scope", "requested_by", "expires_at", "created_at", "history_from"),
     ),
     Guarded(
         machine=PROCEDURE,
         table="holdfast_procedures",
         id="run_id",
-        write_once=("idempotency_root", "procedure", "created_at"),
+        write_once=("idempotency_root", "procedure", "created_at", "history_from"),
         only_grow=("step",),
         unique=(("idempotency_root",),),
     ),
@@ -109,7 +129,7 @@ GUARDED = (
         machine=VALUE,
         table="holdfast_values",
         id="value_id",
-        write_once=("operation_code", "protocol_version", "semantics", "created_at"),
+        write_once=("operation_code", "protocol_version", "semantics", "created_at", "history_from"),
         unique=(("operation_code", "protocol_version"),),
     ),
 )
@@ -172,12 +192,29 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
         # A row that was governed before keeps that grant, and must not ride on it again.
         own = f"{_granted(guarded, new)} AND {new}.grant_id IS DISTINCT FROM {old}.grant_id"
         yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT ({own})")
+        if guarded.slimmed:
+            # Looked up, and only for this edge: naming the column of the row would read it in every move.
+            gone = f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} s WHERE s.{guarded.id} = {new}.{guarded.id}"
+            yield Violation(Refusal.SLIMMED, f"({ends}) AND {gone} AND s.{guarded.slimmed} IS NULL)")
+    if guarded.kept_at_rest:
+        changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.kept_at_rest)
+        rests = f"{old}.{guarded.state} IN ({_texts(sorted(guarded.machine.final))})"
+        yield Violation(Refusal.WRITE_ONCE, f"{rests} AND ({changed}) AND {no_door}")
 
 
 def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> Violation:
     """Return the condition under which an UPDATE that names a write-once column changes one."""
     changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.write_once)
     return Violation(Refusal.WRITE_ONCE, f"({changed}) AND {no_door}")
+
+
+def just_moved(guarded: Guarded, row: str) -> str:
+    """Return the condition that a journal row tells of its record's latest move: any other is written by hand."""
+    reached = f"{row}.version BETWEEN r.version - {guarded.longest - 1} AND r.version"
+    return (
+        f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE r.{guarded.id} = {row}.subject"
+        f" AND r.move_id = {row}.move_id AND {reached} AND {row}.version >= r.history_from)"
+    )
 
 
 def granted(guarded: Guarded, old: str | None, new: str) -> str:

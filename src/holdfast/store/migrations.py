@@ -75,7 +75,7 @@ def plan(store: Store[Any], connection: Any, *, environment: str = "dev", govern
     statements += _machine_rows()
     if applied:
         statements += store.foreign_enforcement(connection, epoch)
-    statements += store.enforcement(epoch)
+    statements += store.enforcement(connection, epoch)
     if applied and _door_stands_open(store, connection):
         statements.append("DELETE FROM holdfast_maintenance")
     return Plan(pending, tuple(statements))

@@ -360,12 +360,16 @@ class Store(ABC, Generic[Connection]):
         """Return the names of the ledger's tables that exist."""
 
     @abstractmethod
-    def enforcement(self, epoch: int) -> list[str]:
+    def enforcement(self, connection: Any, epoch: int) -> list[str]:
         """Return the statements that write every trigger anew."""
 
     @abstractmethod
     def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
         """Return the statements that drop triggers and functions under our names that are not ours."""
+
+    def extend_journal(self, connection: Any) -> str | None:  # noqa: ARG002 - where the journal is one table
+        """Add the journal's next partition if it is time to, and return its name."""
+        return None
 
     @abstractmethod
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:

@@ -6,17 +6,18 @@ inside its block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Move, Refused, Step, decide
+from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import invariant
-from holdfast.core.machines import GRANT
-from holdfast.core.records import Grant
+from holdfast.core.machines import GRANT, JOB
+from holdfast.core.records import Grant, time_text
 from holdfast.store.reading import Reading, encoded
 from holdfast.store.requests import Declared
 
@@ -121,6 +122,33 @@ class Upkeep(Reading):
         [[door]] = self._run("open_door", who=who, why=why, grant_id=grant_id, now=self._store.time_parameter())
         yield int(door)
         self._run("shut_door", maintenance_id=door)
+
+    def note(self, door: int, event: str, **what: Json) -> None:
+        """Write into the journal what is done under an open door: what was there before, for one thing."""
+        self._run("note_maintenance", maintenance_id=door, event=event, note=canonical(what))
+
+    def slim(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str] = JOB.final) -> list[int]:
+        """Drop payload, result and checkpoints of those jobs that ended before a time; return their ids.
+
+        Needs an open maintenance door. Digest, key and history stay: the key is taken for life.
+        """
+        slimmed = sorted(
+            job_id
+            for (job_id,) in self._run(
+                "slim_jobs",
+                rows=encoded(sorted(job_ids)),
+                states=encoded(sorted(states)),
+                before=self._store.stored(before),
+            )
+        )
+        self._run("forget_checkpoints", rows=encoded(slimmed))
+        return slimmed
+
+    def take_duty(self, name: str, every_s: float) -> bool:
+        """Tell whether it falls to the caller to do what a whole fleet does once in a period."""
+        now = self._store.now()
+        due = time_text(now - timedelta(seconds=every_s))
+        return bool(self._run("take_duty", name=f"duty:{name}", now=time_text(now), due=due))
 
     def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]:
         return {

@@ -62,3 +62,18 @@ SELECT {job_columns} FROM holdfast_jobs j
    AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
    AND (:before::bigint IS NULL OR j.job_id < :before)
  ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: slimmable_jobs
+SELECT job_id FROM holdfast_jobs
+ WHERE job_id > :after AND state IN (SELECT json_array_elements_text(:states)) AND updated_at < :before
+   AND (:queue::text IS NULL OR queue = :queue) AND payload IS NOT NULL
+ ORDER BY job_id LIMIT :n;
+
+-- name: slim_jobs
+UPDATE holdfast_jobs SET payload = NULL, result = NULL
+ WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint))
+   AND state IN (SELECT json_array_elements_text(:states)) AND updated_at < :before AND payload IS NOT NULL
+RETURNING job_id;
+
+-- name: forget_checkpoints
+DELETE FROM holdfast_checkpoints WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));

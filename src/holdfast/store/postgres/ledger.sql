@@ -66,3 +66,16 @@ RETURNING maintenance_id;
 
 -- name: shut_door
 DELETE FROM holdfast_maintenance WHERE maintenance_id = :maintenance_id RETURNING maintenance_id;
+
+-- name: note_maintenance
+INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt,
+  move_id, grant_id, maintenance_id, at)
+SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target, :event, g.actor, :note, g.attempt,
+  g.move_id, g.grant_id, g.maintenance_id, g.at
+  FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = :maintenance_id
+ ORDER BY g.version DESC LIMIT 1;
+
+-- name: take_duty
+INSERT INTO holdfast_meta (name, value) VALUES (:name, :now)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE holdfast_meta.value <= :due
+RETURNING name;

@@ -30,6 +30,7 @@ from holdfast.core.errors import (
 )
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import INDEXES, Refusal
+from holdfast.store.postgres.partitions import FIRST, add_partition, partitions
 from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
 from holdfast.store.postgres.watch import Announcer, ListenWatch
 from holdfast.store.statements import pyformat, statements
@@ -39,7 +40,6 @@ POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
 PLANS_S_MIN, PLANS_S_MAX = 0.25, 10.0
-FIRST_PARTITION = "holdfast_journal_p0"
 _DATABASE = (
     " (SELECT system_identifier FROM pg_control_system()),"
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
@@ -271,7 +271,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         )
         return {name for (name,) in rows}
 
-    def enforcement(self, epoch: int) -> list[str]:
+    def enforcement(self, connection: Any, epoch: int) -> list[str]:
         return [
             *(
                 f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET {_SETTING}"
@@ -280,7 +280,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             ),
             *(
                 text
-                for (table, name), definition in self._triggers().items()
+                for (table, name), definition in self._triggers(connection).items()
                 # ALWAYS: a session that calls itself a replica is guarded too.
                 for text in (
                     f"DROP TRIGGER IF EXISTS {name} ON {table}",
@@ -291,7 +291,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         ]
 
     def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
-        expected, bodies = self._triggers(), functions(self._prefix(), epoch)
+        expected, bodies = self._triggers(connection), functions(self._prefix(), epoch)
         found = ((table, name) for table, name, _, _, copied in self._found_triggers(connection) if not copied)
         return [
             *(f"DROP TRIGGER {name} ON {table}" for table, name in found if (table, name) not in expected),
@@ -304,7 +304,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         off = {name for _, name, _, enabled, _ in rows if enabled != "A"}
         found = {(table, name): text for table, name, text, _, copied in rows if not copied}
         bodies, expected_bodies = self._found_functions(connection), functions(self._prefix(), epoch)
-        expected = self._triggers()
+        expected = self._triggers(connection)
         differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
         functions_seen = bodies.keys() | expected_bodies.keys()
         differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
@@ -335,11 +335,23 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             (self.schema,),
         )
         present = {name for (name,) in rows.fetchall()}
-        expected = {name.replace("holdfast_journal_", f"{FIRST_PARTITION}_") for name in INDEXES}
+        expected = {
+            name.replace("holdfast_journal_", f"{partition}_")
+            for name in INDEXES
+            for partition in self._partitions(connection)
+        }
         return expected - present
 
-    def _triggers(self) -> dict[tuple[str, str], str]:
-        return {**triggers(), **partition_triggers(FIRST_PARTITION)}
+    def _triggers(self, connection: Any) -> dict[tuple[str, str], str]:
+        own = (partition_triggers(partition) for partition in self._partitions(connection))
+        return triggers() | {key: text for texts in own for key, text in texts.items()}
+
+    def _partitions(self, connection: Any) -> list[str]:
+        """Return the names of the journal's partitions; the first one comes with the schema."""
+        return [partition.name for partition in partitions(connection, self.schema)] or [FIRST]
+
+    def extend_journal(self, connection: Any) -> str | None:
+        return add_partition(connection, self.schema)
 
     def _qualified(self, text: str) -> str:
         """Name the schema: a borrowed connection may look elsewhere."""

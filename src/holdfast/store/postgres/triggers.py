@@ -14,6 +14,7 @@ from holdfast.store.enforcement import (
     Violation,
     birth_violations,
     granted,
+    just_moved,
     long_paths,
     move_violations,
     write_once_violation,
@@ -21,6 +22,8 @@ from holdfast.store.enforcement import (
 
 AT = """to_char({row}.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 XID = "pg_current_xact_id()::text::bigint"
+SEALS = "holdfast_seals"
+HISTORY = (SEALS, "holdfast_archives")
 JOURNAL_COLUMNS = (
     "epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt, move_id, grant_id, "
     "maintenance_id, at"
@@ -29,14 +32,16 @@ JOURNAL_COLUMNS = (
 
 def functions(schema: str, epoch: int) -> dict[str, str]:
     """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
-    bodies = {"holdfast_journal_refuse": _raise(Refusal.APPEND_ONLY, "TG_OP || ' of the journal'")}
+    bodies = {"holdfast_journal_refuse": _raise(Refusal.APPEND_ONLY, "TG_OP || ' of ' || TG_TABLE_NAME")}
     bodies["holdfast_journal_by_hand"] = _unless_door(schema, Refusal.WRITTEN_BY_HAND, "NEW")
+    bodies["holdfast_journal_written"] = _written(schema)
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
+    bodies["holdfast_seals_follow"] = _follow(schema)
     bodies["holdfast_truncate"] = _raise(Refusal.NEVER_DELETED, "'TRUNCATE of ' || TG_TABLE_NAME")
     bodies["holdfast_delete"] = _unless_door(schema, Refusal.NEVER_DELETED, "OLD")
     bodies["holdfast_maintenance_write_once"] = _raise(Refusal.WRITE_ONCE, "'UPDATE of the maintenance door'")
-    bodies["holdfast_maintenance_opened"] = _door_row(schema, epoch, "NEW", version=1, source="NULL", target="'open'")
-    bodies["holdfast_maintenance_shut"] = _door_row(schema, epoch, "OLD", version=2, source="'open'", target="'shut'")
+    bodies["holdfast_maintenance_opened"] = _door_row(schema, epoch, "NEW", "1", ("NULL", "'open'"))
+    bodies["holdfast_maintenance_shut"] = _door_row(schema, epoch, "OLD", _last(schema), ("'open'", "'shut'"))
     bodies["holdfast_maintenance_still_open"] = (
         f"BEGIN\n  IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m"
         f" WHERE m.maintenance_id = NEW.maintenance_id) THEN\n"
@@ -74,7 +79,17 @@ def triggers() -> dict[tuple[str, str], str]:
     texts[journal, "holdfast_journal_delete"] = (
         f"BEFORE DELETE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_delete()"
     )
+    texts[journal, "holdfast_journal_written"] = _after_written(journal)
     texts[journal, "holdfast_journal_truncate"] = _before_truncate(journal)
+    for table in HISTORY:
+        follows = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_seals_follow()"
+        if table == SEALS:
+            texts[table, f"{table}_insert"] = follows
+        for act in ("UPDATE", "DELETE"):
+            texts[table, f"{table}_{act.lower()}"] = (
+                f"BEFORE {act} ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+            )
+        texts[table, f"{table}_truncate"] = _before_truncate(table)
     for name, head in (
         ("opened", "AFTER INSERT"),
         ("shut", "BEFORE DELETE"),
@@ -92,9 +107,40 @@ def triggers() -> dict[tuple[str, str], str]:
 
 
 def partition_triggers(partition: str) -> dict[tuple[str, str], str]:
-    """Return the triggers that a journal partition needs of its own: TRUNCATE does not inherit them."""
-    name = f"{partition}_truncate"
-    return {(partition, name): f"CREATE TRIGGER {name} {_before_truncate(partition)}"}
+    """Return the triggers that a journal partition needs of its own: those of statements are not inherited."""
+    texts = {"truncate": _before_truncate(partition), "written": _after_written(partition)}
+    return {
+        (partition, f"{partition}_{name}"): f"CREATE TRIGGER {partition}_{name} {text}" for name, text in texts.items()
+    }
+
+
+def _after_written(table: str) -> str:
+    return (
+        f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
+        " EXECUTE FUNCTION holdfast_journal_written()"
+    )
+
+
+def _written(schema: str) -> str:
+    """Return the body that refuses a journal row whose record has not just moved so, whatever trigger wrote it."""
+    moved = "\n      ".join(
+        f"WHEN '{guarded.machine.name}' THEN {just_moved(guarded, 'n').format(schema=schema)}" for guarded in GUARDED
+    )
+    door = f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
+    by_hand = (
+        f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n"
+        f"      WHEN 'MAINTENANCE' THEN {door} ELSE false END)"
+    )
+    raised = _raised(Refusal.WRITTEN_BY_HAND, "TG_OP || ' of ' || TG_TABLE_NAME")
+    return f"BEGIN\n  IF {by_hand}\n    AND {_no_door(schema)} THEN\n    {raised}\n  END IF;\n  RETURN NULL;\nEND"
+
+
+def _follow(schema: str) -> str:
+    """Return the body that lets a seal follow the last one only."""
+    last = f"SELECT s.seal_id, s.hash INTO last FROM {schema}holdfast_seals s ORDER BY s.seal_id DESC LIMIT 1;"
+    wrong = "NEW.seal_id <> coalesce(last.seal_id, 0) + 1 OR NEW.previous <> coalesce(last.hash, NEW.previous)"
+    raised = _raised(Refusal.WRITTEN_BY_HAND, "'seal ' || NEW.seal_id")
+    return f"DECLARE\n  last record;\nBEGIN\n  {last}\n  IF {wrong} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
 def _before_truncate(table: str) -> str:
@@ -218,7 +264,16 @@ def _edges(longer: list[Path]) -> str:
     )
 
 
-def _door_row(schema: str, epoch: int, row: str, *, version: int, source: str, target: str) -> str:
+def _last(schema: str) -> str:
+    # What was noted under the door stands between its opening and its shutting.
+    return (
+        f"(SELECT max(j.version) FROM {schema}holdfast_journal j"
+        " WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id) + 1"
+    )
+
+
+def _door_row(schema: str, epoch: int, row: str, version: str, edge: tuple[str, str]) -> str:
+    source, target = edge
     at = AT.format(row=row, column="opened_at")
     return (
         f"BEGIN\n  INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS}) VALUES\n"

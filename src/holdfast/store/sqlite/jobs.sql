@@ -55,3 +55,18 @@ SELECT {job_columns} FROM holdfast_jobs j
    AND (:queue IS NULL OR j.queue = :queue) AND (:client IS NULL OR j.client = :client)
    AND (:before IS NULL OR j.job_id < :before)
  ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: slimmable_jobs
+SELECT job_id FROM holdfast_jobs
+ WHERE job_id > :after AND state IN (SELECT value FROM json_each(:states)) AND updated_at < :before
+   AND (:queue IS NULL OR queue = :queue) AND payload IS NOT NULL
+ ORDER BY job_id LIMIT :n;
+
+-- name: slim_jobs
+UPDATE holdfast_jobs SET payload = NULL, result = NULL
+ WHERE job_id IN (SELECT value FROM json_each(:rows)) AND state IN (SELECT value FROM json_each(:states))
+   AND updated_at < :before AND payload IS NOT NULL
+RETURNING job_id;
+
+-- name: forget_checkpoints
+DELETE FROM holdfast_checkpoints WHERE job_id IN (SELECT value FROM json_each(:rows));

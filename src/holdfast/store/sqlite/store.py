@@ -242,7 +242,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'holdfast_*'")
         return {name for (name,) in rows}
 
-    def enforcement(self, epoch: int) -> list[str]:
+    def enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:  # noqa: ARG002 - one journal
         texts = triggers(epoch)
         return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
 

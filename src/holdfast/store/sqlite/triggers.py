@@ -16,6 +16,7 @@ from holdfast.store.enforcement import (
     birth_violations,
     committed_states,
     granted,
+    just_moved,
     long_paths,
     move_violations,
     write_once_violation,
@@ -27,8 +28,9 @@ NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
 
 def triggers(epoch: int) -> dict[str, str]:
     """Return the text of every trigger by its name."""
-    texts = (text for guarded in GUARDED for text in _machine_triggers(guarded, epoch))
-    return {text.split()[2]: text for text in (*texts, *_journal_triggers(), *_door_triggers(epoch))}
+    machines = (text for guarded in GUARDED for text in _machine_triggers(guarded, epoch))
+    texts = (*machines, *_journal_triggers(), *_history_triggers(), *_door_triggers(epoch))
+    return {text.split()[2]: text for text in texts}
 
 
 def _machine_triggers(guarded: Guarded, epoch: int) -> Iterator[str]:
@@ -130,17 +132,12 @@ def _delta(source: str, target: str) -> str:
 
 
 def _journal_triggers() -> Iterator[str]:
-    version = " ".join(
-        f"WHEN '{guarded.machine.name}' THEN (SELECT version FROM {guarded.table} WHERE {guarded.id} = NEW.subject)"
-        for guarded in GUARDED
+    moved = " ".join(
+        f"WHEN '{guarded.machine.name}' THEN {just_moved(guarded, 'NEW').format(schema='')}" for guarded in GUARDED
     )
-    door = "WHEN 'MAINTENANCE' THEN (SELECT 2 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
-    # Every version of a record is journalled when it is reached, so a row for any other is written by hand.
-    # A column takes any number here, so 0 and 1.5 are ruled out too.
-    known = (
-        "typeof(NEW.version) = 'integer'"
-        f" AND NEW.version BETWEEN 1 AND coalesce(CASE NEW.machine {version} {door} END, 0)"
-    )
+    door = "WHEN 'MAINTENANCE' THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
+    # A column takes any number here, so 1.5 is ruled out too.
+    known = f"typeof(NEW.version) = 'integer' AND CASE NEW.machine {moved} {door} ELSE 0 END"
     # A number that SQLite is yet to choose is -1 here.
     again = (
         "EXISTS (SELECT 1 FROM holdfast_journal WHERE machine = NEW.machine AND subject = NEW.subject"
@@ -159,11 +156,29 @@ def _journal_triggers() -> Iterator[str]:
     )
 
 
+def _history_triggers() -> Iterator[str]:
+    """Yield what keeps seals, and the record of archives: each follows the last one, and stays."""
+    follows = (
+        "NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals) OR NEW.previous IS NOT coalesce("
+        "(SELECT hash FROM holdfast_seals ORDER BY seal_id DESC LIMIT 1), NEW.previous)"
+    )
+    again = "EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id)"
+    for table, by_hand in (("holdfast_seals", follows), ("holdfast_archives", again)):
+        head = f"BEFORE INSERT ON {table}"
+        yield _guard(f"{table}_insert", head, [Violation(Refusal.WRITTEN_BY_HAND, by_hand)])
+        yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
+        yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
+
+
 def _door_triggers(epoch: int) -> Iterator[str]:
     table = "holdfast_maintenance"
+    # What was noted under the door stands between its opening and its shutting.
+    last = (
+        "(SELECT max(version) FROM holdfast_journal WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id) + 1"
+    )
     for name, head, row, version, source, target, event in (
-        ("opened", "AFTER INSERT", "NEW", 1, "NULL", "'open'", "'open'"),
-        ("shut", "BEFORE DELETE", "OLD", 2, "'open'", "'shut'", "'shut'"),
+        ("opened", "AFTER INSERT", "NEW", "1", "NULL", "'open'", "'open'"),
+        ("shut", "BEFORE DELETE", "OLD", last, "'open'", "'shut'", "'shut'"),
     ):
         values = (
             f"({epoch}, 0, 'MAINTENANCE', {row}.maintenance_id, {version}, {source}, {target}, {event}, {row}.who, "
