@@ -208,9 +208,10 @@ def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> 
     return Violation(Refusal.WRITE_ONCE, f"({changed}) AND {no_door}")
 
 
-def just_moved(guarded: Guarded, row: str) -> str:
+def just_moved(guarded: Guarded, row: str, written_here: str | None = None) -> str:
     """Return the condition that a journal row tells of its record's latest move: any other is written by hand."""
     reached = f"{row}.version BETWEEN r.version - {guarded.longest - 1} AND r.version"
+    reached += f" AND {written_here}" if written_here else ""
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE r.{guarded.id} = {row}.subject"
         f" AND r.move_id = {row}.move_id AND {reached} AND {row}.version >= r.history_from)"

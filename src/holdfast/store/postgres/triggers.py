@@ -22,6 +22,13 @@ from holdfast.store.enforcement import (
 
 AT = """to_char({row}.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 XID = "pg_current_xact_id()::text::bigint"
+# A record that this transaction wrote: by its own id, or by a subtransaction's, which only it can see in progress. The
+# unique indexes do not reach across partitions; this keeps a move from being told again in the next one.
+_FULL = f"(({XID} >> 32) << 32) + r.xmin::text::bigint"
+_WRITTEN_HERE = (
+    "(r.xmin = pg_current_xact_id()::xid OR"
+    f" CASE WHEN {_FULL} > {XID} THEN pg_xact_status(({_FULL})::text::xid8) = 'in progress' ELSE false END)"
+)
 SEALS = "holdfast_seals"
 HISTORY = (SEALS, "holdfast_archives")
 JOURNAL_COLUMNS = (
@@ -124,7 +131,8 @@ def _after_written(table: str) -> str:
 def _written(schema: str) -> str:
     """Return the body that refuses a journal row whose record has not just moved so, whatever trigger wrote it."""
     moved = "\n      ".join(
-        f"WHEN '{guarded.machine.name}' THEN {just_moved(guarded, 'n').format(schema=schema)}" for guarded in GUARDED
+        f"WHEN '{guarded.machine.name}' THEN {just_moved(guarded, 'n', _WRITTEN_HERE).format(schema=schema)}"
+        for guarded in GUARDED
     )
     door = f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
     by_hand = (
