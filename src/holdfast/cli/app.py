@@ -39,6 +39,7 @@ COMMANDS = {
     "submit": Command("Work", "holdfast.cli.submit:submit", "Record a unit of work."),
     "jobs": Command("Work", "holdfast.cli.jobs:jobs", "List jobs, newest first."),
     "show": Command("Work", "holdfast.cli.jobs:show", "Show one job: its attempts and its history."),
+    "explain": Command("Work", "holdfast.cli.explain:explain", "Say why a job is not running, and what to type next."),
     "worker": Command("Work", "holdfast.cli.work:worker", "Run the operations of a ledger until stopped."),
     "cancel": Command("Operate", "holdfast.cli.work:cancel", "Cancel a job; a running one is asked to stop."),
     "retry": Command("Operate", "holdfast.cli.work:retry", "Put a failed job back, within its whole budget."),
@@ -46,6 +47,11 @@ COMMANDS = {
     "resume": Command("Operate", "holdfast.cli.work:resume", "Give out work of a queue again."),
     "stalled": Command("Operate", "holdfast.cli.work:stalled", "List the attempts whose lease has run out."),
     "recover": Command("Operate", "holdfast.cli.work:recover", "End what expired leases left behind."),
+    "gc": Command("Operate", "holdfast.cli.gc:gc", "Drop and archive what is past its age."),
+    "snapshot": Command("Operate", "holdfast.cli.snapshot:snapshot", "Keep a ledger in a file; restore or compare it."),
+    "audit": Command("Operate", "holdfast.cli.audit:audit", "Prove that history is what it was: verify, head, export."),
+    "check": Command("Operate", "holdfast.cli.check:check", "Ask the ledger every invariant, and say what is broken."),
+    "repair": Command("Operate", "holdfast.cli.repair:repair", "Show what would put a broken ledger right, and do it."),
     "stats": Command("Work", "holdfast.cli.jobs:stats", "Count jobs by state and operation."),
 }
 

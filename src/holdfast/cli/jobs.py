@@ -7,15 +7,23 @@ from typing import Annotated
 
 import typer
 
+from holdfast.audit.as_of import Past, PastExecution, PastJob, counts_at, job_at
 from holdfast.cli import output
+from holdfast.cli.moments import past_moment
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, opened, word
 from holdfast.cli.output import Column
-from holdfast.cli.values import job_value, row_value
+from holdfast.cli.values import JOB_FIELDS, job_value, row_value
 from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB, JobState
-from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.records import Execution, Job, JournalRow, time_text
+from holdfast.store.reading import Count
 
 LIMIT_MAX = 10_000
+NOT_KNOWN = "not known"
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As it was then: 2030-01-31T12:00:00Z, a date, '2h ago' or -2h."),
+]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,6 +87,7 @@ def _note(job: Job, now: datetime) -> str:
 def show(
     *,
     job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's id.")],
+    at: At = None,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -86,9 +95,13 @@ def show(
     """Show one job: its attempts and its history.
 
     The journal holds the job's own rows (machine JOB) and those of its executions (machine EXECUTION), in the order in
-    which they were written.
+    which they were written. With --at, everything is as it was then; what the journal does not tell is null.
     """
     with opened(db, schema) as store, store.reading() as reading:
+        if at is not None:
+            past = job_at(reading, job_id, past_moment(at, "--at", store.now()), store.now())
+            output.answer(_past_value(past), lambda: _print_past(past), as_json=as_json)
+            return
         job = reading.job(job_id)
         executions = reading.executions(job_id)
         journal = [*reading.journal(job_id), *reading.journal_of_executions(job_id)]
@@ -102,7 +115,30 @@ def show(
     output.answer(value, lambda: _print_job(job, executions, journal, now), as_json=as_json)
 
 
-def _print_job(job: Job, executions: Sequence[Execution], journal: Sequence[JournalRow], now: datetime) -> None:
+def _past_value(past: Past) -> dict[str, object]:
+    return {
+        "at": time_text(past.at),
+        "job": job_value(past.job),
+        "executions": [row_value(execution) for execution in past.executions],
+        "journal": [row_value(row) for row in past.journal],
+        "unknown": [name for name in past.unknown if name in JOB_FIELDS],
+        "archived_before": time_text(past.archived_before) if past.archived_before else None,
+    }
+
+
+def _print_past(past: Past) -> None:
+    output.line(f"as it was at {output.instant(past.at, parts='microseconds')} UTC")
+    _print_job(past.job, past.executions, past.journal, past.at)
+    if past.archived_before is not None:
+        output.line(f"history before {output.instant(past.archived_before, parts='microseconds')} UTC is archived")
+
+
+def _print_job(
+    job: Job | PastJob,
+    executions: Sequence[Execution] | Sequence[PastExecution],
+    journal: Sequence[JournalRow],
+    now: datetime,
+) -> None:
     output.console().print(
         output.styled(f"job {job.job_id}", "bold"), output.state(job.state), output.styled(job.operation)
     )
@@ -114,9 +150,9 @@ def _print_job(job: Job, executions: Sequence[Execution], journal: Sequence[Jour
     _print_journal(journal, {execution.exec_id: execution.attempt for execution in executions})
 
 
-def _facts(job: Job, now: datetime) -> list[tuple[str, str | None]]:
-    def at(moment: datetime) -> str:
-        return f"{output.instant(moment)} UTC ({output.age(moment, now)})"
+def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
+    def at(moment: datetime | None) -> str:
+        return NOT_KNOWN if moment is None else f"{output.instant(moment)} UTC ({output.age(moment, now)})"
 
     error = ": ".join(filter(None, (job.last_error_code, job.last_error_message)))
     return [
@@ -137,7 +173,7 @@ def _facts(job: Job, now: datetime) -> list[tuple[str, str | None]]:
     ]
 
 
-def _print_executions(executions: Sequence[Execution], now: datetime) -> None:
+def _print_executions(executions: Sequence[Execution] | Sequence[PastExecution], now: datetime) -> None:
     output.table(
         [
             Column("ATTEMPT", right=True), Column("STATUS"), Column("OWNER"), Column("BEGAN"), Column("TOOK"),
@@ -147,7 +183,7 @@ def _print_executions(executions: Sequence[Execution], now: datetime) -> None:
             (
                 execution.attempt, output.state(execution.status), execution.lease_owner,
                 output.instant(execution.created_at), _took(execution),
-                "" if execution.status in EXECUTION.final else f"ends {output.age(execution.lease_expires_at, now)}",
+                _lease(execution, now),
                 "" if execution.progress is None else f"{execution.progress:.0%} {execution.progress_note or ''}",
                 ": ".join(filter(None, (execution.error_code, execution.error_message)))
                 + (" (excused)" if execution.excused else ""),
@@ -158,7 +194,14 @@ def _print_executions(executions: Sequence[Execution], now: datetime) -> None:
     )  # fmt: skip
 
 
-def _took(execution: Execution) -> str:
+def _lease(execution: Execution | PastExecution, now: datetime) -> str:
+    if execution.status in EXECUTION.final:
+        return ""
+    ends = execution.lease_expires_at
+    return NOT_KNOWN if ends is None else f"ends {output.age(ends, now)}"
+
+
+def _took(execution: Execution | PastExecution) -> str:
     if execution.finished_at is None:
         return ""
     return output.span((execution.finished_at - execution.created_at).total_seconds())
@@ -191,17 +234,37 @@ def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> N
 # stats
 
 
-def stats(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
-    """Count jobs by state and operation."""
+def stats(*, at: At = None, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+    """Count jobs by state and operation.
+
+    With --at, as they stood then.
+    """
+    moment: datetime | None = None
     with opened(db, schema) as store, store.reading() as reading:
-        counts = reading.counts()
+        if at is None:
+            counts = reading.counts()
+        else:
+            moment = past_moment(at, "--at", store.now())
+            counts = counts_at(reading, moment, store.now())
+    states, operations = _totals(counts)
+    value: dict[str, object] = {"states": states, "operations": operations}
+
+    def human() -> None:
+        if moment is not None:
+            output.line(f"as it was at {output.instant(moment, parts='microseconds')} UTC")
+        _print_stats(states, operations)
+
+    output.answer(value if moment is None else {"at": time_text(moment), **value}, human, as_json=as_json)
+
+
+def _totals(counts: Sequence[Count]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """Return the counts by state, and by operation and state."""
     operations: dict[str, dict[str, int]] = {}
     for count in counts:
         by_state = operations.setdefault(count.operation, dict.fromkeys(JOB.states, 0))
         by_state[count.state] += count.n
     states = {state: sum(by_state[state] for by_state in operations.values()) for state in JOB.states}
-    value = {"states": states, "operations": operations}
-    output.answer(value, lambda: _print_stats(states, operations), as_json=as_json)
+    return states, operations
 
 
 def _print_stats(states: dict[str, int], operations: dict[str, dict[str, int]]) -> None:

@@ -9,7 +9,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -169,6 +170,37 @@ def fields(pairs: Iterable[tuple[str, str]]) -> None:
     for name, value in pairs:
         grid.add_row(name, styled(value))
     console().print(grid, crop=False, soft_wrap=False)
+
+
+@contextmanager
+def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Yield what shows how far something is, as bars on a terminal's standard error; None where there is nobody to see.
+
+    It takes what is done, how far that is, and of how much; 0 if nobody knows.
+    """
+    if as_json or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - see above
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total or None)
+            bars.update(tasks[what], completed=done)
+
+        yield show
+
+
+def size(n: int) -> str:
+    """Return a number of bytes, short enough to read at a glance."""
+    for unit, step in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n >= step:
+            return f"{n / step:.1f} {unit}"
+    return f"{n} bytes"
 
 
 def span(seconds: float) -> str:

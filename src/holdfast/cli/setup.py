@@ -17,6 +17,7 @@ from holdfast.cli import output
 from holdfast.cli.options import Db, Json, Schema, ledger_url
 from holdfast.core.errors import (
     EnforcementDriftError,
+    InputError,
     NotALedgerError,
     RefusedError,
     SchemaVersionError,
@@ -137,6 +138,9 @@ def _sync_directory(path: Path) -> None:
 def migrate(
     *,
     print_sql: Annotated[bool, typer.Option("--print-sql", help="Print what would run, and run nothing.")] = False,
+    new_epoch: Annotated[
+        bool, typer.Option("--new-epoch", help="Begin a new epoch: for a dump that was loaded into another cluster.")
+    ] = False,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -146,7 +150,13 @@ def migrate(
     Missing migrations are applied, and machines and triggers that differ are written anew, in one transaction. A ledger
     that is up to date is left alone.
     """
+    if print_sql and new_epoch:
+        raise InputError("--print-sql and --new-epoch do not go together", next_step="Give one of them.")
     with connect(ledger_url(db, schema), schema=schema or "public") as store:
+        if new_epoch:
+            epoch = schema_steps.begin_epoch(store)
+            output.answer({"epoch": epoch}, lambda: output.line(f"epoch {epoch} has begun"), as_json=as_json)
+            return
         if print_sql:
             _print_plan(store, as_json=as_json)
             return

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.audit.as_of import PastJob
 from holdfast.core.records import Job, time_text
 
 JOB_FIELDS = (
@@ -17,14 +18,14 @@ JOB_FIELDS = (
 )  # fmt: skip
 
 
-def job_value(job: Job) -> dict[str, object]:
+def job_value(job: Job | PastJob) -> dict[str, object]:
     """Return a job as its JSON object."""
     shown = {name: _plain(getattr(job, name)) for name in JOB_FIELDS}
     shown["result"] = result_value(job)
     return shown
 
 
-def result_value(job: Job) -> object:
+def result_value(job: Job | PastJob) -> object:
     """Return the value that the job stored, or None."""
     return None if job.result is None else json.loads(job.result)
 

@@ -40,12 +40,16 @@ def worker(
         float, typer.Option("--drain", min=0, metavar="SECONDS", help="Time to finish when stopped.")
     ] = 30,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when nothing is due.")] = False,
+    no_retention: Annotated[
+        bool, typer.Option("--no-retention", help="Leave retention to others, who see the directory of archives.")
+    ] = False,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
 ) -> None:
     """Run the operations of a ledger until stopped."""
-    from holdfast.engine.worker import Worker  # noqa: PLC0415 - see above
+    from holdfast.engine.keeper import Periods  # noqa: PLC0415 - see above
+    from holdfast.engine.worker import Worker  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ledger = load(app, db, schema)
@@ -55,6 +59,7 @@ def worker(
         concurrency=concurrency,
         executor="processes" if processes else "threads",
         drain_s=drain,
+        periods=Periods(gc_s=None) if no_retention else None,
     )
     _stop_on_signals(made)
     attempts = made.run(until_idle=until_idle)

@@ -1,17 +1,38 @@
-"""Thin faces over the ledger with the names of the job state machine of G. See docs/compat.md."""
+"""Thin faces over the ledger with the names of the job state machine of G and of the log of W. See docs/compat.md."""
 
+from holdfast.compat.audit_chain import AuditProblem, AuditReport
+from holdfast.compat.audit_logger import AuditEvent, AuditLogger
+from holdfast.compat.invariants import StateMachineInvariants, validate_database_integrity
 from holdfast.compat.job_queue import IdempotentJobQueue
 from holdfast.compat.jobs import IngestionJob, JobPriority, JobRow, LeaseToken
 from holdfast.compat.stalls import DeadlockDetector
 from holdfast.compat.states import VALID_TRANSITIONS, JobStatus, StateTransition
-from holdfast.compat.validator import AuditEvent, AuditLogger, StateMachineValidator
-from holdfast.core.errors import InvalidStateTransitionError, JobNotFoundError, LeaseLostError, StateTransitionRaceError
+from holdfast.compat.validator import StateMachineValidator
+from holdfast.compat.wal import Wal, WalRecovery
+from holdfast.compat.wal_entries import Boundary, WalEntry, WalOperation
+from holdfast.core.errors import (
+    IdempotencyConflictError,
+    InvalidStateTransitionError,
+    JobNotFoundError,
+    LeaseLostError,
+    ResultExpiredError,
+    StateTransitionRaceError,
+    WalRecoveringError,
+)
+from holdfast.core.machines import EntryStatus
+from holdfast.store.effects import Effect
 
 __all__ = [
     "VALID_TRANSITIONS",
     "AuditEvent",
     "AuditLogger",
+    "AuditProblem",
+    "AuditReport",
+    "Boundary",
     "DeadlockDetector",
+    "Effect",
+    "EntryStatus",
+    "IdempotencyConflictError",
     "IdempotentJobQueue",
     "IngestionJob",
     "InvalidStateTransitionError",
@@ -21,7 +42,15 @@ __all__ = [
     "JobStatus",
     "LeaseLostError",
     "LeaseToken",
+    "ResultExpiredError",
+    "StateMachineInvariants",
     "StateMachineValidator",
     "StateTransition",
     "StateTransitionRaceError",
+    "Wal",
+    "WalEntry",
+    "WalOperation",
+    "WalRecoveringError",
+    "WalRecovery",
+    "validate_database_integrity",
 ]

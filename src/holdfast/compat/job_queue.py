@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path as FilePath
 
 from holdfast.compat.board import JobBoard
+from holdfast.compat.invariants import validate_database_integrity
 from holdfast.compat.jobs import CLIENT, QUEUE, LeaseToken, after, find, lease_token
 from holdfast.compat.states import JobStatus
 from holdfast.compat.validator import StateMachineValidator
@@ -67,6 +68,9 @@ class IdempotentJobQueue(JobBoard):
         self.lease_s = lease_s
         self._validator = validator or StateMachineValidator(clock=self.store.now)
         self._held: dict[str, int] = {}
+        self.integrity_issues = validate_database_integrity(self)
+        for issue in self.integrity_issues:
+            logger.error("The database is damaged", extra={"issue": issue})
 
     # -- taking work out ----------------------------------------------------------------------------------------------
 

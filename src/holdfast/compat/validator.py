@@ -6,12 +6,10 @@ the history is bounded; times are aware, in UTC.
 
 import logging
 from collections import deque
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
+from holdfast.compat.audit_logger import SOURCE, STATUS, AuditEvent
+from holdfast.compat.invariants import Orchestrator, StateMachineInvariants
 from holdfast.compat.states import JobStatus, StateTransition
 from holdfast.core.errors import InvalidStateTransitionError
 from holdfast.store.store import Clock, host_clock
@@ -21,19 +19,8 @@ HISTORY_MAX = 10_000
 logger = logging.getLogger(__name__)
 
 
-class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit logger is told about one transition."""
-
-    job_id: str
-    source: str
-    action: str
-    status: str
-    timestamp: datetime
-    metadata: Mapping[str, object]
-
-
-class AuditLogger(Protocol):
-    """Whatever takes audit events."""
+class TakesEvents(Protocol):
+    """An audit logger, or whatever else takes audit events."""
 
     def record(self, event: AuditEvent, /) -> object:
         """Take one event."""
@@ -44,7 +31,7 @@ class StateMachineValidator:
 
     def __init__(
         self,
-        audit_logger: AuditLogger | None = None,
+        audit_logger: TakesEvents | None = None,
         *,
         clock: Clock = host_clock,
         history_max: int = HISTORY_MAX,
@@ -93,14 +80,18 @@ class StateMachineValidator:
             logger.debug("Idempotent state transition", extra=words)
         return transition
 
+    def check_invariants(self, orchestrator: Orchestrator) -> list[str]:
+        """Check the invariants of an orchestrator's jobs; see `StateMachineInvariants.check_invariants`."""
+        return StateMachineInvariants.check_invariants(orchestrator)
+
 
 def _event(transition: StateTransition) -> AuditEvent:
     source, target = str(transition.from_status), str(transition.to_status)
     return AuditEvent(
         job_id=transition.job_id,
-        source="state_machine",
+        source=SOURCE,
         action=f"transition_{source}_to_{target}",
-        status="validated",
+        status=STATUS,
         timestamp=transition.timestamp,
         metadata={
             "from_status": source,

@@ -68,7 +68,7 @@ class Commit(msgspec.Struct, frozen=True):
     """Cross the commit boundary; the job stays running until the execution is finished."""
 
     token: int
-    result: str | None = None
+    result: str = "null"  # as JSON: there is always one, so that a lost one can be told
 
 
 class Finish(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class Complete(msgspec.Struct, frozen=True):
     """Commit and finish in one write."""
 
     token: int
-    result: str | None = None
+    result: str = "null"  # as JSON: there is always one, so that a lost one can be told
 
 
 class Fail(msgspec.Struct, frozen=True):

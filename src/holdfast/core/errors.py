@@ -13,6 +13,10 @@
     │   ├── ConnectionUnfitError
     │   ├── SnapshotInvalidError
     │   ├── ArchiveInvalidError
+    │   ├── HeadInvalidError
+    │   ├── KeyInvalidError
+    │   ├── FileThereError
+    │   ├── ExtraMissingError            a part of Holdfast that was not installed
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
     ├── ResultExpiredError               exit 1: retention has dropped it
@@ -22,7 +26,9 @@
     │   ├── InvalidStateTransitionError  (also a ValueError)
     │   ├── StateTransitionRaceError     (also a RuntimeError)
     │   ├── LeaseLostError
+    │   ├── WalRecoveringError
     │   ├── PlanStaleError
+    │   ├── RepairIncompleteError
     │   ├── LedgerNotEmptyError
     │   ├── EffectsMayBeNewerError
     │   ├── HistoryArchivedError
@@ -37,6 +43,7 @@
     │   ├── EnforcementDriftError
     │   ├── StoreDamagedError            pages or files that are not what was written
     │   ├── EpochError                   the database's transaction ids have begun anew
+    │   ├── ArchiveUnwritableError       the directory of archives is missing, full or not ours
     │   └── DurabilityError
     └── BrokenError                      exit 1: Holdfast caught itself breaking a promise
 
@@ -161,6 +168,34 @@ class ArchiveInvalidError(InputError):
     next_step = "Restore the archive from where copies are kept; the ledger knows its SHA-256."
 
 
+class HeadInvalidError(InputError):
+    """A head of the seals that is cut off, altered, of another ledger, or not signed by the key that was named."""
+
+    code = "head_invalid"
+    next_step = "Give the head as `holdfast audit head --json` printed it, and the public key of whoever signed it."
+
+
+class KeyInvalidError(InputError):
+    """A file that holds no key for signing, or that cannot be read."""
+
+    code = "key_invalid"
+    next_step = "Make a pair of keys with `holdfast audit keygen PATH`: PATH signs, PATH.pub verifies."
+
+
+class FileThereError(InputError):
+    """A file that would be written exists already; nothing is ever overwritten."""
+
+    code = "file_exists"
+    next_step = "Name another file, or move this one away first."
+
+
+class ExtraMissingError(InputError):
+    """What was asked for needs a package that comes with an extra of Holdfast."""
+
+    code = "extra_missing"
+    next_step = "Install the extra: pip install 'holdfast[all]'."
+
+
 class MachineError(InputError):
     """A transition table that is ambiguous, unreachable or dead-ended."""
 
@@ -193,7 +228,7 @@ class WaitTimeoutError(HoldfastError, TimeoutError):
     """The job did not end in the time given."""
 
     code = "wait_timeout"
-    next_step = "Wait longer, or see why it does not run with `holdfast show ID`."
+    next_step = "Wait longer, or see why it does not run with `holdfast explain ID`."
 
 
 class RefusedError(HoldfastError):
@@ -225,11 +260,25 @@ class LeaseLostError(RefusedError):
     next_step = "Drop the work: another execution owns it, or will."
 
 
+class WalRecoveringError(RefusedError):
+    """The write-ahead log replays what a crash left, and takes nothing new before that has ended."""
+
+    code = "wal_recovering"
+    next_step = "Wait for recover() to return; if it was interrupted, call it again."
+
+
 class PlanStaleError(RefusedError):
     """The ledger has changed since the plan was made."""
 
     code = "plan_stale"
     next_step = "Make the plan again and look at it again."
+
+
+class RepairIncompleteError(RefusedError):
+    """After a repair the ledger would still break an invariant, so all of it was rolled back."""
+
+    code = "repair_incomplete"
+    next_step = "Keep the ledger as it is; restore a snapshot (`holdfast snapshot restore`) beside it and compare."
 
 
 class LedgerNotEmptyError(RefusedError):
@@ -328,6 +377,13 @@ class EpochError(StoreError):
 
     code = "epoch_behind"
     next_step = "Run `holdfast migrate --new-epoch`."
+
+
+class ArchiveUnwritableError(StoreError):
+    """The directory of archives is missing, full or cannot be written; no history has left the ledger."""
+
+    code = "archive_unwritable"
+    next_step = "Make the directory, let whoever runs Holdfast write there, or free space; then run `holdfast gc`."
 
 
 class DurabilityError(StoreError):

@@ -1,4 +1,4 @@
-"""Events: every transition that the engine makes, told to whoever subscribes.
+"""Events: every transition that the engine makes, and every invariant found broken, told to whoever subscribes.
 
 Invariants: events are told after their transaction is durable, in order, from a thread of their own; a subscriber that
 is slow loses events (they are counted) and one that raises is noted; neither can hurt or delay the engine.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -43,17 +43,38 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
     excused: bool
     at: datetime
 
+    def __str__(self) -> str:
+        return f"{self.machine} {self.event}"
 
+
+class InvariantViolated(msgspec.Struct, frozen=True, kw_only=True):
+    """A check found an invariant broken: which, by what, and how bad that is."""
+
+    invariant: str
+    subject: str
+    detail: str
+    severity: str
+    at: datetime
+
+    def __str__(self) -> str:
+        return f"{self.invariant} {self.subject}"
+
+
+Event = Transition | InvariantViolated
+Heard = TypeVar("Heard", Transition, InvariantViolated)
 Subscriber = Callable[[Transition], None]
 
 
 class Subscription:
     """One subscriber with its own waiting line and thread."""
 
-    def __init__(self, subscriber: Subscriber, on_close: Callable[[Subscription], None]) -> None:
+    def __init__(
+        self, subscriber: Callable[[Any], None], kind: type[Event], on_close: Callable[[Subscription], None]
+    ) -> None:
+        self.kind = kind
         self._subscriber = subscriber
         self._on_close = on_close
-        self._waiting: deque[Transition] = deque()
+        self._waiting: deque[Event] = deque()
         self._wake = threading.Condition()
         self._busy = False
         self._closed = False
@@ -62,7 +83,7 @@ class Subscription:
         self._thread = threading.Thread(target=self._run, name="holdfast-events", daemon=True)
         self._thread.start()
 
-    def put(self, events: list[Transition]) -> None:
+    def put(self, events: Sequence[Event]) -> None:
         """Line events up; what does not fit is lost and counted."""
         with self._wake:
             room = WAITING_MAX - len(self._waiting)
@@ -96,7 +117,7 @@ class Subscription:
                 self._subscriber(event)
             except BaseException:  # SystemExit too: it would end this thread, and nobody would be told any more
                 self.broken += 1
-                logger.exception("a subscriber failed on %s %s", event.machine, event.event)
+                logger.exception("a subscriber failed on %s", event)
 
 
 class Bus:
@@ -107,19 +128,20 @@ class Bus:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody listens: without, events are not even made."""
-        return bool(self._subscriptions)
+        """Whether anybody listens to transitions: without, they are not even made into events."""
+        return any(subscription.kind is Transition for subscription in self._subscriptions)
 
-    def subscribe(self, subscriber: Subscriber) -> Subscription:
-        """Tell a subscriber every transition from now on."""
-        subscription = Subscription(subscriber, self._forget)
+    def subscribe(self, subscriber: Callable[[Heard], None], kind: type[Heard]) -> Subscription:
+        """Tell a subscriber every event of a kind from now on."""
+        subscription = Subscription(subscriber, kind, self._forget)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
-    def publish(self, events: list[Transition]) -> None:
-        """Hand events to every subscription, without waiting for any."""
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand events, all of one kind, to every subscription to it, without waiting for any."""
         for subscription in self._subscriptions:
-            subscription.put(events)
+            if events and isinstance(events[0], subscription.kind):
+                subscription.put(events)
 
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions = tuple(kept for kept in self._subscriptions if kept is not subscription)

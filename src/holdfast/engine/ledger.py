@@ -31,8 +31,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
+from holdfast.engine.checking import look_at_open
 from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask, Task
-from holdfast.engine.events import Bus, Subscriber, Subscription, of_move, of_task
+from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription, Transition, of_move, of_task
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.world import World
@@ -356,7 +357,11 @@ class Ledger:
 
         What a caller submits in a transaction of its own is not told: only the caller learns whether it counts.
         """
-        return self.bus.subscribe(subscriber)
+        return self.bus.subscribe(subscriber, Transition)
+
+    def subscribe_to_violations(self, subscriber: Callable[[InvariantViolated], None]) -> Subscription:
+        """Tell a subscriber every invariant that this process finds broken, when the ledger opens and in its checks."""
+        return self.bus.subscribe(subscriber, InvariantViolated)
 
     def close(self) -> None:
         """Close the ledger; it opens again when it is used again."""
@@ -402,6 +407,7 @@ class Ledger:
                     # told its subscribers are not here.
                     self.bus = Bus()
                 self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+                look_at_open(self._opened.store, self.bus)
             return self._opened
 
     def _declare_new(self, transaction: Transaction | None = None) -> None:

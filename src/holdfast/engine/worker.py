@@ -23,6 +23,7 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import InputError, StoreError
 from holdfast.engine.committer import ClaimTask, Task
 from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.keeper import Duty, Keeper, Periods
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.running import MISSING, Running
@@ -58,6 +59,8 @@ class Worker:
         poll_s: float = POLL_S,
         drain_s: float = DRAIN_S,
         abandoned_max: int | None = None,
+        periods: Periods | None = None,
+        duties: Sequence[Duty] = (),
     ) -> None:
         if concurrency < 1 or batch_max < 1 or not queues:
             raise InputError("a worker needs a queue, a concurrency of 1 or more, and a batch of 1 or more")
@@ -69,6 +72,8 @@ class Worker:
         self._poll_s = poll_s
         self._drain_s = drain_s
         self._abandoned_max = concurrency if abandoned_max is None else abandoned_max
+        self._periods = periods  # of the keeper's own duties
+        self._duties = tuple(duties)  # more for the keeper
         self.worker_id = f"worker-{ledger.world.new_name()}"
         self.report: RecoveryReport | None = None
         self.recycle = False  # too many threads were abandoned: this process should be replaced
@@ -130,6 +135,8 @@ class Worker:
             on_recovered=self.wake,
         )
         ends.callback(reaper.stop)
+        keeper = Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties)
+        ends.callback(keeper.stop)
 
     def _loop(self, slots: tuple[Slots, Slots], *, until_idle: bool, arm: Callable[[], None]) -> None:
         while not self._stopping and not self.recycle:
@@ -337,10 +344,11 @@ class Worker:
         names = sorted(operation.name for operation in self._ledger.operations)
         if time.monotonic() - self._seen_at < self._poll_s * 5 and self._seen_at:
             return
-        self._seen_at = time.monotonic()
+        first, self._seen_at = not self._seen_at, time.monotonic()
         with self._ledger.store.transaction() as transaction:
             transaction.worker_seen(self.worker_id, self._queues, names, self._concurrency)
-            transaction.fold_counts()
+            if first:  # a worker that ends at once would leave it to nobody; any other has a keeper
+                transaction.fold_counts()
 
     def _say_goodbye(self, died_of: type[BaseException] | None, *_: object) -> None:
         if died_of is Crash:

@@ -17,13 +17,17 @@ from holdfast.core.machines import MACHINES
 from holdfast.core.records import time_text
 from holdfast.store.requests import Declared
 from holdfast.store.store import Store
+from holdfast.store.transaction import Transaction
 
 RECORD = (
     "CREATE TABLE holdfast_migrations"
     " (number integer PRIMARY KEY, name text NOT NULL, digest text NOT NULL, applied_at text NOT NULL)"
 )
+_UNIQUE_INDEX = re.compile(r"CREATE UNIQUE INDEX (\w+)")
+_PARTITION = re.compile(r"_p\d+_")
 ENVIRONMENTS = ("dev", "stage", "prod")
 BUILT_IN = {"noop": Declared()}
+DOOR_OPEN = "the maintenance door stands open"
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -62,8 +66,13 @@ class Plan(msgspec.Struct, frozen=True):
     statements: tuple[str, ...]
 
 
-def plan(store: Store[Any], connection: Any, *, environment: str = "dev", governed: bool = False) -> Plan:
-    """Return what is missing. Raise if the ledger has what this code does not know."""
+def plan(
+    store: Store[Any], connection: Any, *, environment: str = "dev", governed: bool = False, epoch: int | None = None
+) -> Plan:
+    """Return what is missing. Raise if the ledger has what this code does not know.
+
+    With an epoch, the triggers are those of that epoch, and the setting is for the caller to write.
+    """
     applied = _applied(store, connection)
     pending = tuple(m for m in migrations(store.dialect) if m.number not in applied)
     statements = [RECORD] if not applied else []
@@ -71,13 +80,14 @@ def plan(store: Store[Any], connection: Any, *, environment: str = "dev", govern
         statements += [*migration.statements(), _recorded(store, migration)]
     if not applied:
         statements += _first_settings(store, environment, governed=governed)
-    epoch = _epoch(store, connection) if applied else 1
+    if epoch is None:
+        epoch = _epoch(store, connection) if applied else 1
     statements += _machine_rows()
     if applied:
-        statements += store.foreign_enforcement(connection, epoch)
+        statements += [*_shut_doors(store, connection), *store.foreign_enforcement(connection, epoch)]
     statements += store.enforcement(connection, epoch)
-    if applied and _door_stands_open(store, connection):
-        statements.append("DELETE FROM holdfast_maintenance")
+    if applied and not pending:
+        statements += _lost_indexes(store, connection)
     return Plan(pending, tuple(statements))
 
 
@@ -99,6 +109,40 @@ def migrate(
     return tuple(migration.name for migration in todo.pending)
 
 
+def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes: bool = False) -> None:
+    """Write the machines' digests and every trigger anew; or, with `indexes`, the unique indexes that are gone."""
+    connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+    epoch = _epoch(store, connection)
+    statements = (
+        _lost_indexes(store, connection)
+        if indexes
+        else [
+            *_machine_rows(), *_shut_doors(store, connection), *store.foreign_enforcement(connection, epoch),
+            *store.enforcement(connection, epoch),
+        ]
+    )  # fmt: skip
+    for statement in statements:
+        store.execute(connection, statement)
+
+
+def begin_epoch(store: Store[Any]) -> int:
+    """Begin the next epoch, and return it: what is journalled from now on sorts after all that was before."""
+    with store.transaction() as transaction:
+        connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+        require_ledger(store, connection)
+        epoch = _epoch(store, connection) + 1
+        prepare(store, connection, epoch)
+        transaction.set_meta("epoch", str(epoch))
+    return epoch
+
+
+def prepare(store: Store[Any], connection: Any, epoch: int) -> None:
+    """Make the schema where there is none, and write every trigger for an epoch that is about to begin."""
+    store.lock_schema(connection)
+    for statement in plan(store, connection, epoch=epoch).statements:
+        store.execute(connection, statement)
+
+
 def is_empty(store: Store[Any]) -> bool:
     """Tell whether the database holds nothing of Holdfast's yet."""
     with store.reading() as reading:
@@ -109,27 +153,37 @@ def verify(store: Store[Any]) -> dict[str, str]:
     """Return the ledger's settings if it is one that this code may use; raise a StoreError that says why not."""
     with store.reading() as reading:
         connection = reading._connection  # noqa: SLF001 - the schema lives below the verbs
-        applied = _applied(store, connection)
-        if not applied:
-            raise NotALedgerError("the database holds no ledger")
-        missing = [m.number for m in migrations(store.dialect) if m.number not in applied]
-        if missing:
-            raise SchemaVersionError(
-                f"the ledger's schema is older: migration {missing[0]:04d} is missing",
-                next_step="Run `holdfast migrate`.",
-                context={"missing": missing},
-            )
-        drift = [
-            *(["the maintenance door stands open"] if _door_stands_open(store, connection) else []),
-            *_machine_drift(store, connection),
-            *store.enforcement_drift(connection, _epoch(store, connection)),
-        ]
-        if drift:
+        require_ledger(store, connection)
+        differing = drift(store, connection)
+        if differing:
             raise EnforcementDriftError(
-                f"what the ledger enforces differs from this version of Holdfast: {', '.join(drift)}",
-                context={"differs": drift},
+                f"what the ledger enforces differs from this version of Holdfast: {', '.join(differing)}",
+                context={"differs": differing},
             )
         return reading.meta()
+
+
+def require_ledger(store: Store[Any], connection: Any) -> None:
+    """Raise a StoreError unless the database holds a ledger with the schema of this version."""
+    applied = _applied(store, connection)
+    if not applied:
+        raise NotALedgerError("the database holds no ledger")
+    missing = [m.number for m in migrations(store.dialect) if m.number not in applied]
+    if missing:
+        raise SchemaVersionError(
+            f"the ledger's schema is older: migration {missing[0]:04d} is missing",
+            next_step="Run `holdfast migrate`.",
+            context={"missing": missing},
+        )
+
+
+def drift(store: Store[Any], connection: Any) -> list[str]:
+    """Return what the ledger enforces otherwise than this version would: an open door, machines, triggers, indexes."""
+    return [
+        *([DOOR_OPEN] if _door_stands_open(store, connection) else []),
+        *_machine_drift(store, connection),
+        *store.enforcement_drift(connection, _epoch(store, connection)),
+    ]
 
 
 def _applied(store: Store[Any], connection: Any) -> dict[int, str]:
@@ -171,6 +225,28 @@ def _recorded(store: Store[Any], migration: Migration) -> str:
     return (
         f"INSERT INTO holdfast_migrations VALUES ({migration.number}, '{migration.name}', '{migration.digest}', '{at}')"
     )
+
+
+def _shut_doors(store: Store[Any], connection: Any) -> list[str]:
+    """Return what removes a door that a finished transaction left open, before its trigger could tell it as shut."""
+    if not _door_stands_open(store, connection):
+        return []
+    on = "" if store.dialect == "sqlite" else " ON holdfast_maintenance"
+    return [f"DROP TRIGGER IF EXISTS holdfast_maintenance_shut{on}", "DELETE FROM holdfast_maintenance"]
+
+
+def _lost_indexes(store: Store[Any], connection: Any) -> list[str]:
+    """Return the statements that make the unique indexes which are gone."""
+    every = (statement for migration in migrations(store.dialect) for statement in migration.statements())
+    made = {match[1]: statement for statement in every if (match := _UNIQUE_INDEX.match(statement))}
+    lost = sorted(store.missing_indexes(connection))
+    # A later partition of the journal has the indexes of the first, under its own name.
+    texts = {}
+    for name in lost:
+        partition = _PARTITION.search(name)
+        text = made[_PARTITION.sub("_p0_", name)]
+        texts[name] = text.replace("_p0", partition[0][:-1]) if partition else text
+    return [statement for name in lost for statement in (f"DROP INDEX IF EXISTS {name}", texts[name])]
 
 
 def _machine_rows() -> list[str]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from holdfast.core.errors import InputError, JobNotFoundError
+from holdfast.core.errors import InputError, JobNotFoundError, StoreDamagedError
 from holdfast.core.machines import JOB, JobState
-from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
+from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow, time_text
 from holdfast.store.requests import Declared
+from holdfast.store.retention import RetentionReading
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -25,9 +26,21 @@ _Record = TypeVar("_Record", bound=msgspec.Struct)
 _Reader = Callable[[Sequence[Any], Callable[[Any], datetime]], _Record]
 
 
+RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # those of a partial index
+FEW_WAITING = 20_000  # so many can be sorted for a page; among more, a page is found soon
+
+
 def encoded(rows: object) -> str:
     """Return rows as the JSON text that the statements take."""
     return msgspec.json.encode(rows).decode()
+
+
+def unreadable(what: str) -> StoreDamagedError:
+    """Return the error for a row that holds what no version of Holdfast has written."""
+    return StoreDamagedError(
+        f"the record {what} holds what was never written",
+        next_step="See what is wrong with `holdfast check`, and what would put it right with `holdfast repair`.",
+    )
 
 
 def _reader(record: type[_Record]) -> _Reader[_Record]:
@@ -46,11 +59,14 @@ def _reader(record: type[_Record]) -> _Reader[_Record]:
 
     def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> _Record:
         values = list(row)
-        for index in times:
-            if values[index] is not None:
-                values[index] = moment(values[index])
-        for index, members in names:
-            values[index] = members[values[index]]
+        try:
+            for index in times:
+                if values[index] is not None:
+                    values[index] = moment(values[index])
+            for index, members in names:
+                values[index] = members[values[index]]
+        except (KeyError, TypeError, ValueError):
+            raise unreadable(f"{record.__name__} {values[0]}") from None
         for index in flags:
             values[index] = bool(values[index])
         return record(*values)
@@ -64,6 +80,10 @@ _read_grant = _reader(Grant)
 _read_journal_row = _reader(JournalRow)
 
 
+def _plain(value: object) -> object:
+    return time_text(value) if isinstance(value, datetime) else value
+
+
 class Count(msgspec.Struct, frozen=True):
     """How many jobs of one operation and queue are in one state."""
 
@@ -71,6 +91,21 @@ class Count(msgspec.Struct, frozen=True):
     queue: str
     state: JobState
     n: int
+
+
+def _count(row: Sequence[Any]) -> Count:
+    operation, queue, state, n = row
+    if state not in JOB.states:
+        raise unreadable(f"of jobs called {state!r}")
+    return Count(operation, queue, JobState(state), int(n))
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Since when a queue gives out no work, by whom, and why."""
+
+    at: datetime
+    by: str | None
+    reason: str | None
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -85,7 +120,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     stopped_at: datetime | None
 
 
-class Reading:
+class Reading(RetentionReading):
     """A view of the ledger at one moment."""
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
@@ -132,10 +167,17 @@ class Reading:
         """Return jobs, newest first; `before` continues below the last id of a page."""
         if limit < 1:
             raise InputError("a page has at least one job")
-        rows = self._run(
-            "list_jobs", state=state, operation=operation, queue=queue, client=client, before=before, n=limit
-        )
+        asked = {"state": state, "operation": operation, "queue": queue, "client": client, "before": before, "n": limit}
+        rows = self._run(self._listing(state), **asked)
         return [self._job(row) for row in rows]
+
+    def _listing(self, state: JobState | None) -> str:
+        """Return the statement that finds a page without looking at many jobs in other states."""
+        if state in RESTING:
+            return "list_resting_jobs"
+        if state is JobState.PENDING and sum(n for _, _, of, n in self.raw_counts() if of == state) <= FEW_WAITING:
+            return "list_waiting_jobs"
+        return "list_jobs"
 
     def executions(self, job_id: int) -> list[Execution]:
         """Return a job's executions, first attempt first."""
@@ -154,9 +196,34 @@ class Reading:
         """Return the history of all executions of a job."""
         return [self._journal_row(row) for row in self._run("journal_of_executions", job_id=job_id)]
 
+    def images(self, table: str, **where: object) -> list[dict[str, Any]]:
+        """Return rows of one of the ledger's tables as they stand, by column, whatever they say; times as text."""
+        conditions = " AND ".join(f"{column} = :{column}" for column in where)
+        columns, rows = self._store.named(self._connection, f"SELECT * FROM {table} WHERE {conditions}", where)
+        return [{name: _plain(value) for name, value in zip(columns, row, strict=True)} for row in rows]
+
     def counts(self) -> list[Count]:
         """Return how many jobs stand where: the folded counts and the few deltas since."""
-        return [Count(row[0], row[1], JobState(row[2]), row[3]) for row in self._run("read_counts")]
+        return [_count(row) for row in self.raw_counts()]
+
+    def raw_counts(self) -> list[tuple[str, str, str, int]]:
+        """Return the counts as (operation, queue, state, n), whatever the states are called."""
+        return [(operation, queue, state, int(n)) for operation, queue, state, n in self._run("read_counts")]
+
+    def counts_as_of(self, at: datetime) -> tuple[list[Count], int]:
+        """Return how many jobs stood where at a time, and of how many the journal no longer tells."""
+        rows = self._run("counts_as_of", at=time_text(at))
+        told = [_count(row) for row in rows if row[2] is not None]
+        return told, sum(row[3] for row in rows if row[2] is None)
+
+    def told_from(self) -> datetime | None:
+        """Return the time from which on the journal tells of every job; None if no job's history was cut."""
+        [[moment]] = self._run("told_from")
+        return None if moment is None else self._store.moment(moment)
+
+    def histories_of(self, job_id: int) -> dict[tuple[str, int], int]:
+        """Return the first version that the journal tells of: of a job and its executions, by machine and id."""
+        return {(machine, subject): first for machine, subject, first in self._run("histories_of", job_id=job_id)}
 
     def next_due(self, queues: Sequence[str]) -> datetime | None:
         """Return the earliest time at which a job of these queues may run: past if one is due, None if none waits."""
@@ -172,6 +239,26 @@ class Reading:
         """Return the attempts whose lease has run out, the longest first."""
         return [self._attempt(row) for row in self._run("stalled_attempts", now=self._time(None), n=limit)]
 
+    def slimmable(
+        self,
+        *,
+        before: datetime,
+        states: Iterable[str] = JOB.final,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> list[int]:
+        """Return ids above `after` of jobs that ended before a time and still have their payload, lowest first."""
+        rows = self._run(
+            "slimmable_jobs",
+            after=after,
+            states=encoded(sorted(states)),
+            before=self._store.stored(before),
+            queue=queue,
+            n=limit,
+        )
+        return [job_id for (job_id,) in rows]
+
     def checkpoints(self, job_id: int) -> dict[str, str]:
         """Return what earlier attempts at a job have kept, as JSON texts by name."""
         return dict(self._run("checkpoints_of", job_id=job_id))
@@ -179,6 +266,28 @@ class Reading:
     def paused_queues(self) -> list[str]:
         """Return the queues that give out no work."""
         return [queue for (queue,) in self._run("paused_queues")]
+
+    def pause_of(self, queue: str) -> Pause | None:
+        """Return the pause of a queue, if it is paused."""
+        rows = self._run("pause_of", queue=queue)
+        return Pause(self._store.moment(rows[0][0]), *rows[0][1:]) if rows else None
+
+    def due_ahead(self, job: Job, now: datetime, limit: int) -> int:
+        """Return how many due jobs of a job's queue are claimed before it, no further than a limit."""
+        [[n]] = self._run(
+            "due_ahead",
+            queue=job.queue,
+            priority=job.priority,
+            run_at=self._store.stored(job.run_at),
+            job_id=job.job_id,
+            now=self._store.stored(now),
+            n=limit,
+        )
+        return int(n)
+
+    def held_by_owner(self, now: datetime) -> dict[str, int]:
+        """Return how many executions each owner holds under a lease that has not run out."""
+        return dict(self._run("held_by_owner", now=self._store.stored(now)))
 
     def workers(self) -> list[WorkerRow]:
         """Return the workers that have ever said hello, oldest first."""

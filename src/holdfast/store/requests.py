@@ -53,7 +53,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Return what makes two submissions under one key the same work."""
-        return sha256(f"{self.operation}\n{self.payload}")
+        return digest_of(self.operation, self.payload)
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -83,6 +83,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     seconds_by_operation: Mapping[str, float] = {}
     begin: bool = True  # start the execution in the same write; False for real prefetch
+
+
+def digest_of(operation: str, payload: str) -> str:
+    """Return the digest that a job keeps of what it was to do."""
+    return sha256(f"{operation}\n{payload}")
 
 
 def _is_unicode(text: str) -> bool:

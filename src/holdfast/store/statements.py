@@ -9,16 +9,26 @@ from functools import cache
 from importlib.resources import files
 
 from holdfast.core.errors import invariant
-from holdfast.core.records import Execution, Grant, Job, JournalRow
+from holdfast.core.records import Archive, Execution, Grant, Job, JournalRow, Seal
 
-FILES = ("jobs.sql", "executions.sql", "ledger.sql", "workers.sql")
+FILES = (
+    "jobs.sql",
+    "executions.sql",
+    "ledger.sql",
+    "workers.sql",
+    "history.sql",
+    "seals.sql",
+    "checks.sql",
+    "snapshot.sql",
+    "retention.sql",
+)
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 
-def _columns(record: type[Job | Execution | Grant | JournalRow], alias: str) -> str:
+def _columns(record: type[Job | Execution | Grant | JournalRow | Seal | Archive], alias: str) -> str:
     prefix = f"{alias}." if alias else ""
     return ", ".join(prefix + field for field in record.__struct_fields__)
 
@@ -29,6 +39,8 @@ COLUMNS = {
     "execution_columns": _columns(Execution, "e"),
     "grant_columns": _columns(Grant, "g"),
     "journal_columns": _columns(JournalRow, "g"),
+    "seal_columns": _columns(Seal, "s"),
+    "archive_columns": _columns(Archive, "a"),
 }
 
 

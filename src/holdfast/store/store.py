@@ -13,9 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
+from holdfast.core.records import Seal
 from holdfast.store.effects import Effect
 from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
@@ -267,6 +269,10 @@ class Store(ABC, Generic[Connection]):
         """Run one statement given as text: for migrations and for what an operator stages."""
 
     @abstractmethod
+    def named(self, connection: Any, sql: str, params: Params) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run one statement with `:name` for each value; return the names of its columns, and its rows."""
+
+    @abstractmethod
     def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
         """Apply effects in order; raise EffectError if one fails, touches other rows, or ends the transaction."""
 
@@ -371,6 +377,51 @@ class Store(ABC, Generic[Connection]):
         """Add the journal's next partition if it is time to, and return its name."""
         return None
 
+    def archived_partition(self, archived: Seal) -> str | None:  # noqa: ARG002 - the same
+        """Return the journal's oldest partition if all its rows are closed by this seal or one before it."""
+        return None
+
+    def drop_partition(self, connection: Any, name: str) -> bool:  # noqa: ARG002 - the same
+        """Drop a partition of the journal; False if it is gone already, StoreBusyError if writers are in the way."""
+        return False
+
+    @abstractmethod
+    def missing_indexes(self, connection: Any) -> set[str]:
+        """Return the names of the unique indexes that enforce a promise and are not there."""
+
     @abstractmethod
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
         """Return the names of triggers, functions and indexes that are missing or differ from ours."""
+
+    @abstractmethod
+    def faults(self, connection: Any) -> list[tuple[str, str]]:
+        """Return what the database itself finds wrong with the ledger's tables: a subject, and the words."""
+
+    # -- what a snapshot needs ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def standing(self, beside: Path) -> Iterator[Reading]:  # noqa: ARG002 - where a long view costs others little
+        """Yield a view that may be read for long; a dialect that needs a copy puts it into the directory `beside`."""
+        with self.reading() as reading:
+            yield reading
+
+    @abstractmethod
+    def stream(self, connection: Any, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, whose columns are of these kinds, without holding more than a few."""
+
+    @abstractmethod
+    def load(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Insert many plain rows."""
+
+    def tables_beside(self) -> list[str]:
+        """Return the tables of the database that are not Holdfast's, without writing anything."""
+        with self.reading() as reading:
+            return [name for (name,) in self.run(reading._connection, "tables_beside", {})]  # noqa: SLF001 - below verbs
+
+    def plain(self, column: str, kind: str) -> str:  # noqa: ARG002 - where what is stored is plain already
+        """Return the expression that gives a column's plain value: text, a number, or null."""
+        return f'"{column}"'
+
+    def in_order(self, column: str, kind: str) -> str:  # noqa: ARG002 - where text is compared by code point already
+        """Return the expression that orders by a column, and text by its code points."""
+        return f'"{column}"'

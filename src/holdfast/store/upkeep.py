@@ -12,20 +12,24 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
+
 from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Move, Refused, Step, decide
 from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import invariant
 from holdfast.core.machines import GRANT, JOB
-from holdfast.core.records import Grant, time_text
+from holdfast.core.records import Grant, Seal, time_text
+from holdfast.store.enforcement import Guarded
 from holdfast.store.reading import Reading, encoded
 from holdfast.store.requests import Declared
+from holdfast.store.retention import RetentionWriting
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
 
 
-class Upkeep(Reading):
+class Upkeep(Reading, RetentionWriting):
     """What a transaction can do to the ledger itself."""
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
@@ -67,6 +71,10 @@ class Upkeep(Reading):
     def worker_stopped(self, worker_id: str) -> None:
         """Note that a worker has stopped."""
         self._run("worker_stopped", worker_id=worker_id, now=self._store.time_parameter())
+
+    def forget_workers(self, before: datetime) -> None:
+        """Forget workers that were last seen before a time: every start of one leaves a row."""
+        self._run("forget_workers", before=self._store.stored(before))
 
     def fold_counts(self) -> None:
         """Fold the deltas into the counts."""
@@ -127,6 +135,37 @@ class Upkeep(Reading):
         """Write into the journal what is done under an open door: what was there before, for one thing."""
         self._run("note_maintenance", maintenance_id=door, event=event, note=canonical(what))
 
+    def mend(self, guarded: Guarded, subject: int, columns: Mapping[str, object]) -> None:
+        """Set columns of one record as a repair found right; needs an open door. A change of state is journalled."""
+        sets = ", ".join(f"{column} = :{column}" for column in columns)
+        sql = f"UPDATE {guarded.table} SET {sets} WHERE {guarded.id} = :subject"
+        self._store.named(self._connection, sql, {**columns, "subject": subject})
+
+    def put_back(self, guarded: Guarded, columns: Mapping[str, object]) -> None:
+        """Write a record that was lost, with its id; needs an open door, and its journal stays as it is."""
+        sql = f"INSERT INTO {guarded.table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})"
+        self._store.named(self._connection, sql, columns)
+
+    def tell_repair(self, door: int, row: Mapping[str, object]) -> None:
+        """Journal what a repair settled without a change of state; needs an open door."""
+        self._run("tell_repair", maintenance_id=door, **row)
+
+    def forget_journal_rows(self, seqs: Sequence[int]) -> None:
+        """Remove journal rows; needs an open door, and somebody who keeps what they said."""
+        self._run("forget_journal_rows", rows=encoded(sorted(seqs)))
+
+    def forget_checkpoints(self, job_ids: Sequence[int]) -> None:
+        """Drop what attempts at these jobs have kept."""
+        self._run("forget_checkpoints", rows=encoded(sorted(job_ids)))
+
+    def recount(self) -> None:
+        """Count jobs anew, and forget what was counted before."""
+        self._run("recount")
+
+    def lock_records(self) -> None:
+        """Let nobody else write records until this transaction ends; where writers take turns anyway, do nothing."""
+        self._run("lock_records")
+
     def slim(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str] = JOB.final) -> list[int]:
         """Drop payload, result and checkpoints of those jobs that ended before a time; return their ids.
 
@@ -141,14 +180,33 @@ class Upkeep(Reading):
                 before=self._store.stored(before),
             )
         )
-        self._run("forget_checkpoints", rows=encoded(slimmed))
+        self.forget_checkpoints(slimmed)
         return slimmed
+
+    def add_seal(self, seal: Seal) -> Seal | None:
+        """Write a seal after the one that it was made to follow, and return it as written; None if that has a follower.
+
+        Its `horizon_seq` must have been read before: this transaction's own number, which is younger, goes with it.
+        """
+        self._run("lock_seals")
+        last = self.last_seal()
+        if (last.seal_id, last.hash) != (seal.seal_id - 1, seal.previous) if last else seal.seal_id != 1:
+            return None
+        values = {name: value for name, value in msgspec.structs.asdict(seal).items() if name != "horizon_xid"}
+        [[horizon_xid]] = self._run("insert_seal", **values)
+        self.set_meta("seal_head", f"{seal.seal_id} {seal.hash}")
+        return msgspec.structs.replace(seal, horizon_xid=horizon_xid)
 
     def take_duty(self, name: str, every_s: float) -> bool:
         """Tell whether it falls to the caller to do what a whole fleet does once in a period."""
         now = self._store.now()
         due = time_text(now - timedelta(seconds=every_s))
         return bool(self._run("take_duty", name=f"duty:{name}", now=time_text(now), due=due))
+
+    def retry_duty(self, name: str, every_s: float, after_s: float) -> None:
+        """Let a duty that was taken and failed be taken again after a time, not only after its whole period."""
+        due = self._store.now() - timedelta(seconds=every_s - min(after_s, every_s))
+        self.set_meta(f"duty:{name}", time_text(due))
 
     def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]:
         return {

@@ -58,9 +58,28 @@ SELECT {job_columns}
 
 -- name: list_jobs
 SELECT {job_columns} FROM holdfast_jobs j
- WHERE (:state::text IS NULL OR j.state = :state) AND (:operation::text IS NULL OR j.operation = :operation)
+ WHERE (:state::text IS NULL OR j.state = :state)
+   AND (:operation::text IS NULL OR j.operation = :operation)
    AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
-   AND (:before::bigint IS NULL OR j.job_id < :before)
+   AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
+ ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: list_resting_jobs
+-- The states are named, so that the partial index is seen to hold all of them.
+SELECT {job_columns} FROM holdfast_jobs j
+ WHERE j.state = :state AND j.state IN ('failed', 'quarantined', 'running')
+   AND (:operation::text IS NULL OR j.operation = :operation)
+   AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
+   AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
+ ORDER BY j.job_id DESC LIMIT :n;
+
+-- name: list_waiting_jobs
+-- For a few among many: all that wait are sorted.
+SELECT {job_columns} FROM holdfast_jobs j
+ WHERE j.state = :state AND j.state = 'pending'
+   AND (:operation::text IS NULL OR j.operation = :operation)
+   AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
+   AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
  ORDER BY j.job_id DESC LIMIT :n;
 
 -- name: slimmable_jobs

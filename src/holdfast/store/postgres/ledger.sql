@@ -79,3 +79,29 @@ SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target, 
 INSERT INTO holdfast_meta (name, value) VALUES (:name, :now)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE holdfast_meta.value <= :due
 RETURNING name;
+
+-- name: tell_repair
+INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt,
+  move_id, grant_id, maintenance_id, at)
+SELECT g.epoch, g.xid, :machine, :subject, :version, :source, :target, :event, g.actor, :reason, :attempt, :move_id,
+  NULL, g.maintenance_id, :at
+  FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = :maintenance_id AND g.version = 1;
+
+-- name: recount
+DELETE FROM holdfast_count_deltas;
+DELETE FROM holdfast_counts;
+INSERT INTO holdfast_counts (operation, queue, state, n)
+SELECT operation, queue, state, count(*) FROM holdfast_jobs GROUP BY operation, queue, state;
+
+-- name: forget_journal_rows
+DELETE FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
+
+-- name: lock_records
+-- Rows that somebody wrote with numbers of their own must not stand in the way of the next ones.
+LOCK TABLE holdfast_jobs, holdfast_executions, holdfast_grants, holdfast_procedures, holdfast_values
+  IN SHARE ROW EXCLUSIVE MODE;
+SELECT setval('holdfast_journal_seq', greatest(nextval('holdfast_journal_seq'), (SELECT max(seq) FROM holdfast_journal)));
+SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(job_id) FROM holdfast_jobs)))
+  FROM (SELECT pg_get_serial_sequence('holdfast_jobs', 'job_id')::regclass AS id) s;
+SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(exec_id) FROM holdfast_executions)))
+  FROM (SELECT pg_get_serial_sequence('holdfast_executions', 'exec_id')::regclass AS id) s;

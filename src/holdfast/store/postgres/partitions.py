@@ -1,19 +1,25 @@
 """The partitions of the journal on PostgreSQL: the next one is there before it is needed, an archived one is dropped.
 
 Invariants: a partition has the unique indexes and the triggers of the first one before a row can reach it; adding one
-does not keep writers out; only a partition that the journal has left behind is dropped.
+does not keep writers out; only a partition that the journal has left behind, and whose every row is archived, is
+dropped, and whoever drops it waits for writers no longer than they would notice.
 """
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core.errors import invariant
 from holdfast.store.postgres.triggers import partition_triggers
 
+if TYPE_CHECKING:
+    from holdfast.core.records import Seal
+    from holdfast.store.store import Store
+
 FIRST = "holdfast_journal_p0"
 ROWS = 5_000_000  # of each partition after the first
+LOCK_MS = 250  # less than what PostgreSQL takes for a deadlock, so that whoever drops is the one who gives up
 _BOUNDS = re.compile(r"FROM \((?:'?(\d+)'?|MINVALUE)\) TO \('?(\d+)'?\)")
 
 
@@ -35,6 +41,8 @@ def partitions(connection: Any, schema: str) -> list[Partition]:
     ).fetchall()
     found = []
     for name, bounds in rows:
+        if bounds is None:  # dropped since this view began: what it knows of bounds is of now
+            continue
         match = _BOUNDS.search(bounds)
         invariant(match, f"the bounds of {name} cannot be read")
         if match:
@@ -42,21 +50,21 @@ def partitions(connection: Any, schema: str) -> list[Partition]:
     return sorted(found, key=lambda partition: partition.first)
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Adding
+
+
 def add_partition(connection: Any, schema: str, rows: int = ROWS) -> str | None:
-    """Add the next partition once the last one is half full, and return its name; None if it is not time yet."""
-    last = partitions(connection, schema)[-1]
+    """Add partitions until the last one is less than half full; return the name of the last one added, if any."""
+    name = None
     [[seq]] = connection.execute("SELECT last_value FROM holdfast_journal_seq").fetchall()
-    if seq < last.first + (last.end - last.first) // 2:
-        return None
-    name = f"holdfast_journal_p{int(last.name.rpartition('p')[2]) + 1}"
-    for statement in _made(name, last.end, last.end + rows):
-        connection.execute(statement)
+    last = partitions(connection, schema)[-1]
+    while seq >= last.first + (last.end - last.first) // 2:
+        name = f"holdfast_journal_p{int(last.name.rpartition('p')[2]) + 1}"
+        last = Partition(name, last.end, last.end + rows)
+        for statement in _made(last):
+            connection.execute(statement)
     return name
-
-
-def drop_partition(connection: Any, name: str) -> None:
-    """Drop a partition whose rows are archived."""
-    connection.execute(f"DROP TABLE {name}")
 
 
 def indexes(partition: str) -> list[str]:
@@ -68,15 +76,54 @@ def indexes(partition: str) -> list[str]:
     ]
 
 
-def _made(name: str, first: int, end: int) -> list[str]:
+def _made(partition: Partition) -> list[str]:
+    name = partition.name
+    bounds = f"FROM ({partition.first}) TO ({partition.end})"
     # Made apart and then attached: that lets others write meanwhile, which CREATE … PARTITION OF does not.
     return [
         f"CREATE TABLE {name} (LIKE holdfast_journal INCLUDING DEFAULTS INCLUDING CONSTRAINTS)",
         *indexes(name),
-        f"ALTER TABLE holdfast_journal ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({end})",
+        f"ALTER TABLE holdfast_journal ATTACH PARTITION {name} FOR VALUES {bounds}",
         *(
             text
             for (table, trigger), definition in partition_triggers(name).items()
             for text in (definition, f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
         ),
     ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Dropping
+
+
+def archived_partition(store: "Store[Any]", schema: str, archived: "Seal") -> str | None:
+    """Return the oldest partition if every row that it has, or can ever get, is closed by this seal or one before it.
+
+    Seals keep the number up to which all rows belong to transactions that they have closed. Nothing hashes that number,
+    so the rows are looked at too. Nothing is locked.
+    """
+    with store.reading() as reading:
+        connection = reading._connection  # noqa: SLF001 - tables live below the verbs
+        [oldest, *later] = partitions(connection, schema)
+        if not later or reading.horizon(archived.epoch, archived.last_xid) < oldest.end - 1:
+            return None
+        return None if _any_row_after(connection, oldest, archived) else oldest.name
+
+
+def _any_row_after(connection: Any, partition: Partition, archived: "Seal") -> bool:
+    # Asked of the journal, not of the partition by its name: somebody else may drop it this very moment.
+    [[found]] = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM holdfast_journal WHERE seq < %s AND (epoch, xid, seq) > (%s, %s, %s))",
+        (partition.end, *archived.end),
+    ).fetchall()
+    return bool(found)
+
+
+def drop_partition(connection: Any, schema: str, name: str) -> bool:
+    """Drop a partition whose rows are archived: keep everybody out for that moment, or give up almost at once."""
+    connection.execute(f"SET LOCAL lock_timeout TO {LOCK_MS}")
+    connection.execute("LOCK TABLE holdfast_journal IN ACCESS EXCLUSIVE MODE")
+    if name not in [partition.name for partition in partitions(connection, schema)]:
+        return False
+    connection.execute(f"DROP TABLE {name}")
+    return True

@@ -6,7 +6,7 @@ says; set-based statements lock with SKIP LOCKED, so workers never queue for eac
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -24,13 +24,15 @@ from holdfast.core.errors import (
     HoldfastError,
     RefusedByDatabaseError,
     StoreBusyError,
+    StoreDamagedError,
     StoreError,
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from holdfast.core.records import Seal
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import INDEXES, Refusal
-from holdfast.store.postgres.partitions import FIRST, add_partition, partitions
+from holdfast.store.postgres.partitions import FIRST, add_partition, archived_partition, drop_partition, partitions
 from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
 from holdfast.store.postgres.watch import Announcer, ListenWatch
 from holdfast.store.statements import pyformat, statements
@@ -44,9 +46,11 @@ _DATABASE = (
     " (SELECT system_identifier FROM pg_control_system()),"
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
+TIME_TEXT = """to_char("{column}" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 # A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
 _SETTING = "enable_nestloop=off"
+_DAMAGED = {"XX001", "XX002"}  # data_corrupted, index_corrupted
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
 
@@ -80,13 +84,23 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
 
     def run(self, connection: Any, name: str, params: Params) -> list[tuple[Any, ...]]:
         cursor = connection.cursor(row_factory=tuple_row)  # a borrowed connection may have another
-        for text in self._statements[name]:
-            cursor.execute(text, params)
+        try:
+            for text in self._statements[name]:
+                cursor.execute(text, params)
+        except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+            # These statements name only what migrations made.
+            raise StoreDamagedError(_first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
 
     def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         cursor = connection.execute(sql, tuple(params) or None)
         return cursor.fetchall() if cursor.description else []
+
+    def named(self, connection: Any, sql: str, params: Params) -> tuple[list[str], list[tuple[Any, ...]]]:
+        cursor = connection.cursor(row_factory=tuple_row)
+        cursor.execute(pyformat(sql), params)
+        columns = cursor.description or ()
+        return [column.name for column in columns], cursor.fetchall() if columns else []
 
     def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
         cursor = connection.cursor()
@@ -102,7 +116,7 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
                     raise EffectError("an effect ended the transaction")  # at once: the next would begin another
         except psycopg.Error as error:
             unavailable = self.translate(error)
-            if isinstance(unavailable, StoreUnavailableError):
+            if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
                 raise unavailable from error
             raise EffectError(f"the database refused an effect: {str(error).splitlines()[0]}") from error
 
@@ -176,11 +190,13 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def translate(self, error: Exception) -> HoldfastError | None:
         if not isinstance(error, psycopg.Error):
             return None
-        state, text = error.sqlstate or "", str(error).strip().split("\n")[0]
+        state, text = error.sqlstate or "", _first_line(error)
         if state in _REFUSALS:
             return RefusedByDatabaseError(text, context={"refusal": state})
         if state.startswith(("22", "23")):
             return RefusedByDatabaseError(text)
+        if state in _DAMAGED or (state == "42P01" and "holdfast_" in text):
+            return StoreDamagedError(text, context={"sqlstate": state})
         if state in ("40001", "40P01", "55P03"):
             return StoreBusyError(text)
         if state == "3F000":
@@ -308,7 +324,24 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
         functions_seen = bodies.keys() | expected_bodies.keys()
         differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
-        return sorted(off | differing | self._missing_indexes(connection))
+        return sorted(off | differing | self.missing_indexes(connection))
+
+    def faults(self, connection: Any) -> list[tuple[str, str]]:
+        rows = connection.execute(
+            "SELECT 'CONSTRAINT ' || k.conname, 'it is not validated on ' || c.relname FROM pg_constraint k"
+            " JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s))"
+            " AND c.relname LIKE 'holdfast\\_%%' AND NOT k.convalidated"
+            " UNION ALL SELECT 'INDEX ' || x.relname, 'it is not valid' FROM pg_index i"
+            " JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relname LIKE 'holdfast\\_%%'"
+            " AND NOT (i.indisvalid AND i.indisready AND i.indislive)"
+            " UNION ALL SELECT 'TABLE ' || c.relname, 'it has no primary key' FROM pg_class c"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relkind IN ('r', 'p')"
+            " AND NOT c.relispartition AND c.relname LIKE 'holdfast\\_%%' AND c.relname <> 'holdfast_transitions'"
+            " AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1",
+            {"schema": self.schema},
+        )
+        return cast("list[tuple[str, str]]", rows.fetchall())
 
     def _found_functions(self, connection: Any) -> dict[str, str]:
         rows = connection.execute(
@@ -326,9 +359,10 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
             " AND t.tgname LIKE 'holdfast\\_%%'",
             (self.schema,),
         )
-        return cast("list[tuple[str, str, str, str, bool]]", rows.fetchall())
+        # A trigger without a text is one of a partition that was dropped since this view began.
+        return [cast("tuple[str, str, str, str, bool]", row) for row in rows.fetchall() if row[2] is not None]
 
-    def _missing_indexes(self, connection: Any) -> set[str]:
+    def missing_indexes(self, connection: Any) -> set[str]:
         rows = connection.execute(
             "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND i.indisunique AND i.indisvalid",
@@ -353,12 +387,44 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def extend_journal(self, connection: Any) -> str | None:
         return add_partition(connection, self.schema)
 
+    def archived_partition(self, archived: Seal) -> str | None:
+        return archived_partition(self, self.schema, archived)
+
+    def drop_partition(self, connection: Any, name: str) -> bool:
+        return drop_partition(connection, self.schema, name)
+
+    def stream(self, connection: Any, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        # COPY gives one row at a time, however large; a cursor would give a page.
+        with connection.cursor().copy(f"COPY ({sql}) TO STDOUT") as copy:
+            copy.set_types([{"whole": "int8", "flag": "int8", "real": "float8"}.get(kind, "text") for kind in kinds])
+            yield from copy.rows()
+
+    def load(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        names = ", ".join(f'"{column}"' for column in columns)
+        try:
+            with connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except psycopg.DataError as error:  # also one without a code: text with a zero character in it
+            raise RefusedByDatabaseError(str(error).strip().split("\n")[0]) from error
+
+    def plain(self, column: str, kind: str) -> str:
+        forms = {"time": TIME_TEXT, "flag": '"{column}"::integer'}
+        return forms.get(kind, '"{column}"').format(column=column)
+
+    def in_order(self, column: str, kind: str) -> str:
+        return f'"{column}" COLLATE "C"' if kind == "text" else f'"{column}"'
+
     def _qualified(self, text: str) -> str:
         """Name the schema: a borrowed connection may look elsewhere."""
         return _TABLE.sub(lambda table: self._prefix() + table[0], text)
 
     def _prefix(self) -> str:
         return '"' + self.schema.replace('"', '""') + '".'
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def _without_password(text: str, url: str) -> str:

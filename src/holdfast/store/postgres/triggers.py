@@ -275,8 +275,8 @@ def _edges(longer: list[Path]) -> str:
 def _last(schema: str) -> str:
     # What was noted under the door stands between its opening and its shutting.
     return (
-        f"(SELECT max(j.version) FROM {schema}holdfast_journal j"
-        " WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id) + 1"
+        f"(SELECT coalesce(max(j.version), 0) + 1 FROM {schema}holdfast_journal j"
+        " WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id)"
     )
 
 

@@ -75,3 +75,22 @@ SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target, 
 INSERT INTO holdfast_meta (name, value) VALUES (:name, :now)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE holdfast_meta.value <= :due
 RETURNING name;
+
+-- name: tell_repair
+INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt,
+  move_id, grant_id, maintenance_id, at)
+SELECT g.epoch, g.xid, :machine, :subject, :version, :source, :target, :event, g.actor, :reason, :attempt, :move_id,
+  NULL, g.maintenance_id, :at
+  FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = :maintenance_id AND g.version = 1;
+
+-- name: recount
+DELETE FROM holdfast_count_deltas;
+DELETE FROM holdfast_counts;
+INSERT INTO holdfast_counts (operation, queue, state, n)
+SELECT operation, queue, state, count(*) FROM holdfast_jobs GROUP BY operation, queue, state;
+
+-- name: forget_journal_rows
+DELETE FROM holdfast_journal WHERE seq IN (SELECT value FROM json_each(:rows));
+
+-- name: lock_records
+SELECT 1;

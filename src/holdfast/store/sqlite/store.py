@@ -4,13 +4,16 @@ Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that
 `BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer starves; times are text in one format.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
+from uuid import uuid4
 
 from holdfast.core.errors import (
     ConnectionUnfitError,
@@ -20,13 +23,15 @@ from holdfast.core.errors import (
     NotALedgerError,
     RefusedByDatabaseError,
     StoreBusyError,
+    StoreDamagedError,
     StoreError,
     StoreReadOnlyError,
     StoreUnavailableError,
 )
 from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
-from holdfast.store.enforcement import INDEXES
+from holdfast.store.enforcement import GUARDED, INDEXES
+from holdfast.store.reading import Reading
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
@@ -39,6 +44,9 @@ CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
 BUSY_S = 30.0
 SWITCH_S = 0.002
 _FULL = 2
+FAULTS_MAX = 100
+HEAD_BYTES = 1 << 16
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS", "SQLITE_FORMAT")
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs"})
 MOUNTS = Path("/proc/self/mounts")
 
@@ -88,12 +96,24 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
-        for sql in self._statements[name]:
-            rows = _plain(connection).execute(sql, params).fetchall()
+        try:
+            for sql in self._statements[name]:
+                rows = _plain(connection).execute(sql, params).fetchall()
+        except sqlite3.OperationalError as error:
+            raise self._schema_damage(error) or error from None
         return rows
 
     def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return _plain(connection).execute(sql, tuple(params)).fetchall()
+        try:
+            return _plain(connection).execute(sql, tuple(params)).fetchall()
+        except sqlite3.OperationalError as error:
+            raise ("holdfast_" in sql and self._schema_damage(error)) or error from None
+
+    def named(
+        self, connection: sqlite3.Connection, sql: str, params: Params
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        cursor = _plain(connection).execute(sql, params)
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
 
     def apply(self, connection: sqlite3.Connection, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -102,7 +122,7 @@ class SqliteStore(Store[sqlite3.Connection]):
                 cursor.fetchall()
             except sqlite3.Error as error:
                 unavailable = self.translate(error)
-                if isinstance(unavailable, StoreUnavailableError):
+                if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
                     raise unavailable from error
                 raise EffectError(f"the database refused an effect: {error}") from error
             require_rows(effect, cursor.rowcount)
@@ -148,6 +168,8 @@ class SqliteStore(Store[sqlite3.Connection]):
         self._turnstile.close()
 
     def translate(self, error: Exception) -> HoldfastError | None:
+        if isinstance(error, UnicodeDecodeError):  # so Python's driver says that SQLite's own words are garbled
+            return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
         if not isinstance(error, sqlite3.Error):
             return None
         text = str(error)
@@ -160,12 +182,31 @@ class SqliteStore(Store[sqlite3.Connection]):
             return StoreBusyError(f"another process holds the write lock of {self.path}")
         if name.startswith("SQLITE_READONLY"):
             return StoreReadOnlyError(f"{self.path} cannot be written")
-        if name.startswith("SQLITE_NOTADB"):
+        if name.startswith("SQLITE_NOTADB") and not self._was_a_ledger():
             next_step = "Name another file: this one holds something else."
             return NotALedgerError(f"{self.path} is not a SQLite database", next_step=next_step)
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
+        if name.startswith(_DAMAGE) or text.startswith("Could not decode to UTF-8"):  # which has no name
+            return self._damaged(text, name or "SQLITE_CORRUPT")
+        if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
             return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
         return None
+
+    def _schema_damage(self, error: sqlite3.OperationalError) -> StoreDamagedError | None:
+        """Return what a statement of Holdfast's own fails with where the schema is not what migrations made."""
+        plain = getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR"
+        return self._damaged(str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
+
+    def _damaged(self, text: str, name: str) -> StoreDamagedError:
+        return StoreDamagedError(f"{self.path} is damaged: {text}", context={"sqlite": name})
+
+    def _was_a_ledger(self) -> bool:
+        """Tell whether a file that SQLite does not know as its own looks as if it had been a ledger."""
+        try:
+            with self.path.open("rb") as file:
+                head = file.read(HEAD_BYTES)
+        except OSError:
+            return False
+        return b"holdfast_" in head
 
     def _open(self) -> sqlite3.Connection:
         refuse_inherited(self.path)
@@ -252,13 +293,103 @@ class SqliteStore(Store[sqlite3.Connection]):
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
         found, expected = self._triggers(connection), triggers(epoch)
         differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+        return sorted(differing | self.missing_indexes(connection))
+
+    def missing_indexes(self, connection: sqlite3.Connection) -> set[str]:
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-        return sorted(differing | {name for name in INDEXES if name not in present})
+        return {name for name in INDEXES if name not in present}
+
+    def faults(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        try:
+            pages = _plain(connection).execute(f"PRAGMA integrity_check({FAULTS_MAX})").fetchall()
+            references = _plain(connection).execute("PRAGMA foreign_key_check").fetchall()
+        except sqlite3.OperationalError as error:
+            raise self._schema_damage(error) or error from None
+        found = [("LEDGER", text) for (text,) in pages if text != "ok"]
+        machines = {guarded.table: guarded.machine.name for guarded in GUARDED}
+        for table, rowid, parent, _ in references:
+            if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
+                subject = f"{machines[table]} {rowid}" if table in machines else f"TABLE {table}"
+                found.append((subject, f"a row of {table} refers to a row of {parent} that is not there"))
+        return found
 
     @staticmethod
     def _triggers(connection: sqlite3.Connection) -> dict[str, str]:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
         return {name: sql for name, sql in rows if name.startswith("holdfast_")}
+
+    @contextmanager
+    def standing(self, beside: Path) -> Iterator[Reading]:
+        """Yield a view of a copy: a long read of the file itself would keep its log from being written back."""
+        draft = beside / f".holdfast-{uuid4().hex}.copy"
+        try:
+            copied = self._copied(draft)
+        except (sqlite3.Error, OSError) as error:
+            damaged = self.translate(error)
+            if isinstance(damaged, StoreDamagedError | NotALedgerError):
+                raise damaged from error
+            raise StoreUnavailableError(f"{self.path} could not be copied to {beside}: {error}") from error
+        finally:
+            with suppress(OSError):
+                draft.unlink()  # an open file stays readable without its name, and goes with its reader
+        try:
+            yield Reading(self, copied)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self.translated(error) from error
+        finally:
+            copied.close()
+
+    def _copied(self, draft: Path) -> sqlite3.Connection:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        source = self._take()
+        sound = False
+        try:
+            with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+                copy.execute("PRAGMA journal_mode = OFF")
+                copy.execute("PRAGMA synchronous = OFF")
+                source.backup(copy)  # in one step: between steps, every write of others would begin it anew
+            sound = True
+        finally:
+            self._pool.give(source, sound=sound)
+        place = f"file:{quote(str(draft.resolve()))}?immutable=1"
+        copied = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+        copied.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the file, while it has a name
+        return copied
+
+    def stream(self, connection: sqlite3.Connection, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - a cursor knows
+        yield from _plain(connection).execute(sql)
+
+    def load(
+        self, connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> None:
+        names = ", ".join(f'"{column}"' for column in columns)
+        connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
+
+    def tables_beside(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        # Not through `_open`, which would change a foreign file's journal mode before anybody has agreed to it.
+        refuse_inherited(self.path)
+        place = f"file:{quote(str(self.path.resolve()))}?mode=ro"
+        try:
+            with closing(sqlite3.connect(place, uri=True, timeout=BUSY_S)) as connection:
+                return [name for (name,) in self.run(connection, "tables_beside", {})]
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+
+    def settle(self) -> None:
+        """Write the log back into the file, so that the file alone is the whole ledger."""
+        connection = self._take()
+        try:
+            [[busy, *_]] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+        finally:
+            self._pool.give(connection, sound=True)
+        if busy:
+            raise StoreBusyError(f"somebody reads {self.path}, so that its log cannot be written back")
 
 
 def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:

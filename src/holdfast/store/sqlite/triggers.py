@@ -174,7 +174,8 @@ def _door_triggers(epoch: int) -> Iterator[str]:
     table = "holdfast_maintenance"
     # What was noted under the door stands between its opening and its shutting.
     last = (
-        "(SELECT max(version) FROM holdfast_journal WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id) + 1"
+        "(SELECT coalesce(max(version), 0) + 1 FROM holdfast_journal"
+        " WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id)"
     )
     for name, head, row, version, source, target, event in (
         ("opened", "AFTER INSERT", "NEW", "1", "NULL", "'open'", "'open'"),

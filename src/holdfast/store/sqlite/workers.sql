@@ -54,3 +54,6 @@ UPDATE holdfast_workers SET seen_at = :now, stopped_at = :now WHERE worker_id = 
 -- name: workers
 SELECT worker_id, queues, operations, concurrency, started_at, seen_at, stopped_at
   FROM holdfast_workers ORDER BY started_at, worker_id;
+
+-- name: forget_workers
+DELETE FROM holdfast_workers WHERE seen_at < :before;

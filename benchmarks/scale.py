@@ -1,0 +1,301 @@
+"""Whether looking at a ledger costs the same however many jobs it holds: `stats`, `jobs` and `show` at two sizes.
+
+A ledger is filled to the first size, measured, filled on to the next, and measured again, through the store's own
+reading verbs. The ratio of the times is the answer: near 1 is flat.
+
+Invariants: a filled job has its execution, every row of its journal and its count, inserted in sets under the
+maintenance door; jobs that have not succeeded are mostly the oldest ones, so that a query which walks from the newest
+to find them shows it; a run whose ledger does not hold exactly the jobs that it reports stops.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers._common import PAYLOAD
+from holdfast.core.digest import payload_text
+from holdfast.core.machines import EXECUTION, JOB, JobState
+from holdfast.core.records import time_text
+from holdfast.store import Store, Submission, create_store
+from holdfast.store.reading import Reading
+from tests.support.postgres import Server, tmpfs_directory
+
+SIZES, SIZES_QUICK = (20_000, 100_000), (2_000, 6_000)
+OLDEST = 1_000  # among these every state is common; after them a job has succeeded, or one in a hundred has failed
+CHUNK = 100_000
+PAGE = 50
+WARM_UP = 15  # PostgreSQL settles on a plan after ten
+SAMPLES, SAMPLES_QUICK = 200, 20
+SAMPLES_MIN = 5
+BUDGET_S = 3.0  # a query that is slow is not run for ever
+FLAT = 1.5
+NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB", "shared_buffers": "1GB"}
+TEXT = payload_text(PAYLOAD)
+DIGEST = Submission(operation="noop", payload=TEXT).digest
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+GROWS_BY_NATURE = "stats --at"
+"""It reads every job: shown, and not judged."""
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one question takes at one size."""
+
+    database: str
+    jobs: int
+    question: str
+    samples: int
+    median_ms: float
+    p95_ms: float
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """How much longer one question takes at the largest size than at the smallest."""
+
+    database: str
+    question: str
+    ratio: float
+    flat: bool | None  # None where it is not judged
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Filling
+
+# How a job of each state came to it, and its one attempt with it.
+LIVES = {
+    JobState.PENDING: (("submit",), ()),
+    JobState.RUNNING: (("submit", "claim"), ("begin",)),
+    JobState.SUCCEEDED: (("submit", "claim", "succeed"), ("begin", "complete")),
+    JobState.FAILED: (("submit", "claim", "fail"), ("begin", "abort")),
+    JobState.QUARANTINED: (("submit", "claim", "quarantine"), ("begin", "abort")),
+}
+STATE = f"""CASE WHEN n > {OLDEST} THEN CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END
+  WHEN n % 5 = 0 THEN 'pending' WHEN n % 5 = 1 THEN 'running' WHEN n % 5 = 2 THEN 'failed'
+  WHEN n % 5 = 3 THEN 'quarantined' ELSE 'succeeded' END"""
+NUMBERS = {
+    "sqlite": "WITH RECURSIVE x (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM x WHERE n < {last}) SELECT n FROM x",
+    "postgres": "SELECT n FROM generate_series({first}::bigint, {last}::bigint) n",
+}
+JOBS = """INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, state, version, attempts,
+  max_attempts, replay_attempts, run_at, payload, digest, result, created_at, updated_at, event, actor, move_id)
+SELECT 'noop', '1.0.0', 'bench', 'key/' || n, 'default', t.state, l.version,
+  CASE t.state WHEN 'pending' THEN 0 ELSE 1 END, 5, 5, {begins}, '{text}', '{digest}',
+  CASE t.state WHEN 'succeeded' THEN '{{"ok":true}}' END, {begins}, {begins}, l.event, 'bench', 'fill-' || n
+  FROM (SELECT n, {state} AS state FROM ({numbers}) s) t JOIN ({last_of_job}) l ON l.state = t.state ORDER BY n"""
+EXECUTIONS = """INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,
+  started_at, finished_at, created_at, updated_at, event, actor, move_id)
+SELECT j.job_id, 1, l.target, l.version, 'bench', {ends}, {begins}, {begins}, {begins}, {begins}, l.event, 'bench',
+  'fill-' || j.job_id
+  FROM holdfast_jobs j JOIN ({last_of_execution}) l ON l.state = j.state
+ WHERE j.job_id BETWEEN {first} AND {last} ORDER BY j.job_id"""
+JOURNAL = """INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, attempt,
+  move_id, at)
+SELECT 1, 0, l.machine, CASE l.machine WHEN 'JOB' THEN j.job_id ELSE e.exec_id END, l.version, l.source, l.target,
+  l.event, 'bench', CASE l.event WHEN 'submit' THEN 0 ELSE 1 END, 'fill-' || j.job_id, '{at}'
+  FROM holdfast_jobs j LEFT JOIN holdfast_executions e ON e.job_id = j.job_id JOIN ({edges}) l ON l.state = j.state
+ WHERE j.job_id BETWEEN {first} AND {last} ORDER BY j.job_id, l.machine, l.version"""
+
+
+def _edges() -> Iterator[tuple[str, str, int, str | None, str, str]]:
+    """Yield (state, machine, version, source, target, event): each row of the journal of a job of each state."""
+    for state, lives in LIVES.items():
+        for machine, events in zip((JOB, EXECUTION), lives, strict=True):
+            at: str | None = None
+            version = 0
+            for event in events:
+                for edge in machine.path(event, at).edges:
+                    version += 1
+                    yield state.value, machine.name, version, edge.source, edge.target, event
+                at = machine.path(event, at).target
+
+
+def _selected(rows: Iterable[tuple[object, ...]]) -> str:
+    """Return rows as SQL, named as `_edges` yields them."""
+    texts = (", ".join("NULL" if value is None else repr(value) for value in row) for row in rows)
+    named = "SELECT '' AS state, '' AS machine, 0 AS version, '' AS source, '' AS target, '' AS event WHERE 1 = 0"
+    return " UNION ALL ".join([named, *(f"SELECT {text}" for text in texts)])
+
+
+def fill(store: Store[Any], have: int, want: int) -> None:
+    """Add jobs, with their executions and their whole histories, until the ledger holds as many as wanted."""
+    at, cast = time_text(BEGAN), "::timestamptz" if store.dialect == "postgres" else ""
+    edges = list(_edges())
+    last_edges = {edge[:2]: edge for edge in edges}
+    words: dict[str, object] = {
+        "at": at,
+        "begins": f"'{at}'{cast}",
+        "ends": f"'{time_text(BEGAN + timedelta(days=36_500))}'{cast}",
+        "text": TEXT,
+        "digest": DIGEST,
+        "state": STATE,
+        "edges": _selected(edges),
+        "last_of_job": _selected(edge for edge in last_edges.values() if edge[1] == JOB.name),
+        "last_of_execution": _selected(edge for edge in last_edges.values() if edge[1] == EXECUTION.name),
+    }
+    for first in range(have + 1, want + 1, CHUNK):
+        words |= {"first": first, "last": min(first + CHUNK - 1, want)}
+        words["numbers"] = NUMBERS[store.dialect].format(**words)
+        with store.transaction() as transaction, transaction.maintenance(who="bench", why="to fill the ledger"):
+            for statement in (JOBS, EXECUTIONS, JOURNAL):
+                transaction.execute(statement.format(**words))
+        with store.transaction() as transaction:
+            transaction.fold_counts()
+            transaction.extend_journal()
+    _settle(store)
+    with store.reading() as reading:
+        held = sum(count.n for count in reading.counts())
+        [[last_id]] = reading.execute("SELECT max(job_id) FROM holdfast_jobs")
+        state = reading.job(want).state
+        told = len(reading.journal(want)) + len(reading.journal_of_executions(want))
+    lived = sum(edge[0] == state for edge in edges)
+    assert (held, last_id, told) == (want, want, lived), (held, last_id, told)
+
+
+def _settle(store: Store[Any]) -> None:
+    """Do what the database does by itself when it is left alone for a while."""
+    if store.dialect == "postgres":
+        with psycopg.connect(store.url, autocommit=True) as server:
+            server.execute("VACUUM ANALYZE")
+    else:
+        with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as file:
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Asking
+
+
+def questions(jobs: int) -> dict[str, Callable[[Reading], object]]:
+    """Return what is asked of a ledger of a size, by name: the verbs behind `stats`, `jobs` and `show`."""
+    chance = random.Random(jobs)
+
+    def show(reading: Reading) -> object:
+        job_id = chance.randint(1, jobs)
+        found = reading.job(job_id), reading.executions(job_id), reading.journal(job_id)
+        return (*found, reading.journal_of_executions(job_id))
+
+    return {
+        "stats": lambda reading: reading.counts(),
+        "jobs": lambda reading: reading.list_jobs(limit=PAGE),
+        "jobs --before": lambda reading: reading.list_jobs(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
+        **{f"jobs --state {state}": partial(Reading.list_jobs, state=state, limit=PAGE) for state in JobState},
+        "show": show,
+        GROWS_BY_NATURE: lambda reading: reading.counts_as_of(BEGAN),
+    }
+
+
+def ask(store: Store[Any], database: str, jobs: int, *, quick: bool) -> Iterator[Figure]:
+    """Yield how long each question takes."""
+    for question, answer in questions(jobs).items():
+        taken = _timed(store, answer, SAMPLES_QUICK if quick else SAMPLES)
+        yield Figure(
+            database=database,
+            jobs=jobs,
+            question=question,
+            samples=len(taken),
+            median_ms=statistics.median(taken),
+            p95_ms=statistics.quantiles(taken, n=20)[-1],
+        )
+
+
+def _timed(store: Store[Any], answer: Callable[[Reading], object], samples: int) -> list[float]:
+    """Return milliseconds, without the first ones; fewer of them where the question is slow."""
+    taken: list[float] = []
+    give_up = time.monotonic() + BUDGET_S
+    for n in range(WARM_UP + samples):
+        began = time.perf_counter()
+        with store.reading() as reading:
+            answer(reading)
+        taken.append((time.perf_counter() - began) * 1000)
+        if n + 1 >= SAMPLES_MIN and time.monotonic() > give_up:
+            break
+    return taken[WARM_UP:] if len(taken) >= WARM_UP + SAMPLES_MIN else taken[-SAMPLES_MIN:]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The suite
+
+
+def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[int] = ()) -> None:
+    """Measure these databases at these sizes, print a table for each, and write the figures to `path`."""
+    console = Console(width=118)
+    chosen = sorted(set(sizes)) or (SIZES_QUICK if quick else SIZES)
+    figures: list[Figure] = []
+    for database in databases:
+        with _database(database) as url, create_store(url) as store:
+            have = 0
+            for size in chosen:
+                fill(store, have, size)
+                have = size
+                figures += ask(store, database, size, quick=quick)
+        console.print(_table(database, chosen, figures))
+    result = {
+        "suite": "scale",
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "quick": quick,
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "sizes": list(chosen),
+        "figures": figures,
+        "ratios": [ratio for database in databases for ratio in ratios(database, chosen, figures)],
+    }
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    console.print(f"Figures: {path}")
+
+
+def ratios(database: str, sizes: Sequence[int], figures: Sequence[Figure]) -> Iterator[Ratio]:
+    """Yield how each question grew from the smallest size to the largest."""
+    medians = {(figure.question, figure.jobs): figure.median_ms for figure in figures if figure.database == database}
+    for question in dict.fromkeys(question for question, _ in medians):
+        ratio = medians[question, sizes[-1]] / medians[question, sizes[0]]
+        judged = question != GROWS_BY_NATURE and len(sizes) > 1
+        yield Ratio(database=database, question=question, ratio=ratio, flat=ratio <= FLAT if judged else None)
+
+
+def _table(database: str, sizes: Sequence[int], figures: Sequence[Figure]) -> Table:
+    title = f"{NAMES[database]}: milliseconds a question takes (median), by how many jobs the ledger holds"
+    table = Table(title=title, box=SIMPLE, title_justify="left")
+    table.add_column("question", no_wrap=True)
+    for size in sizes:
+        table.add_column(f"{size:,} jobs", justify="right")
+    table.add_column("ratio", justify="right")
+    table.add_column(f"at most {FLAT:g}")
+    medians = {(figure.question, figure.jobs): figure.median_ms for figure in figures if figure.database == database}
+    for ratio in ratios(database, sizes, figures):
+        times = [f"{medians[ratio.question, size]:.3f}" for size in sizes]
+        verdict = {True: "flat", False: "GROWS", None: ""}[ratio.flat]
+        table.add_row(ratio.question, *times, f"{ratio.ratio:.2f}", verdict)
+    return table
+
+
+@contextmanager
+def _database(database: str) -> Iterator[str]:
+    if database == "postgres":
+        with Server(settings=SERVER_SETTINGS) as server:
+            yield server.create_database()
+        return
+    directory = tempfile.mkdtemp(prefix="holdfast-bench-", dir=tmpfs_directory())
+    try:
+        yield f"sqlite:///{directory}/ledger.db"
+    finally:
+        shutil.rmtree(directory)

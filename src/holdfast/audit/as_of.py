@@ -1,0 +1,282 @@
+"""What the ledger looked like at a moment, as its journal tells.
+
+A row has the time at which it was written; what was written before a moment and committed a little after it counts.
+
+Invariants: what was written at exactly the moment counts; nothing is guessed: a column that no row of the journal, no
+ended attempt and no later move settles is None, and a job's is named in `unknown`; where the journal has lost the rows
+that would tell, the answer is HistoryArchivedError and never a state.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
+from holdfast.core.machines import COMMITTED, EXECUTION, JOB, ExecutionStatus, JobState
+from holdfast.core.records import Execution, Job, JournalRow, time_text
+from holdfast.store.reading import Count, Reading
+
+
+class PastJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it was: what never changes, what the journal tells, and None for what nothing tells."""
+
+    job_id: int
+    operation: str
+    operation_version: str
+    client: str
+    key: str | None
+    queue: str
+    state: JobState
+    version: int
+    attempts: int
+    excused: int | None
+    max_attempts: int
+    priority: int
+    run_at: datetime | None
+    result: str | None
+    last_error_code: str | None
+    last_error_message: str | None
+    quarantine_code: str | None
+    replay_reason: str | None
+    replaces: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class PastExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution as it was. The lease and the progress of one that was still open are not in the journal: None."""
+
+    exec_id: int
+    job_id: int
+    attempt: int
+    status: ExecutionStatus
+    version: int
+    lease_owner: str
+    lease_token: int
+    lease_expires_at: datetime | None
+    excused: bool
+    error_code: str | None
+    error_message: str | None
+    progress: float | None
+    progress_note: str | None
+    cancel_asked_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, its executions and its history at one moment."""
+
+    at: datetime
+    job: PastJob
+    executions: tuple[PastExecution, ...]
+    journal: tuple[JournalRow, ...]  # the job's rows and its executions', in the order in which they were written
+    unknown: tuple[str, ...]  # the job's columns of which nothing tells what they were
+    archived_before: datetime | None  # where the journal of the job begins, if its oldest rows were archived
+
+
+def counts_at(reading: Reading, at: datetime, now: datetime) -> list[Count]:
+    """Return how many jobs stood where at a moment, or raise HistoryArchivedError if the journal cannot tell."""
+    _require_past(at, now)
+    counts, untold = reading.counts_as_of(at)
+    if untold:
+        raise _untold(f"the journal no longer tells where {untold} jobs stood", at, reading.told_from())
+    return counts
+
+
+def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
+    """Return a job as it was at a moment; raise JobNotFoundError if it was not there yet."""
+    _require_past(at, now)
+    job = reading.job(job_id)
+    if job.created_at > at:
+        born = time_text(job.created_at)
+        raise JobNotFoundError(
+            f"there was no job {job_id} at {time_text(at)}: it was submitted at {born}",
+            next_step=f"Ask for a time from {born} on.",
+            context={"job_id": job_id, "at": time_text(at), "submitted_at": born},
+        )
+    begins = reading.histories_of(job_id)
+    rows = [*reading.journal(job_id), *reading.journal_of_executions(job_id)]
+    kept = [row for row in rows if row.version >= begins[row.machine, row.subject]]
+    executions = tuple(
+        _execution_then(execution, _History(EXECUTION.name, execution.exec_id, kept, begins, at))
+        for execution in reading.executions(job_id)
+        if execution.created_at <= at
+    )
+    history = _History(JOB.name, job_id, kept, begins, at)
+    past_job, unknown = _job_then(job, history, executions)
+    return Past(
+        at=at,
+        job=past_job,
+        executions=executions,
+        journal=tuple(sorted((row for row in kept if row.at <= at), key=lambda row: row.seq)),
+        unknown=unknown,
+        archived_before=history.archived_before(job.updated_at),
+    )
+
+
+class _History:
+    """What the journal keeps of one record, parted at a moment."""
+
+    def __init__(
+        self, machine: str, subject: int, kept: Sequence[JournalRow], begins: dict[tuple[str, int], int], at: datetime
+    ) -> None:
+        own = [row for row in kept if (row.machine, row.subject) == (machine, subject)]
+        self.at = at
+        self.told = [row for row in own if row.at <= at]
+        self.later = [row for row in own if row.at > at]
+        self.is_whole = begins[machine, subject] == 1 and bool(own) and own[0].version == 1
+        self._was_cut = begins[machine, subject] > 1
+
+    def archived_before(self, last_moved: datetime) -> datetime | None:
+        """Return when what is kept begins, or None if nothing was archived."""
+        if not self._was_cut:
+            return None
+        first = [*self.told, *self.later][:1]
+        return first[0].at if first else last_moved
+
+    def untold(self, what: str, last_moved: datetime) -> HistoryArchivedError:
+        """Return the error that says from when on the record can be told of."""
+        return _untold(what, self.at, self.archived_before(last_moved))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can be told
+
+
+def _require_past(at: datetime, now: datetime) -> None:
+    if at > now:
+        raise InputError(
+            f"{time_text(at)} is still to come: it is {time_text(now)}",
+            next_step="Ask for a time that has been.",
+            context={"at": time_text(at), "now": time_text(now)},
+        )
+
+
+def _untold(what: str, at: datetime, told_from: datetime | None) -> HistoryArchivedError:
+    context: dict[str, object] = {"at": time_text(at), "told_from": time_text(told_from) if told_from else None}
+    if told_from is None:
+        # Nothing was cut off on the record, and yet rows are missing.
+        return HistoryArchivedError(f"{what} at {time_text(at)}", next_step="Run `holdfast check`.", context=context)
+    return HistoryArchivedError(
+        f"{what} at {time_text(at)}: history before {time_text(told_from)} is archived",
+        next_step=f"Ask for a time from {time_text(told_from)} on, or read the archive.",
+        context=context,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An execution
+
+
+def _execution_then(execution: Execution, history: _History) -> PastExecution:
+    if history.told:
+        last = history.told[-1]
+        status, version, updated_at = ExecutionStatus(last.target), last.version, last.at
+    elif execution.updated_at <= history.at:
+        status, version, updated_at = execution.status, execution.version, execution.updated_at
+    else:
+        what = f"the journal no longer tells where attempt {execution.attempt} at job {execution.job_id} stood"
+        raise history.untold(what, execution.updated_at)
+    ended = status in EXECUTION.final  # what an ended attempt left behind never changes
+    return PastExecution(
+        exec_id=execution.exec_id,
+        job_id=execution.job_id,
+        attempt=execution.attempt,
+        status=status,
+        version=version,
+        lease_owner=execution.lease_owner,
+        lease_token=execution.lease_token,
+        lease_expires_at=execution.lease_expires_at if ended else None,
+        excused=ended and execution.excused,
+        error_code=execution.error_code if ended else None,
+        error_message=execution.error_message if ended else None,
+        progress=execution.progress if ended else None,
+        progress_note=execution.progress_note if ended else None,
+        cancel_asked_at=_until(execution.cancel_asked_at, history.at),
+        started_at=_until(execution.started_at, history.at),
+        finished_at=execution.finished_at if ended else None,
+        created_at=execution.created_at,
+        updated_at=updated_at,
+    )
+
+
+def _until(moment: datetime | None, at: datetime) -> datetime | None:
+    """Return a moment that had come by then."""
+    return moment if moment is not None and moment <= at else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job
+
+
+def _job_then(job: Job, history: _History, executions: Sequence[PastExecution]) -> tuple[PastJob, tuple[str, ...]]:
+    """Return the job as it was, and the names of the columns that nothing tells of."""
+    told, later = history.told, history.later
+    if told:
+        last = told[-1]
+        state, version, updated_at = JobState(last.target), last.version, last.at
+        attempts = job.attempts if last.attempt is None else last.attempt
+    elif job.updated_at <= history.at:
+        state, version, updated_at, attempts = job.state, job.version, job.updated_at, job.attempts
+    else:
+        raise history.untold(f"the journal no longer tells where job {job.job_id} stood", job.updated_at)
+    unmoved = not later
+    whole = len(executions) == attempts and history.is_whole
+    known: dict[str, Any] = {}
+    if unmoved or not any(row.target == JobState.PENDING for row in later):
+        known["run_at"] = job.run_at  # only a move that puts the job back writes it
+    if unmoved or whole:
+        known["excused"] = job.excused if unmoved else sum(execution.excused for execution in executions)
+    if unmoved or state != JobState.QUARANTINED:
+        known["quarantine_code"] = job.quarantine_code if unmoved else None
+    if not any(row.event == "replay" for row in later):
+        known["replay_reason"] = job.replay_reason
+    elif whole and not any(row.event == "replay" for row in told):
+        known["replay_reason"] = None
+    known |= _errors_then(job, told, executions, unmoved=unmoved, whole=whole)
+    committed = state == JobState.SUCCEEDED or any(execution.status in COMMITTED for execution in executions)
+    if not (committed and job.slimmed):
+        known["result"] = job.result if committed else None
+    past = PastJob(
+        job_id=job.job_id,
+        operation=job.operation,
+        operation_version=job.operation_version,
+        client=job.client,
+        key=job.key,
+        queue=job.queue,
+        state=state,
+        version=version,
+        attempts=attempts,
+        max_attempts=job.max_attempts,
+        priority=job.priority,
+        replaces=job.replaces,
+        created_at=job.created_at,
+        updated_at=updated_at,
+        **{name: known.get(name) for name in _TOLD_BY_OTHER_MEANS},
+    )
+    return past, tuple(name for name in _TOLD_BY_OTHER_MEANS if name not in known)
+
+
+_TOLD_BY_OTHER_MEANS = (
+    "run_at", "excused", "result", "last_error_code", "last_error_message", "quarantine_code", "replay_reason",
+)  # fmt: skip
+
+
+def _errors_then(
+    job: Job, told: Sequence[JournalRow], executions: Sequence[PastExecution], *, unmoved: bool, whole: bool
+) -> dict[str, object]:
+    """Return the last error then, if it is known: the job's own, or that of the last attempt that had failed."""
+    if unmoved:
+        return {"last_error_code": job.last_error_code, "last_error_message": job.last_error_message}
+    failed = [execution for execution in executions if execution.error_code is not None and not execution.excused]
+    if whole and failed:
+        return {"last_error_code": failed[-1].error_code, "last_error_message": failed[-1].error_message}
+    # A quarantine gives its own code to a job that had never failed; the journal does not repeat it.
+    if whole and not any(row.target == JobState.QUARANTINED for row in told):
+        return {"last_error_code": None, "last_error_message": None}
+    return {}

@@ -1,0 +1,89 @@
+"""`holdfast repair`: shows what would put a broken ledger right, and does it once somebody has looked.
+
+Invariants: nothing is changed without the digest of a plan that was shown, an operator and a reason.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.audit.diagnosis import Act
+from holdfast.audit.repair import Repair, plan
+from holdfast.audit.repair import repair as carry_out
+from holdfast.cli import output
+from holdfast.cli.options import Db, Json, Schema, ledger_url
+from holdfast.cli.output import Column
+from holdfast.core.errors import InputError
+from holdfast.store import connect
+
+Apply = Annotated[
+    str | None, typer.Option("--apply", metavar="DIGEST", help="Carry out the plan that has this digest.")
+]
+Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Who repairs.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why: it stays in the journal.")]
+
+
+def repair(
+    *,
+    apply: Apply = None,
+    operator: Operator = None,
+    reason: Reason = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Show what would put a broken ledger right, and do it.
+
+    Without --apply nothing is changed: the plan is made by doing everything in one transaction and rolling it back.
+    """
+    if apply is not None and not (operator and reason):
+        raise InputError("a repair names who does it and why", next_step="Give --operator and --reason.")
+    # Not verified: triggers that were dropped are among the things to put right.
+    with connect(ledger_url(db, schema), schema=schema or "public") as store:
+        done = plan(store) if apply is None else _carried_out(store, apply, operator or "", reason or "")
+    output.answer(_value(done), lambda: _print(done), as_json=as_json)
+    if done.left or (done.acts and not done.applied):
+        raise typer.Exit(1)
+
+
+def _carried_out(store: Any, digest: str, operator: str, reason: str) -> Repair:
+    return carry_out(store, operator=operator, reason=reason, expected=digest)
+
+
+def _value(done: Repair) -> dict[str, object]:
+    return {
+        "ok": done.ok and (done.applied or not done.acts),
+        "applied": done.applied,
+        "digest": done.digest,
+        "violations": [msgspec.to_builtins(violation) for violation in done.violations],
+        "repairs": [msgspec.to_builtins(act) for act in done.acts],
+        "left": [msgspec.to_builtins(violation) for violation in done.left],
+    }
+
+
+def _print(done: Repair) -> None:
+    if not done.acts and not done.left:
+        output.line("nothing to repair")
+        return
+    if done.acts:
+        output.table(
+            [Column("SUBJECT"), Column("ACT"), Column("TO", folds=True), Column("WHY", folds=True)],
+            [(act.subject, act.kind, _after(act), act.why) for act in done.acts],
+            title="done" if done.applied else "would be done",
+        )
+    if done.left:
+        output.table(
+            [Column("SUBJECT"), Column("INVARIANT"), Column("DETAIL", folds=True)],
+            [(violation.subject, violation.invariant, violation.detail) for violation in done.left],
+            title="cannot be repaired",
+        )
+        output.line("Restore a snapshot beside this ledger and compare: `holdfast snapshot restore`, `snapshot diff`.")
+    if done.acts and not done.applied:
+        output.line("Nothing has been changed. To do it:")
+        output.line(f"  holdfast repair --apply {done.digest} --operator NAME --reason TEXT")
+
+
+def _after(act: Act) -> str:
+    shown = {name: value for name, value in act.after.items() if name not in ("reason", "updated_at", "created_at")}
+    return ", ".join(f"{name}={'nothing' if value is None else value}" for name, value in shown.items())

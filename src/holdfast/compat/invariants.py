@@ -1,0 +1,173 @@
+"""The invariants and the integrity check of G, as questions to the ledger's own tables.
+
+Invariants: each answer comes from one moment; the journal, which no client can write, is what states and attempts are
+held against, as far back as it still tells; checking changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.compat.jobs import CLIENT, QUEUE, JobPriority
+from holdfast.compat.states import JobStatus
+from holdfast.core.errors import JobNotFoundError
+from holdfast.core.machines import JOB, OPEN
+
+if TYPE_CHECKING:
+    from holdfast.compat.board import JobBoard
+
+SHOWN_MAX = 10
+
+
+class Orchestrator(Protocol):
+    """Whoever runs the jobs of a queue: what it works on is in its map, by the jobs' ids."""
+
+    @property
+    def _job_queue(self) -> JobBoard: ...
+
+    @property
+    def _active_jobs_map(self) -> Mapping[str, object]: ...
+
+
+class StateMachineInvariants:
+    """What must be true of the jobs of a queue at every moment."""
+
+    @staticmethod
+    def check_job_in_single_state(job_id: str, queue: JobBoard) -> bool:
+        """Tell whether a job is in exactly one state: its row's, its journal's, and that of its executions."""
+        if not _jobs(queue, "1 = 1", job_id):
+            raise JobNotFoundError(f"Job {job_id} not found", context={"job_id": job_id})
+        return not _in_many_states(queue, job_id)
+
+    @staticmethod
+    def check_running_jobs_have_workers(orchestrator: Orchestrator) -> bool:
+        """Tell whether the orchestrator works on every job that runs."""
+        queue = orchestrator._job_queue  # noqa: SLF001 - the source names it so
+        running = _jobs(queue, f"j.state = '{JobStatus.RUNNING}'")
+        active = orchestrator._active_jobs_map  # noqa: SLF001 - the same
+        return all(job_id in active for job_id in running)
+
+    @staticmethod
+    def check_succeeded_jobs_immutable(queue: JobBoard) -> bool:
+        """Tell whether every job that ever succeeded is as it was then."""
+        return not _changed_after_success(queue)
+
+    @staticmethod
+    def check_attempts_monotonic(queue: JobBoard) -> bool:
+        """Tell whether the attempts of every job have only grown."""
+        return not _with_fewer_attempts(queue)
+
+    @staticmethod
+    def check_invariants(orchestrator: Orchestrator) -> list[str]:
+        """Return which invariants are violated. It never raises: a check that fails is a violation too."""
+
+        def workers() -> list[str]:
+            if StateMachineInvariants.check_running_jobs_have_workers(orchestrator):
+                return []
+            return ["RUNNING jobs without active workers detected"]
+
+        def jobs(what: str, found: Callable[[JobBoard], list[str]]) -> Callable[[], list[str]]:
+            def check() -> list[str]:
+                job_ids = found(orchestrator._job_queue)  # noqa: SLF001 - the same
+                return [f"{what} detected: {_listed(job_ids)}"] if job_ids else []
+
+            return check
+
+        violations: list[str] = []
+        for check in (
+            jobs("Jobs in more or less than one state", _in_many_states),
+            workers,
+            jobs("SUCCEEDED jobs that changed", _changed_after_success),
+            jobs("Jobs whose attempts did not only grow", _with_fewer_attempts),
+        ):
+            try:
+                violations += check()
+            except Exception as error:  # noqa: BLE001 - a check that fails must not hide what the others find
+                violations.append(f"Invariant check failed: {error}")
+        return violations
+
+
+def validate_database_integrity(queue: JobBoard) -> list[str]:
+    """Return what is wrong with the rows of a queue's jobs: nothing, unless somebody went round the ledger."""
+    issues = []
+    bad_rows = _bad_rows(queue.store.dialect)
+    with queue.store.reading() as reading:
+        twice = reading.execute(f"SELECT j.key {_OF_QUEUE} GROUP BY j.key HAVING count(*) > 1 ORDER BY j.key")
+        if twice:
+            issues.append(f"Duplicate job IDs: {_listed(twice)}")
+        # One walk over the rows; only where it finds something are they walked again to say which.
+        flags = ", ".join(f"count(CASE WHEN {bad} THEN 1 END)" for _, _, bad in bad_rows)
+        [counts] = reading.execute(f"SELECT {flags} {_OF_QUEUE}")
+        for n, (what, shown, bad) in zip(counts, bad_rows, strict=True):
+            if n:
+                rows = reading.execute(f"SELECT j.key, {shown} {_OF_QUEUE} AND ({bad}) ORDER BY j.job_id")
+                issues.append(f"{what}: {_listed(rows)}")
+    return issues
+
+
+def _bad_rows(dialect: str) -> tuple[tuple[str, str, str], ...]:
+    """Return what can be wrong with a row: in words, the column to show, and the condition."""
+    # Where SQLite's schema says NOT NULL, IS NULL is false without a look at the row.
+    null = "typeof(j.{}) = 'null'" if dialect == "sqlite" else "j.{} IS NULL"
+    required = " OR ".join(null.format(column) for column in _REQUIRED)
+    # Retention drops the payload of a job that has ended, and of no other.
+    without_payload = f"(j.payload IS NULL AND j.state NOT IN ({_texts(JOB.final)}))"
+    lowest, highest = min(JobPriority), max(JobPriority)
+    return (
+        ("Invalid statuses", "j.state", f"j.state NOT IN ({_texts(JobStatus)})"),
+        ("Negative attempts", "j.attempts", "j.attempts < 0"),
+        ("NULL in required fields", "j.job_id", f"{required} OR {without_payload}"),
+        ("Priorities out of range", "j.priority", f"j.priority NOT BETWEEN {lowest} AND {highest}"),
+    )
+
+
+def _texts(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in sorted(words))
+
+
+_OF_QUEUE = f"FROM holdfast_jobs j WHERE j.client = '{CLIENT}' AND j.queue = '{QUEUE}'"
+_TOLD = "FROM holdfast_journal g WHERE g.machine = 'JOB' AND g.subject = j.job_id"
+_EXECUTIONS = "FROM holdfast_executions e WHERE e.job_id = j.job_id"
+_REQUIRED = ("operation", "key", "state", "attempts", "priority", "run_at", "created_at", "updated_at", "digest")
+
+
+def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
+    told = f"SELECT 1 {_TOLD} AND g.version = j.version AND g.target = j.state"
+    held = f"SELECT count(*) {_EXECUTIONS} AND e.status IN ({_texts(OPEN)})"
+    twin = "SELECT 1 FROM holdfast_jobs o WHERE o.client = j.client AND o.key = j.key AND o.job_id <> j.job_id"
+    return _jobs(
+        queue,
+        f"j.state NOT IN ({_texts(JobStatus)}) OR (j.history_from <= j.version AND NOT EXISTS ({told}))"
+        f" OR ({held}) <> CASE WHEN j.state = '{JobStatus.RUNNING}' THEN 1 ELSE 0 END OR EXISTS ({twin})",
+        job_id,
+    )
+
+
+def _changed_after_success(queue: JobBoard) -> list[str]:
+    at = "g.at::timestamptz" if queue.store.dialect == "postgres" else "g.at"
+    done = JobStatus.SUCCEEDED
+    left = f"g.source = '{done}'"
+    moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR j.updated_at <> {at})"
+    return _jobs(queue, f"EXISTS (SELECT 1 {_TOLD} AND ({left} OR ({moved})))")
+
+
+def _with_fewer_attempts(queue: JobBoard) -> list[str]:
+    later = "SELECT 1 FROM holdfast_journal l WHERE l.machine = g.machine AND l.subject = g.subject"
+    fewer = f"EXISTS ({later} AND l.version > g.version AND l.attempt < g.attempt)"
+    now = "g.attempt > j.attempts OR (g.version = j.version AND g.attempt <> j.attempts)"
+    return _jobs(queue, f"EXISTS (SELECT 1 {_TOLD} AND ({now} OR {fewer}))")
+
+
+def _jobs(queue: JobBoard, condition: str, job_id: str | None = None) -> list[str]:
+    """Return the ids of the queue's jobs, or of one of them, that a condition is true of."""
+    mark = "%s" if queue.store.dialect == "postgres" else "?"
+    one, given = ("", ()) if job_id is None else (f" AND j.key = {mark}", (job_id,))
+    with queue.store.reading() as reading:
+        rows = reading.execute(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
+    return [str(key) for (key,) in rows]
+
+
+def _listed(found: list[Any]) -> str:
+    shown = ", ".join(str(each if isinstance(each, str) or len(each) > 1 else each[0]) for each in found[:SHOWN_MAX])
+    return shown if len(found) <= SHOWN_MAX else f"{shown} and {len(found) - SHOWN_MAX} more"

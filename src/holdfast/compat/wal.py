@@ -1,0 +1,344 @@
+"""The write-ahead log of W, as a face over the ledger: an entry is one job, logged before it is carried out.
+
+Invariants: an entry that was appended is durable; one (client, key) pair is one entry for life; an entry is completed
+together with its effects in one transaction, or not at all; a claim is durable before `apply` is called, so an entry
+that kills its process is counted too, and ends Failed; recovery takes entries in the order of their ids and passes none
+over; while it is under way, this object takes no append and no cleanup, and nobody else is kept from anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.compat.wal_entries import (
+    Apply,
+    Boundary,
+    Data,
+    Key,
+    WalEntry,
+    cutoff_of,
+    entry_of,
+    key_text,
+    operation_of,
+    payload_of,
+    require_client,
+)
+from holdfast.compat.wal_moves import ENDED, PENDING, Busy, EntryMover
+from holdfast.core.commands import Fail, GiveBack
+from holdfast.core.digest import Json, payload_text
+from holdfast.core.errors import (
+    InputError,
+    InvalidStateTransitionError,
+    StateTransitionRaceError,
+    StoreError,
+    WalRecoveringError,
+)
+from holdfast.core.machines import EntryStatus
+from holdfast.core.records import Attempt, Job
+from holdfast.engine.redact import error_code, error_message, redacted
+from holdfast.engine.retry import Cancel, Quarantine, Snooze
+from holdfast.store.effects import Effect, staged
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+    from holdfast.store.reading import Reading
+
+LEASE_S = 2.0
+MAX_ATTEMPTS = 5
+RETENTION = timedelta(hours=24)
+PENDING_WARN = 1000
+COUNT_EVERY = 100  # appends from one look at the number of pending entries to the next
+CLEANUP_BATCH = 1000
+WAIT_S = 0.02
+FAILED_CODE = "wal_failed"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+logger = logging.getLogger(__name__)
+
+
+class WalRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the entries that a recovery found pending, each list in the order of their ids."""
+
+    completed: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+
+
+class Wal(EntryMover):
+    """A log of operations that are recorded before they are carried out. Each object is a worker of its own."""
+
+    def __init__(
+        self, ledger: Ledger, *, name: str = "main", lease_s: float = LEASE_S, max_attempts: int = MAX_ATTEMPTS
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise InputError(f"{name!r} is not a name for a log", next_step="Use letters, digits, _ and -.")
+        if not lease_s > 0 or max_attempts < 1:
+            raise InputError("a log has a lease of more than 0 s, and an entry has one attempt or more")
+        super().__init__(ledger, name, lease_s, max_attempts)
+        self._gate = _Gate(name)
+        self._appended = 0
+        self._warned = False
+
+    # -- appending ----------------------------------------------------------------------------------------------------
+
+    def append(self, client: str, operation: str, data: Data) -> int:
+        """Log an operation before it is carried out, and return its entry's id; durable when it returns."""
+        entry_id, _ = self._append(client, None, operation, data)
+        return entry_id
+
+    def append_with_idempotency(self, client: str, key: Key, operation: str, data: Data) -> tuple[int, bool]:
+        """Log an operation once for each (client, key); return its entry's id, and whether it is new.
+
+        The same key with another operation or other data is an IdempotencyConflictError. An entry that is not new may
+        have ended: `get` tells its status and its stored result, or that the result has expired.
+        """
+        return self._append(client, key_text(key), operation, data)
+
+    def _append(self, client: str, key: str | None, operation: str, data: Data) -> tuple[int, bool]:
+        require_client(client)
+        name, payload = self._operation(operation_of(operation)), payload_of(data)
+        with self._gate.passing():
+            self._store()
+            receipt = self._ledger.submit(name, payload, client=client, key=key)
+        if receipt.is_new:
+            self._appended += 1
+            if self._appended % COUNT_EVERY == 0:
+                self.pending_count()
+        return receipt.job_id, receipt.is_new
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def complete(self, entry_id: int, result: Json = None, *, effects: Sequence[Effect] = ()) -> WalEntry:
+        """Complete an entry together with its effects in storage; one that is completed already is left as it is."""
+        checked = [staged(effect.sql, effect.params, effect.rows) for effect in effects]
+        return _ended_as(EntryStatus.COMPLETED, entry_id, self._completed(entry_id, payload_text(result), checked))
+
+    def fail(self, entry_id: int, reason: str) -> WalEntry:
+        """End an entry without touching storage; one that has failed already is left as it is."""
+        why = redacted(str(reason))
+        outcome = self._failed(entry_id, lambda token: Fail(token, FAILED_CODE, why, permanent=True))
+        return _ended_as(EntryStatus.FAILED, entry_id, outcome)
+
+    def execute(self, entry_id: int, apply: Apply) -> WalEntry:
+        """Carry an entry out: `apply` returns and it is completed with what was staged, or raises and it has failed.
+
+        An entry that has ended is left as it is. When the database is out of reach, or `apply` raises Snooze, the
+        entry stays pending, at no cost.
+        """
+        with self._beating():
+            while True:
+                held = self._begun(entry_id)
+                if isinstance(held, Attempt):
+                    held = self._tried(held, apply, final=True)
+                elif isinstance(held, Busy):
+                    raise _unavailable(entry_id, held)
+                if held.state in ENDED:
+                    return entry_of(held)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def get(self, entry_id: int) -> WalEntry:
+        """Return an entry, or raise JobNotFoundError."""
+        with self._store().reading() as reading:
+            return entry_of(self._job(reading, entry_id))
+
+    def find_by_idempotency_key(self, client: str, key: Key) -> WalEntry | None:
+        """Return the entry that a client appended under a key, if there is one."""
+        require_client(client)
+        pair = client, key_text(key)
+        with self._store().reading() as reading:
+            job = reading.jobs_by_key([pair]).get(pair)
+        return entry_of(job) if job is not None and job.queue == self.queue else None
+
+    def pending_entries(self) -> list[WalEntry]:
+        """Return the entries that have not ended, in the order of their ids."""
+        with self._store().reading() as reading:
+            return [entry_of(job) for job in reading.jobs(self._pending_ids(reading))]
+
+    def pending_count(self) -> int:
+        """Return how many entries have not ended; the first time that it is a thousand or more, warn."""
+        self._store()
+        counts = self._ledger.counts()
+        pending = sum(count.n for count in counts if count.queue == self.queue and count.state in PENDING)
+        if pending >= PENDING_WARN and not self._warned:
+            logger.warning("The log %s has %d pending entries", self.name, pending, extra={"wal": self.name})
+        self._warned = pending >= PENDING_WARN
+        return pending
+
+    @property
+    def recovering(self) -> bool:
+        """Whether a recovery is under way, or was interrupted and must be run again."""
+        return self._gate.shut
+
+    def _pending_ids(self, reading: Reading) -> list[int]:
+        mark = "%s" if self._store().dialect == "postgres" else "?"
+        # In the second half one condition is the index's own: without it SQLite would read the whole table.
+        rows = reading.execute(
+            f"SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = {mark}"  # noqa: S608 - two marks
+            " UNION ALL SELECT job_id FROM holdfast_jobs WHERE state IN ('failed', 'quarantined', 'running')"
+            f" AND state <> 'quarantined' AND queue = {mark} ORDER BY 1",
+            (self.queue, self.queue),
+        )
+        return [entry_id for (entry_id,) in rows]
+
+    # -- recovering and cleaning up -----------------------------------------------------------------------------------
+
+    def recover(self, apply: Apply, *, wait_s: float | None = None) -> WalRecovery:
+        """See every entry that is pending now to its end, oldest first: completed with what `apply` stages, or failed.
+
+        An `apply` that raises is tried again, until the entry has spent its attempts and has failed. Where somebody
+        else holds an entry, this waits: `wait_s`, or as long as it takes; on a virtual clock not at all. A recovery
+        that is interrupted, or cannot wait any longer, leaves the log shut; run it again.
+        """
+        ended: dict[EntryStatus, list[int]] = {EntryStatus.COMPLETED: [], EntryStatus.FAILED: []}
+        with self._gate.recovery(), self._beating():
+            with self._store().reading() as reading:
+                found = self._pending_ids(reading)
+            for entry_id in found:
+                ended[self._replayed(entry_id, apply, wait_s).status].append(entry_id)
+            self._ledger.perform(lambda transaction: transaction.fold_counts())
+        return WalRecovery(completed=tuple(ended[EntryStatus.COMPLETED]), failed=tuple(ended[EntryStatus.FAILED]))
+
+    def cleanup(self, older_than: datetime | timedelta | int = RETENTION) -> int:
+        """Drop the data and the results of entries that ended before a time; return of how many.
+
+        The time is given itself, as an age, or as milliseconds since 1970. A pending entry is never touched. The entry
+        stays, and its key with it: a late retry finds it, and is told that the result has expired.
+        """
+        with self._gate.passing():
+            store = self._store()
+            cutoff, last, dropped = cutoff_of(older_than, store.now()), 0, 0
+            while True:
+                with store.reading() as reading:
+                    old = reading.slimmable(
+                        before=cutoff, states=ENDED, queue=self.queue, after=last, limit=CLEANUP_BATCH
+                    )
+                if not old:
+                    return dropped
+                last = old[-1]
+                with store.transaction() as transaction:
+                    transaction.retain_alone()
+                    with transaction.maintenance(who=self.worker, why=f"cleanup of the log {self.name}") as door:
+                        slimmed = transaction.slim(old, before=cutoff, states=ENDED)
+                        if slimmed:
+                            transaction.note(door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1])
+                    transaction.fold_counts()
+                dropped += len(slimmed)
+
+    def _replayed(self, entry_id: int, apply: Apply, wait_s: float | None) -> WalEntry:
+        deadline = None if wait_s is None else time.monotonic() + wait_s
+        while True:
+            held = self._begun(entry_id)
+            if isinstance(held, Attempt):
+                held = self._tried(held, apply, final=False)
+            if isinstance(held, Busy):
+                if self._ledger.world.clock is not None or (deadline is not None and time.monotonic() >= deadline):
+                    raise _unavailable(entry_id, held)
+                time.sleep(WAIT_S)
+            elif held.state in ENDED:
+                return entry_of(held)
+
+    def _tried(self, attempt: Attempt, apply: Apply, *, final: bool) -> Job:
+        """Make one attempt at an entry that is held, and return the entry's job as it is then."""
+        entry, boundary = entry_of(attempt.job), Boundary()
+        try:
+            result = payload_text(apply(entry, boundary))
+            followups = self._ledger.followups(attempt, boundary.calls)
+            outcome = self._completed(entry.id, result, boundary.effects, followups)
+        except (StoreError, Snooze):
+            self._give_back(attempt)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever apply raises, and what it staged does, is this entry's
+            self._note_failure(attempt, error, final=final or isinstance(error, Quarantine | Cancel))
+        else:
+            if isinstance(outcome, Job):
+                return outcome
+        finally:
+            self._held.pop(entry.id, None)
+        with self._store().reading() as reading:
+            return self._job(reading, entry.id)
+
+    def _note_failure(self, attempt: Attempt, error: Exception, *, final: bool) -> None:
+        code, message = error_code(error), error_message(error)
+        logger.warning(
+            "Entry %d of the log %s: %s", attempt.job.job_id, self.name, message, extra={"wal": self.name, "code": code}
+        )
+        # Due when it was due before, so at once: recovery passes no entry over.
+        fail = Fail(attempt.execution.lease_token, code, message, retry_at=attempt.job.run_at, permanent=final)
+        self._work(attempt, fail, ("during_failure", "after_failure"))
+
+    def _give_back(self, attempt: Attempt) -> None:
+        try:
+            self._work(attempt, GiveBack(attempt.execution.lease_token, attempt.job.run_at, "recovery_interrupted"))
+        except StoreError as error:
+            logger.warning("Entry %d stays held until its lease ends: %s", attempt.job.job_id, error)
+
+
+class _Gate:
+    """Lets appends and cleanups through, or one recovery, and never both."""
+
+    def __init__(self, name: str) -> None:
+        self.shut = False  # from the start of a recovery until one has run through
+        self._name = name
+        self._recovering = False
+        self._inside = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        with self._changed:
+            if self.shut:
+                raise self._refusal()
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def recovery(self) -> Iterator[None]:
+        with self._changed:
+            if self._recovering:
+                raise self._refusal()
+            self.shut = self._recovering = True
+            self._changed.wait_for(lambda: self._inside == 0)
+        try:
+            yield
+            self.shut = False
+        finally:
+            self._recovering = False
+
+    def _refusal(self) -> WalRecoveringError:
+        return WalRecoveringError(f"the log {self._name} is being recovered", context={"wal": self._name})
+
+
+def _ended_as(wanted: EntryStatus, entry_id: int, outcome: Job | Busy) -> WalEntry:
+    """Return an entry that has ended as was asked, or raise what stands against it."""
+    if isinstance(outcome, Busy):
+        raise _unavailable(entry_id, outcome)
+    entry = entry_of(outcome)
+    if entry.status is not wanted:
+        raise InvalidStateTransitionError(
+            f"Invalid transition: {entry.status} -> {wanted}",
+            next_step="An entry ends once: append another for new work.",
+            context={"entry": entry_id, "status": str(entry.status)},
+        )
+    return entry
+
+
+def _unavailable(entry_id: int, busy: Busy) -> StateTransitionRaceError:
+    return StateTransitionRaceError(
+        f"entry {entry_id} {busy.why} {busy.until.isoformat()}",
+        next_step="Try again then.",
+        context={"entry": entry_id, "until": busy.until.isoformat()},
+    )

@@ -1,0 +1,253 @@
+"""How the write-ahead log of W moves its entries: claimed, completed with their effects, failed, given back.
+
+Entries of a log live in a queue of their own, `wal:<name>`, which is paused for everybody: only the log itself lifts
+the pause, inside the transaction in which it claims, so no worker of the fleet can take an entry.
+
+Invariants: an entry is completed together with its effects in one transaction, or not at all; whoever completes it
+first wins, and what another has staged for it is dropped; only an expired lease is taken away; an entry is ended under
+a token of this log, shown to the store with a live lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+from holdfast.compat.wal_entries import WalOperation
+from holdfast.core.commands import Complete, Expire, Finish, Retry
+from holdfast.core.decide import Refused
+from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitionRaceError, invariant
+from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
+from holdfast.core.records import Attempt, Job
+from holdfast.engine.committer import CallTask, Points
+from holdfast.store import Declared, Lease, Store, Submission, Transaction
+from holdfast.store.effects import Effect
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+    from holdfast.store.reading import Reading
+
+RACES_MAX = 100
+ID_MAX = (1 << 63) - 1
+BEATS_A_LEASE = 3
+PAUSE_REASON = "a write-ahead log: its entries are completed through the log alone"
+PENDING = tuple(state for state, status in ENTRY_STATUS.items() if status is EntryStatus.PENDING)
+ENDED = tuple(state for state, status in ENTRY_STATUS.items() if status is not EntryStatus.PENDING)
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """An entry that cannot be had yet: until when, and why."""
+
+    until: datetime
+    why: str
+
+
+class _AgainError(HoldfastError):
+    """The entry moved while it was being ended: what was begun is undone, and it is looked at anew."""
+
+
+class EntryMover:
+    """The moves of one log, under an identity and a lease of its own."""
+
+    def __init__(self, ledger: Ledger, name: str, lease_s: float, max_attempts: int) -> None:
+        self.name = name
+        self.queue = f"wal:{name}"
+        self.worker = f"wal-{name}-{ledger.world.new_name()}"
+        self.lease_s = lease_s
+        self._ledger = ledger
+        self._declared = {
+            self._operation(operation): Declared(queue=self.queue, max_attempts=max_attempts, replay_attempts=0)
+            for operation in WalOperation
+        }
+        self._known_to: Store[Any] | None = None
+        self._held: dict[int, int] = {}  # fencing tokens, by entry
+
+    def _operation(self, operation: WalOperation) -> str:
+        return f"wal.{self.name}.{operation}"
+
+    def _store(self) -> Store[Any]:
+        """Return the open store, to which this log's operations and its pause are known."""
+        store = self._ledger.store
+        if store is not self._known_to:  # the first use, or a ledger that was bound to another database
+            with store.reading() as reading:
+                known = self._declared.items() <= reading.operations().items()
+                paused = self.queue in reading.paused_queues()
+            if not (known and paused):
+                with store.transaction() as transaction:
+                    transaction.declare(self._declared)
+                    transaction.pause_queue(self.queue, actor=self.worker, reason=PAUSE_REASON)
+            store.operations.update(self._declared)
+            self._known_to = store
+        return store
+
+    def _now(self) -> datetime:
+        # Not `_store`: inside a transaction nothing may be declared, for that is a transaction of its own.
+        store = self._known_to
+        invariant(store is not None, "a log that nobody opened")
+        return cast("Store[Any]", store).now()
+
+    def _job(self, reading: Reading, entry_id: int) -> Job:
+        found = reading.jobs([entry_id]) if _is_id(entry_id) else []
+        if not found or found[0].queue != self.queue:
+            raise JobNotFoundError(f"the log {self.name} has no entry {entry_id}", context={"entry": entry_id})
+        return found[0]
+
+    def _begun(self, entry_id: int) -> Attempt | Job | Busy:
+        """Hold an entry under a lease, durably; return its job instead if it has ended, or moved meanwhile."""
+        held = self._perform(
+            lambda transaction: self._seized(transaction, self._job(transaction, entry_id)),
+            ("during_claim", "after_claim"),
+        )
+        if isinstance(held, Attempt):
+            self._held[entry_id] = held.execution.lease_token
+        return held
+
+    def _completed(
+        self, entry_id: int, result: str, effects: Sequence[Effect], followups: Sequence[Submission] = ()
+    ) -> Job | Busy:
+        """Complete an entry with everything that goes with it, unless it has ended."""
+
+        def write(transaction: Transaction) -> Job | Busy:
+            held = self._moved(transaction, entry_id, lambda token: Complete(token, result))
+            if not isinstance(held, Attempt):
+                return held
+            transaction.apply(effects)
+            if followups:
+                transaction.submit(followups)
+            return self._job(transaction, entry_id)
+
+        return self._until_ended(write, ("before_commit", "after_commit"))
+
+    def _failed(self, entry_id: int, failure: Callable[[int], object]) -> Job | Busy:
+        """Fail an entry for good, unless it has ended."""
+
+        def write(transaction: Transaction) -> Job | Busy:
+            held = self._moved(transaction, entry_id, failure)
+            return self._job(transaction, entry_id) if isinstance(held, Attempt) else held
+
+        return self._until_ended(write, ("during_failure", "after_failure"))
+
+    def _work(self, attempt: Attempt, command: object, points: Points | None = None) -> None:
+        """End an attempt by a command; if its lease is lost, somebody else has ended it."""
+
+        def write(transaction: Transaction) -> None:
+            now = transaction.attempt(attempt.execution.exec_id)
+            if now is not None:
+                transaction.work([(now, command)], actor=self.worker)
+
+        self._perform(write, points)
+
+    # -- inside a transaction -----------------------------------------------------------------------------------------
+
+    def _moved(self, transaction: Transaction, entry_id: int, command: Callable[[int], object]) -> Attempt | Job | Busy:
+        """Hold an entry and end it by a command that is given the token; return the attempt, or why there is none."""
+        held = self._seized(transaction, self._job(transaction, entry_id))
+        if isinstance(held, Attempt):
+            [answer] = transaction.work([(held, command(held.execution.lease_token))], actor=self.worker)
+            if isinstance(answer, Refused):
+                raise _AgainError(answer.message)
+        return held
+
+    def _seized(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
+        """Return an attempt that this log holds, or the job as it is if it has ended or moved, or who holds it."""
+        if job.state in ENDED:
+            return job
+        # The pause first, always: two logs that lock a queue and an entry of it do so in the same order.
+        with self._lifted(transaction):
+            if job.state is JobState.RUNNING:
+                found = self._found_running(transaction, job)
+                if not isinstance(found, Job):
+                    return found
+                job = found
+            if job.state is JobState.FAILED:
+                transaction.rule([(job, Retry(job.run_at))], actor=self.worker, reason="put back by its log")
+                job = transaction.job(job.job_id)
+            if job.state is not JobState.PENDING:
+                return job
+            won = transaction.claim_these([job.job_id], Lease(owner=self.worker, seconds=self.lease_s))
+        if won:
+            return won[0]
+        if job.run_at > self._now():
+            return Busy(job.run_at, "is not due before")
+        return transaction.job(job.job_id)
+
+    def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
+        """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has run out."""
+        latest = transaction.executions(job.job_id)[-1]
+        attempt = transaction.attempt(latest.exec_id)
+        if attempt is None or attempt.job.version != job.version:
+            return transaction.job(job.job_id)
+        if latest.lease_expires_at > self._now():
+            ours = self._held.get(job.job_id) == latest.lease_token
+            return attempt if ours else Busy(latest.lease_expires_at, f"is held by {latest.lease_owner} until")
+        committed = latest.status is ExecutionStatus.COMMITTED
+        command = Finish() if committed else Expire(job.run_at)
+        transaction.work([(attempt, command)], actor=self.worker, reason="its lease ran out")
+        return transaction.job(job.job_id)
+
+    @contextmanager
+    def _lifted(self, transaction: Transaction) -> Iterator[None]:
+        """Lift the queue's pause for this transaction alone: nobody else ever sees it lifted."""
+        transaction.resume_queue(self.queue, actor=self.worker, reason=PAUSE_REASON)
+        yield
+        transaction.pause_queue(self.queue, actor=self.worker, reason=PAUSE_REASON)
+        transaction.queues_to_announce.discard(self.queue)
+
+    # -- around transactions ------------------------------------------------------------------------------------------
+
+    def _until_ended(self, write: Callable[[Transaction], Job | Busy], points: Points) -> Job | Busy:
+        """Write until the entry has ended, by this or by somebody else, or cannot be had."""
+        for _ in range(RACES_MAX):
+            try:
+                outcome = self._perform(write, points)
+            except _AgainError:
+                continue
+            if isinstance(outcome, Busy) or outcome.state in ENDED:
+                return outcome
+        raise StateTransitionRaceError(f"an entry of the log {self.name} moved {RACES_MAX} times meanwhile")
+
+    def _perform(self, write: Callable[[Transaction], T], points: Points | None = None) -> T:
+        self._store()
+        task = CallTask(write, points)
+        self._ledger.perform_tasks([task])
+        outcome: T = task.result()
+        return outcome
+
+    @contextmanager
+    def _beating(self) -> Iterator[None]:
+        """Keep what this log holds, from a thread of its own, for as long as the block lasts."""
+        if self._ledger.world.clock is not None:  # nothing happens beside a virtual clock
+            yield
+            return
+        stopped = threading.Event()
+        thread = threading.Thread(target=self._beat, args=(stopped,), name=f"holdfast-{self.queue}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            thread.join()
+
+    def _beat(self, stopped: threading.Event) -> None:
+        while not stopped.wait(self.lease_s / BEATS_A_LEASE):
+            leases = [(token, token, self.lease_s) for token in list(self._held.values())]
+            try:
+                if leases:
+                    with self._store().transaction() as transaction:
+                        transaction.beat(leases)
+            except HoldfastError as error:
+                logger.warning("A heartbeat of the log %s failed and is tried again: %s", self.name, error)
+
+
+def _is_id(entry_id: object) -> bool:
+    return isinstance(entry_id, int) and 0 < entry_id <= ID_MAX

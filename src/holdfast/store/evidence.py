@@ -1,0 +1,330 @@
+"""The evidence that `check` judges: records with their histories, read as they stand, whatever they say.
+
+Invariants: everything of one page comes from one snapshot; a column that does not hold what its record wants is named
+in `unreadable` and never raises; memory is that of one page, whatever the size of the ledger.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from enum import Enum
+from functools import cache, cached_property
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from holdfast.core.errors import invariant
+from holdfast.core.machine import Machine
+from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE
+from holdfast.core.records import Execution, Job, JournalRow, Seal
+from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
+from holdfast.store.reading import Reading, encoded
+from holdfast.store.sealed import Key
+from holdfast.store.upkeep import Upkeep
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+
+class Entry(JournalRow, frozen=True, gc=False):
+    """A row of the journal with the rest of its key: (epoch, xid, seq) is its place among the seals."""
+
+    epoch: int
+    xid: int
+
+    @property
+    def key(self) -> Key:
+        """Return the row's place among the seals."""
+        return self.epoch, self.xid, self.seq
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One record of any machine, and what the journal says of it."""
+
+    machine: Machine
+    subject: int
+    state: str
+    version: int
+    history_from: int
+    created_at: datetime
+    updated_at: datetime
+    rows: tuple[Entry, ...]  # lowest version first
+    unreadable: tuple[str, ...] = ()  # columns of the record, or rows of the journal, that hold what nobody wrote
+
+    @property
+    def told(self) -> tuple[Entry, ...]:
+        """Return the rows that count: those from `history_from` on."""
+        if not self.rows or self.rows[0].version >= self.history_from:
+            return self.rows
+        return tuple(row for row in self.rows if row.version >= self.history_from)
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether nothing was archived, or given up as lost."""
+        return self.history_from == 1
+
+
+class Tried(msgspec.Struct, frozen=True, gc=False):
+    """One execution with its history."""
+
+    execution: Execution
+    history: History
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Everything that the ledger says about one job."""
+
+    job: Job
+    history: History
+    tried: tuple[Tried, ...]  # lowest attempt first
+    checkpoints: int
+
+    @property
+    def executions(self) -> list[Execution]:
+        """Return the attempts that are still on record, first attempt first."""
+        return [tried.execution for tried in self.tried]
+
+
+class Evidence:
+    """Reads for `check`, through one view of the ledger."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._store = reading._store  # noqa: SLF001 - the same layer
+        self._connection = reading._connection  # noqa: SLF001
+        self.rows_walked = 0
+        self.rows_surveyed = 0
+        self.executions_seen = 0
+
+    @property
+    def now(self) -> datetime:
+        """The time that leases are measured by."""
+        return self._store.now()
+
+    # -- records, page by page ----------------------------------------------------------------------------------------
+
+    def cases(self, after: int, n: int) -> list[Case]:
+        """Return the next jobs by id, with everything about them."""
+        return self._cases(self._ask("jobs_to_check", after=after, n=n))
+
+    def cases_of(self, job_ids: Iterable[int]) -> list[Case]:
+        """Return those of the given jobs that exist."""
+        return self._cases(self._ask("these_jobs_to_check", rows=encoded(sorted(set(job_ids)))))
+
+    def others(self, machine: Machine, after: int, n: int) -> list[History]:
+        """Return the next records of a machine other than JOB and EXECUTION."""
+        rows = self._ask(_OTHERS[machine.name], after=after, n=n)
+        journal = self._journal(machine, [row[0] for row in rows])
+        return [self._history(machine, row[0], row[1:], journal, ()) for row in rows]
+
+    def told(self, machine: Machine, subject: int) -> tuple[list[Entry], bool]:
+        """Return what the journal says of one record, lowest version first, and whether all of it can be read."""
+        rows = self._journal(machine, [subject]).get(subject, [])
+        entries = sorted((row for row, _ in rows), key=lambda row: (_number(row.version), _number(row.seq)))
+        return entries, not any(columns for _, columns in rows)
+
+    def committed(self, job_ids: Iterable[int]) -> set[int]:
+        """Return those of the given jobs that have crossed their commit boundary."""
+        ids = sorted(set(job_ids))
+        return {job_id for (job_id,) in self._ask("parents_to_check", rows=encoded(ids))} if ids else set()
+
+    # -- the whole ledger ---------------------------------------------------------------------------------------------
+
+    def ask(self, question: str, **params: object) -> list[tuple[Any, ...]]:
+        """Return the answer to one of the questions about the whole ledger."""
+        invariant(question in QUESTIONS, f"nobody can ask {question!r}")
+        return self._ask(question, **params)
+
+    def overdue(self, before: datetime, n: int) -> list[tuple[Any, ...]]:
+        """Return open executions whose lease ran out before a time: id, job, owner, end of the lease."""
+        rows = self._ask("overdue_leases", before=self._store.stored(before), n=n)
+        return [(*row[:3], self._store.moment(row[3])) for row in rows]
+
+    def seals(self, after: int, n: int) -> list[Seal]:
+        """Return the seals above an id."""
+        return self._reading.seals(after=after, limit=n)
+
+    def last_maintenance(self) -> int:
+        """Return where the journal last tells of a maintenance; 0 if it does nowhere."""
+        [[seq]] = self._ask("last_maintenance")
+        return seq or 0
+
+    def last_seal(self) -> Seal | None:
+        """Return the newest seal."""
+        return self._reading.last_seal()
+
+    def meta(self) -> dict[str, str]:
+        """Return the ledger's settings."""
+        return self._reading.meta()
+
+    def require_ledger(self) -> None:
+        """Raise a StoreError unless the database holds a ledger with the schema of this Holdfast."""
+        require_ledger(self._store, self._connection)
+
+    def drift(self) -> list[str]:
+        """Return what the ledger enforces otherwise than this Holdfast would."""
+        found = drift(self._store, self._connection)
+        # Inside a transaction that writes, the door that stands open is its own.
+        return [name for name in found if name != DOOR_OPEN or not isinstance(self._reading, Upkeep)]
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Return what the database itself finds wrong: a subject and the words."""
+        return self._store.faults(self._connection)
+
+    # -- rows into records --------------------------------------------------------------------------------------------
+
+    def _cases(self, rows: Sequence[tuple[Any, ...]]) -> list[Case]:
+        ids = [row[0] for row in rows]
+        if not ids:
+            return []
+        journal = self._journal(JOB, ids)
+        tried = self._tried(ids)
+        checkpoints = dict(self._ask("checkpoints_to_check", rows=encoded(ids)))
+        cases = []
+        for row in rows:
+            job, unreadable = _read_job(row[:-1], self._store.moment)
+            stands = (job.state, job.version, row[-1], job.created_at, job.updated_at)
+            history = self._history(JOB, job.job_id, stands, journal, unreadable)
+            attempts = tuple(
+                sorted(tried[job.job_id], key=lambda one: (_number(one.execution.attempt), one.execution.exec_id))
+            )
+            cases.append(Case(job=job, history=history, tried=attempts, checkpoints=checkpoints.get(job.job_id, 0)))
+        return cases
+
+    def _tried(self, job_ids: list[int]) -> dict[int, list[Tried]]:
+        rows = self._ask("executions_to_check", rows=encoded(job_ids))
+        self.executions_seen += len(rows)
+        journal = self._journal(EXECUTION, [row[0] for row in rows])
+        found: dict[int, list[Tried]] = defaultdict(list)
+        for row in rows:
+            execution, unreadable = _read_execution(row[:-1], self._store.moment)
+            stands = (execution.status, execution.version, row[-1], execution.created_at, execution.updated_at)
+            history = self._history(EXECUTION, execution.exec_id, stands, journal, unreadable)
+            found[execution.job_id].append(Tried(execution, history))
+        return found
+
+    def _history(
+        self,
+        machine: Machine,
+        subject: int,
+        stands: Sequence[Any],
+        journal: dict[int, list[tuple[Entry, tuple[str, ...]]]],
+        unreadable: tuple[str, ...],
+    ) -> History:
+        state, version, history_from, created_at, updated_at = stands
+        moment = self._store.moment
+        if machine.name in _OTHERS:
+            wrong = [
+                name
+                for name, value, kind in (("state", state, str), ("version", version, int))
+                if not isinstance(value, kind)
+            ]
+            created_at, updated_at = _moment_or_none(created_at, moment), _moment_or_none(updated_at, moment)
+            wrong += [name for name, value in (("created_at", created_at), ("updated_at", updated_at)) if value is None]
+            unreadable = (*unreadable, *wrong)
+        if not isinstance(history_from, int):
+            unreadable, history_from = (*unreadable, "history_from"), 1
+        rows = journal.get(subject, [])
+        torn = tuple(f"journal row {row.seq}: {', '.join(columns)}" for row, columns in rows if columns)
+        return History(
+            machine=machine,
+            subject=subject,
+            state=state,
+            version=version,
+            history_from=history_from,
+            created_at=created_at,
+            updated_at=updated_at,
+            rows=tuple(sorted((row for row, _ in rows), key=lambda row: (_number(row.version), _number(row.seq)))),
+            unreadable=unreadable + torn,
+        )
+
+    def _journal(self, machine: Machine, subjects: list[int]) -> dict[int, list[tuple[Entry, tuple[str, ...]]]]:
+        rows = self._ask("journal_to_check", machine=machine.name, rows=encoded(subjects)) if subjects else []
+        self.rows_walked += len(rows)
+        found: dict[int, list[tuple[Entry, tuple[str, ...]]]] = defaultdict(list)
+        for row in rows:
+            entry, unreadable = _read_entry(row, datetime.fromisoformat)
+            found[entry.subject].append((entry, unreadable))
+        return found
+
+    @cached_property
+    def archived_until(self) -> Key | None:
+        """Where the last archive ends, if there is one: rows up to there may stand until their partition is dropped."""
+        rows = self._ask("archived_until")
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+    def _ask(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
+        return self._reading._run(name, **params)  # noqa: SLF001 - the same layer
+
+
+QUESTIONS = frozenset((
+    "ids_twice", "keys_twice", "running_without_lease", "leases_without_running", "counts_to_check",
+    "orphan_executions", "orphan_checkpoints", "orphan_replacements", "journal_page", "orphan_rows",
+    "broken_maintenance",
+))  # fmt: skip
+_OTHERS = {GRANT.name: "grants_to_check", PROCEDURE.name: "procedures_to_check", VALUE.name: "values_to_check"}
+OTHERS = (GRANT, PROCEDURE, VALUE)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading what may not be readable
+
+
+def _reader(
+    record: type[_Record],
+) -> Callable[[Sequence[Any], Callable[[Any], datetime]], tuple[_Record, tuple[str, ...]]]:
+    """Return what turns a row into a record, and names the columns that hold what the record cannot."""
+    names = list(get_type_hints(record))
+    wanted = [
+        (next(kind for kind in (*get_args(hint), hint) if kind is not type(None)), type(None) in get_args(hint))
+        for hint in get_type_hints(record).values()
+    ]
+    members = {i: {m.value: m for m in kind} for i, (kind, _) in enumerate(wanted) if issubclass(kind, Enum)}
+
+    @cache  # most rows are of a few shapes
+    def plan(shape: tuple[type, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+        """Return which columns of such a row are times and flags, and which do not fit."""
+        times, flags, wrong = [], [], []
+        for i, (found, (kind, may_lack)) in enumerate(zip(shape, wanted, strict=True)):
+            if found is type(None):
+                wrong += [] if may_lack else [names[i]]
+            elif kind is datetime:
+                times.append(i)
+            elif kind is bool:
+                flags.append(i)
+            elif not issubclass(found, (int, float) if kind is float else str if i in members else kind):
+                wrong.append(names[i])
+        return tuple(times), tuple(flags), tuple(wrong)
+
+    def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> tuple[_Record, tuple[str, ...]]:
+        values = list(row)
+        times, flags, unreadable = plan(tuple(map(type, values)))
+        for i in times:
+            values[i] = _moment_or_none(values[i], moment)
+            if values[i] is None:
+                unreadable = (*unreadable, names[i])
+        for i in flags:
+            values[i] = bool(values[i])
+        for i, known in members.items():
+            values[i] = known.get(values[i], values[i])
+        return record(*values), unreadable
+
+    return read
+
+
+def _moment_or_none(value: Any, moment: Callable[[Any], datetime]) -> Any:
+    try:
+        found = moment(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else None  # without a zone it can be compared with nothing
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+_read_job = _reader(Job)
+_read_execution = _reader(Execution)
+_read_entry = _reader(Entry)

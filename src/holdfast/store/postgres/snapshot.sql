@@ -1,0 +1,49 @@
+-- Statements of snapshots: what a ledger has given out, whether it is empty, and what a restore makes room for.
+
+-- name: read_sequences
+-- By table: the greatest number given out, also if its row is gone.
+SELECT t.relname::text, coalesce(pg_sequence_last_value(s.oid::regclass), 0)
+  FROM pg_class s
+  JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = s.oid AND d.deptype IN ('a', 'i')
+  JOIN pg_class t ON d.refclassid = 'pg_class'::regclass AND t.oid = d.refobjid
+ WHERE s.relkind = 'S' AND t.relnamespace = current_schema()::regnamespace AND starts_with(t.relname, 'holdfast')
+ ORDER BY 1;
+
+-- name: advance_sequence
+SELECT setval(s.oid::regclass, greatest(coalesce(pg_sequence_last_value(s.oid::regclass), 1), :value))
+  FROM pg_class s
+  JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = s.oid AND d.deptype IN ('a', 'i')
+  JOIN pg_class t ON d.refclassid = 'pg_class'::regclass AND t.oid = d.refobjid
+ WHERE s.relkind = 'S' AND t.relnamespace = current_schema()::regnamespace AND t.relname = :table;
+
+-- name: occupied_tables
+SELECT 'jobs' WHERE EXISTS (SELECT 1 FROM holdfast_jobs)
+UNION ALL SELECT 'executions' WHERE EXISTS (SELECT 1 FROM holdfast_executions)
+UNION ALL SELECT 'checkpoints' WHERE EXISTS (SELECT 1 FROM holdfast_checkpoints)
+UNION ALL SELECT 'grants' WHERE EXISTS (SELECT 1 FROM holdfast_grants)
+UNION ALL SELECT 'procedures' WHERE EXISTS (SELECT 1 FROM holdfast_procedures)
+UNION ALL SELECT 'values' WHERE EXISTS (SELECT 1 FROM holdfast_values)
+UNION ALL SELECT 'seals' WHERE EXISTS (SELECT 1 FROM holdfast_seals)
+UNION ALL SELECT 'archives' WHERE EXISTS (SELECT 1 FROM holdfast_archives)
+UNION ALL SELECT 'journal' WHERE EXISTS (SELECT 1 FROM holdfast_journal);
+
+-- name: make_room
+DELETE FROM holdfast_meta WHERE :table = 'meta' AND name IN (SELECT json_array_elements_text(:names));
+DELETE FROM holdfast_operations WHERE :table = 'operations' AND operation IN (SELECT json_array_elements_text(:names));
+DELETE FROM holdfast_queues WHERE :table = 'queues' AND queue IN (SELECT json_array_elements_text(:names));
+
+-- name: end_leases
+-- A heartbeat in reverse: what was held elsewhere is not held here.
+UPDATE holdfast_executions SET lease_expires_at = least(lease_expires_at, coalesce(:now, statement_timestamp()))
+ WHERE status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
+RETURNING exec_id;
+
+-- name: tables_beside
+-- In any schema: an effect may have been written to each of them. What an extension brought is nobody's effect.
+SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition AND c.relpersistence <> 't'
+   AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname, 'pg_')
+   AND NOT starts_with(c.relname, 'holdfast_')
+   AND NOT EXISTS (SELECT 1 FROM pg_depend d
+                    WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+ ORDER BY 1;

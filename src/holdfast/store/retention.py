@@ -1,0 +1,158 @@
+"""What retention asks of the ledger: which sealed blocks are at rest, and their leaving.
+
+Invariants: nothing leaves but under an open maintenance door; a record whose first rows have left says so in
+`history_from`, which only grows. What is to be kept, and for how long, is for the caller to know.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.errors import PlanStaleError
+from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE
+from holdfast.core.records import Archive, Execution, Seal, time_text
+from holdfast.store.sealed import Key, SealedReading
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
+
+_EXECUTION_FIELDS = (*Execution.__struct_fields__, "event", "actor", "reason", "move_id", "history_from")
+# The parameter of `begin_histories` that takes a machine's records.
+_HISTORIES = {
+    JOB.name: "jobs",
+    EXECUTION.name: "executions",
+    GRANT.name: "grants",
+    PROCEDURE.name: "procedures",
+    VALUE.name: "registry",
+}
+
+
+class Holder(NamedTuple):
+    """A record that may still move, and so holds the history that tells of it."""
+
+    machine: str
+    subject: int
+    state: str
+
+
+class BlockAge(NamedTuple):
+    """When the newest row of a block was written, and how many of its rows tell of more than maintenance."""
+
+    newest: str
+    telling: int
+
+
+class RetentionReading(SealedReading):
+    """The part of a Reading that retention needs."""
+
+    _store: Store[Any]
+
+    def block_age(self, start: Key, seal: Seal) -> BlockAge:
+        """Return how old a block is: the rows after a key, up to the seal's."""
+        [row] = self._run("block_age", **_between(start, seal))
+        return BlockAge(row[0] or "", row[1])
+
+    def block_holder(self, start: Key, seal: Seal, soon: Mapping[str, datetime]) -> Holder | None:
+        """Return the first record of a block that is not at rest for good.
+
+        A job that came to rest in one of the states of `soon` before that time counts as slimmed.
+        """
+        rows = self._run(
+            "block_holder",
+            soon=_encoded([[state, time_text(before)] for state, before in sorted(soon.items())]),
+            grants=_encoded(sorted(GRANT.final)),
+            procedures=_encoded(sorted(PROCEDURE.final)),
+            **_between(start, seal),
+        )
+        return Holder(*rows[0]) if rows else None
+
+    def executions_told(self, last_moves: Mapping[int, int]) -> list[dict[str, object]]:
+        """Return the executions, given as id and version, whose last move is that one: every column, times as text."""
+        rows = self._run("executions_told", rows=_encoded(sorted(last_moves.items())))
+        return [self._image(row) for row in rows]
+
+    def _image(self, row: Sequence[Any]) -> dict[str, object]:
+        values = dict(zip(_EXECUTION_FIELDS, row, strict=True))
+        for name in ("lease_expires_at", "cancel_asked_at", "started_at", "finished_at", "created_at", "updated_at"):
+            if values[name] is not None:
+                values[name] = time_text(self._store.moment(values[name]))
+        values["excused"] = bool(values["excused"])
+        return values
+
+
+class RetentionWriting(ABC):
+    """The part of a transaction that retention needs; what leaves does so under an open maintenance door."""
+
+    _store: Store[Any]
+    _connection: Any
+
+    def retain_alone(self) -> None:
+        """Let nobody else retain or migrate until this transaction ends."""
+        self._store.lock_schema(self._connection)
+
+    def extend_journal(self) -> str | None:
+        """Add the journal's next partition if it is time to, and return its name."""
+        self._store.lock_schema(self._connection)
+        return self._store.extend_journal(self._connection)
+
+    def drop_partition(self, name: str) -> bool:
+        """Drop a partition of the journal that has only archived rows; return whether it was still there."""
+        return self._store.drop_partition(self._connection, name)
+
+    def add_archive(self, archive: Archive) -> None:
+        """Record an archive, whose rows may leave from then on."""
+        named = msgspec.structs.asdict(archive)
+        self._run("add_archive", at=named.pop("created_at"), hashed=named.pop("sha256"), **named)
+
+    def forget_executions(self, exec_ids: Sequence[int]) -> None:
+        """Delete executions that are archived."""
+        gone = self._run("forget_executions", rows=_encoded(sorted(exec_ids)))
+        _require_all(len(gone), len(exec_ids), "executions")
+
+    def begin_histories(self, archived: Mapping[tuple[str, int], int]) -> None:
+        """Note where the history of each record, given as machine and id, now begins: after an archived version."""
+        found: dict[str, list[tuple[int, int]]] = {name: [] for name in _HISTORIES.values()}
+        for (machine, subject), version in sorted(archived.items()):
+            if machine in _HISTORIES:
+                found[_HISTORIES[machine]].append((subject, version + 1))
+        self._run("begin_histories", **{name: _encoded(rows) for name, rows in found.items()})
+
+    def forget_rows(self, seqs: Sequence[int]) -> None:
+        """Remove archived journal rows; where the journal has partitions, they stay until theirs is dropped."""
+        gone = self._run("forget_rows", rows=_encoded(seqs))
+        _require_all(len(gone), len(seqs), "journal rows")
+
+    @abstractmethod
+    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
+
+
+def _between(start: Key, seal: Seal) -> dict[str, object]:
+    after_epoch, after_xid, after_seq = start
+    return {
+        "after_epoch": after_epoch,
+        "after_xid": after_xid,
+        "after_seq": after_seq,
+        "epoch": seal.epoch,
+        "last_xid": seal.last_xid,
+        "last_seq": seal.last_seq,
+        "low_seq": seal.low_seq,
+        "high_seq": seal.high_seq,
+    }
+
+
+def _require_all(found: int, expected: int, what: str) -> None:
+    if found != expected:
+        raise PlanStaleError(
+            f"{expected} {what} were archived, and the ledger has {found} of them now",
+            next_step="Run `holdfast gc` again; if it says so again, run `holdfast check`.",
+            context={"archived": expected, "found": found},
+        )
+
+
+def _encoded(rows: object) -> str:
+    return msgspec.json.encode(rows).decode()
