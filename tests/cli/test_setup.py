@@ -194,14 +194,15 @@ def test_the_printed_sql_is_what_migrate_runs(ledger: str) -> None:
 
 def test_migrate_applies_what_is_missing(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = migrations.migrations
-    newer = migrations.Migration(2, "more", "CREATE TABLE holdfast_more (n integer);\n")
+    number = len(shipped("sqlite")) + 1
+    newer = migrations.Migration(number, "more", "CREATE TABLE holdfast_more (n integer);\n")
     monkeypatch.setattr(migrations, "migrations", lambda dialect: [*shipped(dialect), newer])
     older = holdfast("jobs", "--db", ledger, "--json")
     assert (older.code, older.error_code) == (4, "schema_version")
     planned = holdfast("migrate", "--print-sql", "--db", ledger, "--json").json
-    assert planned["pending"] == ["0002_more"]
+    assert planned["pending"] == [f"{number:04d}_more"]
     assert planned["statements"][0] == "CREATE TABLE holdfast_more (n integer)"
-    assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": ["0002_more"], "rewritten": []}
+    assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": [f"{number:04d}_more"], "rewritten": []}
     assert holdfast("migrate", "--db", ledger).out == "up to date\n"
 
 
@@ -221,3 +222,13 @@ def test_a_newer_ledger_is_left_as_it_is(ledger: str, command: tuple[str, ...]) 
     refused = holdfast(*command, "--db", ledger, "--json")
     assert (refused.code, refused.error_code) == (4, "schema_version")
     assert refused.json["context"]["ledger"] == 9999
+
+
+def test_migrate_begins_a_new_epoch(ledger: str) -> None:
+    """Rows of a cluster whose transaction ids begin anew sort after all that was sealed before."""
+    assert holdfast("migrate", "--db", ledger, "--new-epoch", "--json").json == {"epoch": 2}
+    assert holdfast("submit", "noop", "--db", ledger).code == 0
+    with open_store(ledger) as store, store.reading() as reading:
+        assert reading.execute("SELECT epoch FROM holdfast_journal") == [(2,)]
+    assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": [], "rewritten": []}
+    assert holdfast("migrate", "--db", ledger, "--new-epoch", "--print-sql").error_code == "bad_input"

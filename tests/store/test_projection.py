@@ -104,7 +104,7 @@ class History:
         token, now = attempt.execution.lease_token, self.verbs.clock()
         return {
             "start": Start(token),
-            "commit": Commit(token, '"r"' if other else None),
+            "commit": Commit(token, '"r"' if other else "null"),
             "finish": Finish(token if other else None),
             "complete": Complete(token, '"r"'),
             "fail": fail(attempt, retry_at=now if other else None, permanent=how > 9),

@@ -1,0 +1,1 @@
+"""What checks: seals, invariants, repair, what was at a time, and snapshots."""

@@ -1,0 +1,584 @@
+"""The listed set of logical corruptions: each planted behind the ledger's back, each with all that must be found.
+
+Invariants: a corruption names every violation it causes, as (invariant, subject), on both databases; whatever else a
+check reports of that ledger is a false alarm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.audit.knife import LONG_AGO, Knife, unguarded
+from tests.audit.rich import Rich
+
+Found = set[tuple[str, str]]
+Plant = Callable[[Knife], Found]
+CORRUPTIONS: dict[str, Plant] = {}
+
+
+def corrupt(url: str, rich: Rich, name: str) -> Found:
+    """Plant a corruption in a rich ledger, and return what a check must find: no less and no more."""
+    with unguarded(url, rich) as knife:
+        return CORRUPTIONS[name](knife)
+
+
+def job(job_id: int, *invariants: str) -> Found:
+    return {(invariant, f"JOB {job_id}") for invariant in invariants}
+
+
+def execution(exec_id: int, *invariants: str) -> Found:
+    return {(invariant, f"EXECUTION {exec_id}") for invariant in invariants}
+
+
+def on_sqlite(knife: Knife, subject: str) -> Found:
+    """Return what SQLite's own checks say too; PostgreSQL checks rows only when they are written."""
+    return {("database", subject)} if knife.dialect == "sqlite" else set()
+
+
+def listed(plant: Plant) -> Plant:
+    CORRUPTIONS[plant.__name__] = plant
+    return plant
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# States
+
+
+@listed
+def a_state_that_is_none(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, state="lost")
+    return job(k.rich.waiting, "one_state", "journal_continuous")
+
+
+@listed
+def a_status_that_is_none(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set("EXECUTION", exec_id, status="GONE")
+    return execution(exec_id, "one_state", "journal_continuous")
+
+
+@listed
+def a_grant_in_a_state_that_is_none(k: Knife) -> Found:
+    k.set("GRANT", k.rich.draft_grant, state="lent")
+    subject = f"GRANT {k.rich.draft_grant}"
+    return {("one_state", subject), ("journal_continuous", subject)}
+
+
+@listed
+def a_waiting_job_called_failed(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, state="failed")
+    return job(k.rich.waiting, "state_is_projected", "journal_continuous", "fields_valid")
+
+
+@listed
+def a_failed_job_called_pending(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, state="pending")
+    return job(k.rich.failed, "state_is_projected", "journal_continuous")
+
+
+@listed
+def a_quarantined_job_let_out(k: Knife) -> Found:
+    k.set("JOB", k.rich.poisoned, state="pending")
+    return job(k.rich.poisoned, "state_is_projected", "journal_continuous", "fields_valid")
+
+
+@listed
+def a_draft_grant_called_active(k: Knife) -> Found:
+    k.set("GRANT", k.rich.draft_grant, state="active")
+    return {("journal_continuous", f"GRANT {k.rich.draft_grant}")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Leases
+
+
+@listed
+def a_waiting_job_called_running(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, state="running")
+    return job(k.rich.waiting, "running_has_lease", "state_is_projected", "journal_continuous")
+
+
+@listed
+def a_running_job_called_pending(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.running)
+    k.set("JOB", k.rich.running, state="pending")
+    return job(k.rich.running, "state_is_projected", "journal_continuous") | execution(exec_id, "running_has_lease")
+
+
+@listed
+def two_leases_on_one_job(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.running)
+    k.run(
+        "INSERT INTO holdfast_executions (exec_id, job_id, attempt, status, version, lease_owner, lease_expires_at,"
+        " started_at, created_at, updated_at, event, actor, move_id)"
+        " SELECT 9000, job_id, 2, status, version, lease_owner, lease_expires_at, started_at, created_at, updated_at,"
+        " event, actor, 'by hand' FROM holdfast_executions WHERE exec_id = ?",
+        exec_id,
+    )
+    return job(k.rich.running, "running_has_lease", "attempts_monotonic") | execution(9000, "journal_continuous")
+
+
+@listed
+def a_lease_that_ran_out_long_ago(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.running)
+    k.set("EXECUTION", exec_id, lease_expires_at=LONG_AGO)
+    return execution(exec_id, "lease_overdue")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commits
+
+
+@listed
+def a_success_without_a_commit(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, state="succeeded", result="1")
+    return job(k.rich.waiting, "succeeded_immutable", "state_is_projected", "journal_continuous")
+
+
+@listed
+def a_success_that_is_moved_on(k: Knife) -> Found:
+    k.forge("JOB", k.rich.done, source="succeeded", target="pending", event="retry")
+    k.set("JOB", k.rich.done, state="pending", version=int(str(k.get("JOB", k.rich.done, "version"))) + 1)
+    return job(k.rich.done, "succeeded_immutable", "journal_legal", "state_is_projected", "commits_equal_effects")
+
+
+@listed
+def a_commit_that_is_undone(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.done)
+    k.set("EXECUTION", exec_id, status="ABORTED")
+    return execution(exec_id, "journal_continuous", "commits_equal_effects") | job(
+        k.rich.done, "succeeded_immutable", "state_is_projected", "fields_valid"
+    )
+
+
+@listed
+def a_second_commit(k: Knife) -> Found:
+    exec_id = k.executions(k.rich.done_late)[0]
+    k.run("DROP INDEX holdfast_executions_one_commit")
+    k.set("EXECUTION", exec_id, status="DONE")
+    return (
+        job(k.rich.done_late, "one_commit")
+        | execution(exec_id, "journal_continuous", "commits_equal_effects")
+        | {("enforcement", "INDEX holdfast_executions_one_commit")}
+    )
+
+
+@listed
+def a_commit_of_a_job_that_is_said_to_have_failed(k: Knife) -> Found:
+    k.set("JOB", k.rich.done, state="failed", last_error_code="io_error")
+    return job(k.rich.done, "state_is_projected", "journal_continuous", "commits_equal_effects", "fields_valid")
+
+
+@listed
+def a_commit_that_the_journal_does_not_know(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.running)
+    k.set("EXECUTION", exec_id, status="COMMITTED")
+    return execution(exec_id, "journal_continuous", "commits_equal_effects")
+
+
+@listed
+def a_missing_end(k: Knife) -> Found:
+    """Set the execution back to before its end, its journal too, as a crash without transactions would leave it."""
+    exec_id = k.executions(k.rich.done_late)[-1]
+    k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("EXECUTION", exec_id, "finish"))
+    k.set("EXECUTION", exec_id, status="COMMITTED", version=3, finished_at=None)
+    return execution(exec_id, "running_has_lease") | job(
+        k.rich.done_late, "state_is_projected", "commits_equal_effects"
+    )
+
+
+@listed
+def a_followup_of_a_job_that_never_committed(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, client="holdfast", key=f"{k.rich.failed}/1")
+    return job(k.rich.waiting, "commits_equal_effects")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Attempts
+
+
+@listed
+def attempts_that_shrank(k: Knife) -> Found:
+    k.set("JOB", k.rich.done_late, attempts=3)
+    return job(k.rich.done_late, "attempts_monotonic")
+
+
+@listed
+def attempts_that_nobody_made(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, attempts=4)
+    return job(k.rich.failed, "attempts_monotonic")
+
+
+@listed
+def excuses_that_nobody_made(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, excused=1)
+    return job(k.rich.failed, "attempts_monotonic")
+
+
+@listed
+def attempts_below_zero(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, attempts=-1)
+    return job(k.rich.waiting, "attempts_monotonic", "fields_valid") | on_sqlite(k, "LEDGER")
+
+
+@listed
+def attempts_that_shrink_in_the_journal(k: Knife) -> Found:
+    k.run(
+        "UPDATE holdfast_journal SET attempt = 0 WHERE machine = 'JOB' AND subject = ? AND event = 'succeed'",
+        k.rich.done_late,
+    )
+    return job(k.rich.done_late, "attempts_monotonic")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The journal
+
+
+@listed
+def a_journal_row_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("JOB", k.rich.done_late, "claim"))
+    return job(k.rich.done_late, "journal_continuous", "attempts_monotonic")
+
+
+@listed
+def a_history_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ?", k.rich.waiting)
+    return job(k.rich.waiting, "journal_continuous")
+
+
+@listed
+def a_last_row_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("JOB", k.rich.failed, "fail"))
+    return job(k.rich.failed, "journal_continuous")
+
+
+@listed
+def a_journal_row_twice(k: Knife) -> Found:
+    index = "holdfast_journal_subject" if k.dialect == "sqlite" else "holdfast_journal_p0_subject"
+    k.run(f"DROP INDEX {index}")
+    k.forge("JOB", k.rich.waiting, version=1, source=None, target="pending", event="submit")
+    return job(k.rich.waiting, "journal_continuous") | {("enforcement", f"INDEX {index}")}
+
+
+@listed
+def a_journal_row_too_many(k: Knife) -> Found:
+    k.forge("JOB", k.rich.failed, source="failed", target="pending", event="retry")
+    return job(k.rich.failed, "journal_continuous", "state_is_projected")
+
+
+@listed
+def a_source_that_was_edited(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.failed, "claim"), source="failed")
+    return job(k.rich.failed, "journal_continuous", "journal_legal")
+
+
+@listed
+def a_target_that_was_edited(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.waiting, "submit"), target="failed")
+    return job(k.rich.waiting, "journal_continuous", "journal_legal")
+
+
+@listed
+def an_event_that_was_edited(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_row(k.row("EXECUTION", exec_id, "abort"), event="finish")
+    return execution(exec_id, "journal_legal")
+
+
+@listed
+def half_of_a_path(k: Knife) -> Found:
+    """Give the two edges of a retry to two moves: no event of the table takes the first one alone."""
+    k.set_row(k.row("JOB", k.rich.retried, "retry"), move_id="another move")
+    return job(k.rich.retried, "journal_legal")
+
+
+@listed
+def a_time_that_goes_back(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.failed, "fail"), at=LONG_AGO)
+    return job(k.rich.failed, "journal_legal")
+
+
+@listed
+def a_time_that_is_none(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.failed, "fail"), at="yesterday")
+    return job(k.rich.failed, "fields_valid")
+
+
+@listed
+def a_release_without_a_grant(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.released, "release"), grant_id=None)
+    return job(k.rich.released, "journal_legal")
+
+
+@listed
+def a_version_too_many(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, version=9)
+    return job(k.rich.failed, "journal_continuous")
+
+
+@listed
+def a_history_cut_by_hand(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, history_from=2)
+    return job(k.rich.failed, "journal_continuous")
+
+
+@listed
+def two_rows_that_changed_places(k: Knife) -> Found:
+    first, second = (k.row("JOB", k.rich.failed, event) for event in ("claim", "fail"))
+    for seq, becomes in ((first, 900_000), (second, first), (900_000, second)):
+        k.set_row(seq, seq=becomes)
+    return job(k.rich.failed, "journal_continuous")
+
+
+@listed
+def a_maintenance_that_never_ended(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'MAINTENANCE' AND target = 'shut'")
+    return {("journal_continuous", f"MAINTENANCE {k.rich.maintenance}")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Counts
+
+
+@listed
+def a_count_too_high(k: Knife) -> Found:
+    k.keep_counts = False
+    k.run("UPDATE holdfast_counts SET n = n + 1 WHERE operation = 'echo' AND state = 'succeeded'")
+    return {("counts_true", "COUNTS echo/default/succeeded")}
+
+
+@listed
+def a_delta_too_many(k: Knife) -> Found:
+    k.keep_counts = False
+    k.run(
+        "INSERT INTO holdfast_count_deltas (operation, queue, source, target, n)"
+        " VALUES ('echo', 'default', 'pending', 'failed', 2)"
+    )
+    return {("counts_true", "COUNTS echo/default/failed"), ("counts_true", "COUNTS echo/default/pending")}
+
+
+@listed
+def counts_of_nothing(k: Knife) -> Found:
+    k.keep_counts = False
+    k.run("INSERT INTO holdfast_counts (operation, queue, state, n) VALUES ('ghost', 'attic', 'pending', 3)")
+    return {("counts_true", "COUNTS ghost/attic/pending")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Orphans and keys
+
+
+@listed
+def a_job_that_is_gone(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.run("DELETE FROM holdfast_jobs WHERE job_id = ?", k.rich.failed)
+    lost = job(k.rich.failed, "no_orphans") | execution(exec_id, "no_orphans")
+    return lost | on_sqlite(k, f"EXECUTION {exec_id}")
+
+
+@listed
+def an_execution_that_is_gone(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
+    return execution(exec_id, "no_orphans") | job(k.rich.failed, "attempts_monotonic", "state_is_projected")
+
+
+@listed
+def a_checkpoint_of_nothing(k: Knife) -> Found:
+    k.run(
+        "INSERT INTO holdfast_checkpoints (job_id, name, value, exec_id, created_at) VALUES (7777, 'page', '1', 1, ?)",
+        LONG_AGO,
+    )
+    return {("no_orphans", "CHECKPOINT 7777/page")} | on_sqlite(k, "TABLE holdfast_checkpoints")
+
+
+@listed
+def a_job_that_replaces_nothing(k: Knife) -> Found:
+    k.set("JOB", k.rich.replacing, replaces=7777)
+    return job(k.rich.replacing, "no_orphans") | on_sqlite(k, f"JOB {k.rich.replacing}")
+
+
+@listed
+def a_journal_of_nothing(k: Knife) -> Found:
+    k.forge("JOB", k.rich.waiting, machine="ENTRY", subject=5, version=1, source=None, target="Pending", event="append")
+    return {("no_orphans", "ENTRY 5")}
+
+
+@listed
+def a_key_twice(k: Knife) -> Found:
+    k.run("DROP INDEX holdfast_jobs_key")
+    k.set("JOB", k.rich.waiting, key="failed")
+    return job(k.rich.waiting, "keys_unique") | {("enforcement", "INDEX holdfast_jobs_key")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Results and columns
+
+
+@listed
+def a_result_that_is_gone(k: Knife) -> Found:
+    k.set("JOB", k.rich.done, result=None)
+    return job(k.rich.done, "results_present")
+
+
+@listed
+def a_result_that_is_not_json(k: Knife) -> Found:
+    k.set("JOB", k.rich.done, result="{")
+    return job(k.rich.done, "results_present")
+
+
+@listed
+def a_result_before_its_commit(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, result="1")
+    return job(k.rich.waiting, "results_present")
+
+
+@listed
+def a_payload_that_is_gone(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, payload=None)
+    return job(k.rich.failed, "results_present")
+
+
+@listed
+def a_slimmed_job_with_a_result(k: Knife) -> Found:
+    k.set("JOB", k.rich.slimmed, result="1")
+    return job(k.rich.slimmed, "results_present")
+
+
+@listed
+def a_slimmed_job_with_a_checkpoint(k: Knife) -> Found:
+    k.run(
+        "INSERT INTO holdfast_checkpoints (job_id, name, value, exec_id, created_at) VALUES (?, 'page', '1', 1, ?)",
+        k.rich.slimmed,
+        LONG_AGO,
+    )
+    return job(k.rich.slimmed, "results_present")
+
+
+@listed
+def a_payload_that_was_edited(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, payload='{"of":"somebody else"}')
+    return job(k.rich.waiting, "fields_valid")
+
+
+@listed
+def a_birthday_that_was_edited(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, created_at=LONG_AGO)
+    return job(k.rich.waiting, "fields_valid")
+
+
+@listed
+def a_last_change_before_the_last_move(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, updated_at=k.get("JOB", k.rich.failed, "created_at"))
+    return job(k.rich.failed, "fields_valid")
+
+
+@listed
+def a_change_before_the_birth(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, updated_at=LONG_AGO)
+    return job(k.rich.waiting, "fields_valid") | on_sqlite(k, "LEDGER")
+
+
+@listed
+def an_error_that_is_gone(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, last_error_code=None, last_error_message=None)
+    return job(k.rich.failed, "fields_valid")
+
+
+@listed
+def an_error_that_never_was(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, last_error_code="io_error")
+    return job(k.rich.waiting, "fields_valid")
+
+
+@listed
+def a_stack_trace(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, last_error_message="Traceback (most recent call last):\n  File …")
+    return job(k.rich.failed, "fields_valid")
+
+
+@listed
+def a_message_without_end(k: Knife) -> Found:
+    k.set("JOB", k.rich.failed, last_error_message="x" * 100_000)
+    return job(k.rich.failed, "fields_valid")
+
+
+@listed
+def a_quarantine_code_on_a_waiting_job(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, quarantine_code="poison")
+    return job(k.rich.waiting, "fields_valid")
+
+
+@listed
+def a_quarantine_without_a_code(k: Knife) -> Found:
+    k.set("JOB", k.rich.quarantined, quarantine_code=None)
+    return job(k.rich.quarantined, "fields_valid")
+
+
+@listed
+def an_attempt_without_its_end(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set("EXECUTION", exec_id, finished_at=None)
+    return execution(exec_id, "fields_valid")
+
+
+@listed
+def a_limit_that_no_submit_would_take(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, max_attempts=0)
+    return job(k.rich.waiting, "fields_valid") | on_sqlite(k, "LEDGER")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What guards
+
+
+@listed
+def a_machine_of_another_table(k: Knife) -> Found:
+    k.after = ["UPDATE holdfast_machines SET digest = 'of another table' WHERE machine = 'JOB'"]
+    return {("enforcement", "MACHINE JOB")}
+
+
+@listed
+def a_trigger_that_is_gone(k: Knife) -> Found:
+    sqlite = k.dialect == "sqlite"
+    k.after = ["DROP TRIGGER holdfast_jobs_move" if sqlite else "DROP TRIGGER holdfast_jobs_moved ON holdfast_jobs"]
+    return {("enforcement", "TRIGGER holdfast_jobs_move" + ("" if sqlite else "d"))}
+
+
+@listed
+def an_index_that_is_gone(k: Knife) -> Found:
+    k.run("DROP INDEX holdfast_executions_attempt")
+    return {("enforcement", "INDEX holdfast_executions_attempt")}
+
+
+@listed
+def a_door_that_stands_open(k: Knife) -> Found:
+    opened = f"INSERT INTO holdfast_maintenance (who, why, opened_at) VALUES ('nobody', 'by hand', '{LONG_AGO}')"
+    guard = "ALTER TABLE holdfast_maintenance {} TRIGGER holdfast_maintenance_still_open"
+    refused = k.dialect == "postgres"  # on SQLite it is a foreign key that refuses, and a session can do without
+    k.after = [guard.format("DISABLE"), opened, guard.format("ENABLE ALWAYS")] if refused else [opened]
+    return {("enforcement", "DOOR")}
+
+
+@listed
+def a_seal_that_was_edited(k: Knife) -> Found:
+    k.run("UPDATE holdfast_seals SET rows = rows + 1 WHERE seal_id = 1")
+    return {("seals_chained", "SEAL 1")}
+
+
+@listed
+def a_seal_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_seals WHERE seal_id = 1")
+    return {("seals_chained", "SEAL 2")}
+
+
+@listed
+def a_last_seal_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_seals WHERE seal_id = 2")
+    return {("seals_chained", "LEDGER")}
+
+
+@listed
+def a_last_seal_that_was_edited(k: Knife) -> Found:
+    k.run("UPDATE holdfast_seals SET sealed_at = ? WHERE seal_id = 2", LONG_AGO)
+    return {("seals_chained", "SEAL 2")}

@@ -1,0 +1,157 @@
+"""A raw client that edits a ledger behind its back: guards off, the edit, guards on again.
+
+Invariants: nothing of Holdfast's verbs is used for the edit; afterwards every trigger and every CHECK is as it was, so
+that what the edit left behind is all that can be found, but for a unique index that the edit itself makes impossible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.store import connect
+from holdfast.store.migrations import rewrite_enforcement
+from tests.audit.rich import Rich
+from tests.enforcement.raw import Client
+
+TABLES = {"JOB": ("holdfast_jobs", "job_id"), "EXECUTION": ("holdfast_executions", "exec_id"),
+          "GRANT": ("holdfast_grants", "grant_id")}  # fmt: skip
+LONG_AGO = "2020-01-01T00:00:00.000000Z"
+
+
+class Knife:
+    """A raw client of a rich ledger, with the guards off."""
+
+    def __init__(self, client: Client, rich: Rich) -> None:
+        self.client = client
+        self.rich = rich
+        self.dialect = client.dialect
+        self.keep_counts = True
+        self.after: list[str] = []  # statements for when the guards are on again
+        self.run = client.run
+
+    def set(self, machine: str, subject: int, /, **columns: object) -> None:
+        """Edit columns of one record."""
+        table, identity = TABLES[machine]
+        sets = ", ".join(f"{column} = ?" for column in columns)
+        assert self.client.changed(f"UPDATE {table} SET {sets} WHERE {identity} = ?", *columns.values(), subject) == 1
+
+    def set_row(self, row: int, /, **columns: object) -> None:
+        """Edit columns of one journal row."""
+        sets = ", ".join(f"{column} = ?" for column in columns)
+        assert self.client.changed(f"UPDATE holdfast_journal SET {sets} WHERE seq = ?", *columns.values(), row) == 1
+
+    def get(self, machine: str, subject: int, column: str) -> object:
+        table, identity = TABLES[machine]
+        [[value]] = self.run(f"SELECT {column} FROM {table} WHERE {identity} = ?", subject)
+        return value
+
+    def executions(self, job_id: int) -> list[int]:
+        """Return the executions of a job, first attempt first."""
+        rows = self.run("SELECT exec_id FROM holdfast_executions WHERE job_id = ? ORDER BY attempt", job_id)
+        return [exec_id for (exec_id,) in rows]
+
+    def row(self, machine: str, subject: int, event: str) -> int:
+        """Return the first journal row of a record with an event."""
+        rows = self.run(
+            "SELECT min(seq) FROM holdfast_journal WHERE machine = ? AND subject = ? AND event = ?",
+            machine, subject, event,
+        )  # fmt: skip
+        return int(rows[0][0])
+
+    def forge(self, machine: str, subject: int, /, **columns: object) -> None:
+        """Write a journal row that follows the last one of a record."""
+        table, identity = TABLES[machine]
+        [[version, attempts]] = self.run(
+            f"SELECT version, {'attempts' if machine == 'JOB' else 'NULL'} FROM {table} WHERE {identity} = ?", subject
+        )
+        [[seq]] = self.run("SELECT max(seq) + 1 FROM holdfast_journal")
+        [[at]] = self.run("SELECT max(at) FROM holdfast_journal WHERE machine = ? AND subject = ?", machine, subject)
+        row = {
+            "seq": seq, "epoch": 1, "xid": 0, "machine": machine, "subject": subject, "version": version + 1,
+            "actor": "raw", "attempt": attempts, "move_id": f"forged-{seq}", "at": at, **columns,
+        }  # fmt: skip
+        marks = ", ".join("?" for _ in row)
+        self.run(f"INSERT INTO holdfast_journal ({', '.join(row)}) VALUES ({marks})", *row.values())
+
+    def recount(self) -> None:
+        """Make the counts true again."""
+        self.run("DELETE FROM holdfast_count_deltas")
+        self.run("DELETE FROM holdfast_counts")
+        self.run(
+            "INSERT INTO holdfast_counts (operation, queue, state, n)"
+            " SELECT operation, queue, state, count(*) FROM holdfast_jobs GROUP BY operation, queue, state"
+        )
+
+
+@contextmanager
+def unguarded(url: str, rich: Rich) -> Iterator[Knife]:
+    """Yield a knife; when the block ends, what it did is committed and the guards are on again."""
+    client = Client(url)
+    client.rollback()
+    if client.dialect == "sqlite":
+        client.run("PRAGMA foreign_keys = OFF")
+        client.run("PRAGMA ignore_check_constraints = ON")
+    else:
+        client.run("SET session_replication_role = replica")  # no foreign keys; our own triggers do not care
+        client.run("SET timezone TO 'UTC'")
+    try:
+        client.begin()
+        knife = Knife(client, rich)
+        _drop_triggers(client)
+        checks = _without_checks(client)
+        yield knife
+        if knife.keep_counts:
+            knife.recount()
+        _checked_again(client, checks)
+        client.commit()
+    finally:
+        client.close()
+    with connect(url) as store, store.transaction() as transaction:
+        rewrite_enforcement(store, transaction)
+    if knife.after:
+        _run_guarded(url, knife.after)
+
+
+def _run_guarded(url: str, statements: list[str]) -> None:
+    client = Client(url)
+    client.rollback()
+    if client.dialect == "sqlite":
+        client.run("PRAGMA foreign_keys = OFF")
+    client.begin()
+    for statement in statements:
+        client.run(statement)
+    client.commit()
+    client.close()
+
+
+def _drop_triggers(client: Client) -> None:
+    if client.dialect == "sqlite":
+        rows = client.run("SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'")
+    else:
+        rows = client.run(
+            "SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass) FROM pg_trigger"
+            " WHERE NOT tgisinternal AND tgparentid = 0"
+        )
+    for (statement,) in rows:
+        client.run(statement)
+
+
+def _without_checks(client: Client) -> list[tuple[str, str, str]]:
+    if client.dialect == "sqlite":
+        return []
+    found = client.run(
+        "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE contype = 'c' AND conrelid::regclass::text IN ('holdfast_jobs', 'holdfast_executions')"
+    )
+    for table, name, _ in found:
+        client.run(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    return [(table, name, text) for table, name, text in found]
+
+
+def _checked_again(client: Client, checks: list[tuple[str, str, str]]) -> None:
+    if checks:
+        client.run("SET CONSTRAINTS ALL IMMEDIATE")
+    for table, name, text in checks:
+        client.run(f"ALTER TABLE {table} ADD CONSTRAINT {name} {text} NOT VALID")
+        client.run("UPDATE pg_constraint SET convalidated = true WHERE conname = ?", name)  # as if it had always held

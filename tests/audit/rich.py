@@ -1,0 +1,216 @@
+"""A ledger with a rich history: jobs in every state, and every way to get there.
+
+Invariants: made by the store's own verbs on a clock that stands still between them, so that it is the same every time;
+nothing in it is wrong; the jobs have the names that `Rich` gives them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.audit.seals import seal
+from holdfast.core.commands import (
+    Cancel,
+    Commit,
+    Complete,
+    Fail,
+    Finish,
+    GiveBack,
+    GrantEvent,
+    Quarantine,
+    Release,
+    Replay,
+)
+from holdfast.core.decide import Move
+from holdfast.core.records import Attempt
+from holdfast.store import Declared, Lease, Store, Submission
+from tests.support.clock import VirtualClock
+
+WORKER = "worker-1"
+OPERATOR = "operator-1"
+LONG_S = 86_400.0  # longer than any test
+
+
+class Rich(msgspec.Struct, frozen=True, kw_only=True):
+    """Which job has which history."""
+
+    waiting: int  # never claimed
+    scheduled: int  # due much later
+    retried: int  # failed once, pending again
+    running: int
+    leased: int  # not started yet
+    committed: int  # committed, not finished
+    done: int  # at the first attempt, with a checkpoint and a follow-up
+    followup: int
+    done_late: int  # after a failure, an expired lease and a graceful stop
+    failed: int
+    replayed: int  # failed, and pending again by a replay
+    quarantined: int  # before any claim
+    poisoned: int  # by its own failure
+    cancelled: int
+    released: int  # quarantined, and pending again under a grant
+    replacing: int  # re-does `done`
+    slimmed: int  # succeeded
+    slimmed_quarantined: int
+    released_grant: int
+    draft_grant: int
+    maintenance: int  # the act that slimmed
+
+
+class Maker:
+    """Makes the history, one verb at a time."""
+
+    def __init__(self, store: Store[Any], clock: VirtualClock) -> None:
+        self.store = store
+        self.clock = clock
+
+    def submit(self, key: str, **fields: Any) -> int:
+        self.clock.advance(1)
+        given = {"operation": "echo", "payload": f'{{"of":"{key}"}}', "client": "web", "key": key, **fields}
+        with self.store.transaction() as transaction:
+            [admission] = transaction.submit([Submission(**given)])
+        return admission.job_id
+
+    def claim(self, job_id: int, *, seconds: float = LONG_S, begin: bool = True) -> Attempt:
+        self.clock.advance(1)
+        with self.store.transaction() as transaction:
+            [attempt] = transaction.claim_these([job_id], Lease(owner=WORKER, seconds=seconds, begin=begin))
+        return attempt
+
+    def work(self, attempt: Attempt, command: object) -> None:
+        self.clock.advance(1)
+        with self.store.transaction() as transaction:
+            [answer] = transaction.work([(attempt, command)], actor=WORKER)
+        assert isinstance(answer, Move), answer
+
+    def fail(self, job_id: int, **how: Any) -> None:
+        attempt = self.claim(job_id)
+        self.work(attempt, Fail(attempt.execution.lease_token, "io_error", "the disk said no", **how))
+
+    def complete(self, job_id: int, result: str = '{"bytes":312}') -> None:
+        attempt = self.claim(job_id)
+        self.work(attempt, Complete(attempt.execution.lease_token, result))
+
+    def rule(self, job_id: int, command: object) -> None:
+        self.clock.advance(1)
+        with self.store.transaction() as transaction:
+            [answer] = transaction.rule([(transaction.job(job_id), command)], actor=OPERATOR, reason="as asked")
+        assert isinstance(answer, Move), answer
+
+    def grant(self) -> int:
+        with self.store.transaction() as transaction:
+            return transaction.request_grant(
+                action="release",
+                target="job",
+                scope="one job",
+                actor=OPERATOR,
+                reason="it was mended",
+                expires_at=self.clock.after(LONG_S),
+            )
+
+    def release(self, job_id: int) -> int:
+        grant_id = self.grant()
+        self.clock.advance(1)
+        with self.store.transaction() as transaction:
+            for event, actor in (("approve", "approver-1"), ("consume", OPERATOR)):
+                grant = transaction.grant(grant_id)
+                assert grant
+                moved = transaction.move_grant(grant, GrantEvent(event, actor), move_id=f"{event}-{job_id}")
+                assert isinstance(moved, Move)
+            release = Release(operator=OPERATOR, reason="it was mended", grant_id=grant_id)
+            job = transaction.job(job_id)
+            [answer] = transaction.rule(
+                [(job, release)], actor=OPERATOR, reason="mended", move_id=f"consume-{job_id}", grant_id=grant_id
+            )
+        assert isinstance(answer, Move)
+        return grant_id
+
+    def slim(self, *job_ids: int) -> int:
+        self.clock.advance(1)
+        with self.store.transaction() as transaction, transaction.maintenance(who="keeper", why="retention") as door:
+            slimmed = transaction.slim(job_ids, before=self.clock.time)
+            transaction.note(door, "slim", jobs=slimmed)
+        assert slimmed == sorted(job_ids)
+        return door
+
+
+def make_rich(store: Store[Any], clock: VirtualClock) -> Rich:
+    """Give a new ledger its history. It has two blocks sealed, counts folded, and some of both not."""
+    with store.transaction() as transaction:
+        transaction.declare({"echo": Declared()})
+    make = Maker(store, clock)
+    slimmed, slimmed_quarantined = make.submit("slimmed"), make.submit("slimmed-quarantined")
+    make.complete(slimmed)
+    make.fail(slimmed_quarantined, permanent=True)
+    maintenance = make.slim(slimmed, slimmed_quarantined)
+    seal(store)
+    done, followup = _done(make)
+    done_late = _done_late(make)
+    with store.transaction() as transaction:
+        transaction.fold_counts()
+    seal(store)
+    failed, replayed = make.submit("failed", max_attempts=1), make.submit("replayed", max_attempts=1)
+    make.fail(failed)
+    make.fail(replayed)
+    make.rule(replayed, Replay("incident"))
+    retried = make.submit("retried")
+    make.fail(retried, retry_at=clock.after(5))
+    quarantined, cancelled, released = (make.submit(key) for key in ("quarantined", "cancelled", "released"))
+    make.rule(quarantined, Quarantine("poison", "it cannot be read"))
+    make.rule(cancelled, Cancel())
+    make.rule(released, Quarantine("poison"))
+    released_grant = make.release(released)
+    poisoned = make.submit("poisoned")
+    make.fail(poisoned, permanent=True)
+    running, leased, committed = (make.submit(key) for key in ("running", "leased", "committed"))
+    make.claim(running)
+    make.claim(leased, begin=False)
+    attempt = make.claim(committed)
+    make.work(attempt, Commit(attempt.execution.lease_token, "null"))
+    return Rich(
+        waiting=make.submit("waiting"),
+        scheduled=make.submit("scheduled", run_at=clock.after(LONG_S)),
+        replacing=make.submit("replacing", replaces=done),
+        draft_grant=make.grant(),
+        retried=retried, running=running, leased=leased, committed=committed, done=done, followup=followup,
+        done_late=done_late, failed=failed, replayed=replayed, quarantined=quarantined, poisoned=poisoned,
+        cancelled=cancelled, released=released, slimmed=slimmed, slimmed_quarantined=slimmed_quarantined,
+        released_grant=released_grant, maintenance=maintenance,
+    )  # fmt: skip
+
+
+def _done(make: Maker) -> tuple[int, int]:
+    """Return a job that succeeded, and the follow-up that it submitted when it committed."""
+    done = make.submit("done")
+    attempt = make.claim(done)
+    make.clock.advance(1)
+    with make.store.transaction() as transaction:
+        assert transaction.keep_checkpoint(attempt, "page", "1")
+        [answer] = transaction.work([(attempt, Complete(attempt.execution.lease_token, "[1]"))], actor=WORKER)
+        assert isinstance(answer, Move)
+        staged = Submission(operation="noop", payload="{}", client="holdfast", key=f"{done}/1")
+        [admission] = transaction.submit([staged])
+    return done, admission.job_id
+
+
+def _done_late(make: Maker) -> int:
+    """Return a job that succeeded at its fourth attempt, in two steps."""
+    job_id = make.submit("done-late")
+    make.fail(job_id, retry_at=make.clock.time)
+    make.claim(job_id, seconds=10)
+    make.clock.advance(11)
+    with make.store.transaction() as transaction:
+        [(_, answer)] = transaction.recover(actor="reaper-1")
+        assert isinstance(answer, Move)
+    attempt = make.claim(job_id)
+    make.work(attempt, GiveBack(attempt.execution.lease_token, make.clock.time, "worker_stopped"))
+    attempt = make.claim(job_id)
+    token = attempt.execution.lease_token
+    make.work(attempt, Commit(token, '"late"'))
+    with make.store.transaction() as transaction:
+        now = transaction.attempt(attempt.execution.exec_id)
+    assert now
+    make.work(now, Finish(token))
+    return job_id

@@ -1,0 +1,118 @@
+"""Ledgers that were sealed, hands that tamper with them, and what is true of seals, worked out without the code.
+
+Invariants: `loose_rows` and `rebuilt` share nothing with the sealer and the verifier but the rows of the tables: keys
+are compared and hashes made with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from holdfast.core.records import Seal
+from holdfast.store import Store, Submission, connect
+from holdfast.store.migrations import rewrite_enforcement
+from tests.audit.knife import _drop_triggers
+from tests.enforcement.raw import Client
+
+COLUMNS = (
+    "seq", "epoch", "xid", "machine", "subject", "version", "source", "target", "event", "actor", "reason", "attempt",
+    "move_id", "grant_id", "maintenance_id", "at",
+)  # fmt: skip
+SEAL_COLUMNS = Seal.__struct_fields__
+BLOCK = 8  # rows of a block, and jobs of a transaction
+
+
+def submit(store: Store[Any], n: int = BLOCK, *, actor: str = "tests", reason: str | None = None) -> None:
+    """Write n journal rows in one transaction."""
+    with store.transaction() as transaction:
+        transaction.submit([Submission(operation="noop", payload="{}") for _ in range(n)], actor=actor, reason=reason)
+
+
+def journal(store: Store[Any]) -> list[tuple[Any, ...]]:
+    """Return every row of the journal, as it is hashed, in the order of its numbers."""
+    with store.reading() as reading:
+        return reading.execute(f"SELECT {', '.join(COLUMNS)} FROM holdfast_journal ORDER BY seq")
+
+
+def seals(store: Store[Any]) -> list[Seal]:
+    with store.reading() as reading:
+        return [
+            Seal(*row)
+            for row in reading.execute(f"SELECT {', '.join(SEAL_COLUMNS)} FROM holdfast_seals ORDER BY seal_id")
+        ]
+
+
+def key_of(row: Sequence[Any]) -> tuple[int, int, int]:
+    return row[1], row[2], row[0]
+
+
+def loose_rows(store: Store[Any]) -> list[int]:
+    """Return the numbers of rows that no seal closes; fail if a row is closed twice, or a seal is not over its rows."""
+    with store.reading() as reading:
+        [[ledger_id]] = reading.execute("SELECT value FROM holdfast_meta WHERE name = 'ledger_id'")
+    rows, left, start = journal(store), set[int](), (0, 0, 0)
+    left.update(row[0] for row in rows)
+    previous = hashlib.sha256(f"holdfast:{ledger_id}".encode()).hexdigest()
+    for number, seal in enumerate(seals(store), start=1):
+        block = [row for row in rows if start < key_of(row) <= seal.end]
+        numbers = {row[0] for row in block}
+        assert numbers <= left, f"seal {number} closes rows again: {sorted(numbers - left)}"
+        left -= numbers
+        assert (seal.seal_id, seal.previous) == (number, previous)
+        assert (seal.rows, seal.low_seq, seal.high_seq) == (len(block), block[0][0], block[-1][0])
+        assert key_of(max(block, key=key_of)) == seal.end
+        assert rebuilt(seal, block, previous) == seal
+        start, previous = seal.end, seal.hash
+    assert all(key_of(row) > start for row in rows if row[0] in left), "a row was left behind"
+    return sorted(left)
+
+
+def rebuilt(seal: Seal, block: Sequence[Sequence[Any]], previous: str) -> Seal:
+    """Return a seal with the digest, the previous hash and the hash that it should have over some rows."""
+    digest = hashlib.sha256()
+    for row in block:
+        digest.update(json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
+    return relinked(msgspec.structs.replace(seal, digest=digest.hexdigest(), rows=len(block)), previous)
+
+
+def relinked(seal: Seal, previous: str) -> Seal:
+    """Return a seal that follows another, with the hash that it should have then."""
+    fields = {name: getattr(seal, name) for name in SEAL_COLUMNS if name not in ("hash", "horizon_xid", "horizon_seq")}
+    fields["previous"] = previous
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return msgspec.structs.replace(seal, **fields, hash=hashlib.sha256(text.encode()).hexdigest())
+
+
+@contextmanager
+def guards_off(url: str) -> Iterator[Client]:
+    """Yield a raw client while the ledger has no triggers; afterwards it has them all again, as if nothing had been."""
+    client = Client(url)
+    _drop_triggers(client)
+    yield client
+    client.commit()
+    client.close()
+    with connect(url) as store, store.transaction() as transaction:
+        rewrite_enforcement(store, transaction)
+
+
+def rewrite_all(client: Client, *, links_only: bool = False) -> None:
+    """Make every seal anew over the rows as they are now, and note the new end: a forger who knows the whole format."""
+    rows = client.run(f"SELECT {', '.join(COLUMNS)} FROM holdfast_journal ORDER BY seq")
+    [[ledger_id]] = client.run("SELECT value FROM holdfast_meta WHERE name = 'ledger_id'")
+    start, previous = (0, 0, 0), hashlib.sha256(f"holdfast:{ledger_id}".encode()).hexdigest()
+    for found in client.run(f"SELECT {', '.join(SEAL_COLUMNS)} FROM holdfast_seals ORDER BY seal_id"):
+        old = Seal(*found)
+        block = [row for row in rows if start < key_of(row) <= old.end]
+        seal = relinked(old, previous) if links_only else rebuilt(old, block, previous)
+        client.run(
+            "UPDATE holdfast_seals SET rows = ?, digest = ?, previous = ?, hash = ? WHERE seal_id = ?",
+            seal.rows, seal.digest, seal.previous, seal.hash, seal.seal_id,
+        )  # fmt: skip
+        client.run("UPDATE holdfast_meta SET value = ? WHERE name = 'seal_head'", f"{seal.seal_id} {seal.hash}")
+        start, previous = seal.end, seal.hash

@@ -1,0 +1,58 @@
+"""A process of its own that moves a ledger there and back, and says how much memory that took.
+
+Usage: python -m tests.audit.snapshot_mover DIRECTORY URL..., where the first URL names a ledger and the others empty
+places. It restores each into the next, compares the first with the last, and prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from holdfast.audit.restore import Permission, restore
+from holdfast.audit.snapshot import create
+from holdfast.audit.snapshot_diff import diff
+from holdfast.store import open_store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def moved(directory: Path, *urls: str, timeout_s: float = 300) -> Any:
+    """Run the process, and return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.audit.snapshot_mover", str(directory), *urls],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def main(directory: Path, urls: list[str]) -> None:
+    bytes_written, epoch = [], 0
+    for n, (source, target) in enumerate(pairwise(urls)):
+        path = directory / f"{n}.snapshot"
+        with open_store(source) as store:
+            bytes_written.append(create(store, path).bytes)
+        epoch = restore(path, target, Permission(who="mover", why="moved")).epoch
+    compared = diff(urls[0], urls[-1])
+    answer = {
+        "differing": sorted(compared.tables),
+        "rows": compared.rows,
+        "epoch": epoch,
+        "bytes": bytes_written,
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

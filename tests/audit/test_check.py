@@ -1,0 +1,306 @@
+"""`check` finds every listed corruption where it is, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.audit import jobs
+from holdfast.audit.check import Report, _Run, check, check_in, check_jobs
+from holdfast.audit.faults import Fault, Page
+from holdfast.audit.invariants import BY_NAME, INVARIANTS, Invariant, Severity, Violation
+from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
+from holdfast.engine.ledger import FOLLOWUP_CLIENT
+from holdfast.engine.retention import Retention, gc
+from holdfast.store import connect, create_store, open_store
+from tests.audit.corruptions import CORRUPTIONS, Found, corrupt
+from tests.audit.knife import LONG_AGO, unguarded
+from tests.audit.rich import Maker, Rich
+from tests.enforcement.raw import Client
+from tests.enforcement.schema import everything_in
+from tests.support.clock import VirtualClock
+
+EVERY_JOB = range(1, 100)
+RICH = {"jobs": 18, "executions": 14, "journal": 103}  # what the rich ledger holds
+
+
+def pairs(violations: Sequence[Violation]) -> Found:
+    return {(violation.invariant, violation.subject) for violation in violations}
+
+
+def checked(url: str, clock: VirtualClock) -> Report:
+    with connect(url, clock) as store:
+        return check(store)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is wrong
+
+
+@pytest.mark.req("G-06", "G-07", "G-16", "G-22", "G-27", "M-11", "M-19", "K-05")
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_a_corruption_is_found_where_it_is_and_nowhere_else(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, name: str
+) -> None:
+    url, rich = rich_ledger
+    expected = corrupt(url, rich, name)
+    with connect(url, rich_clock) as store:
+        report = check(store)
+        with store.reading() as reading:
+            alone = check_jobs(reading, EVERY_JOB)
+            assert check_in(reading) == report
+        quick = check(store, cheap=True)
+    assert pairs(report.violations) == expected
+    assert report.ok is all(violation.severity is Severity.WARNING for violation in report.violations)
+    judged = {name for name, invariant in BY_NAME.items() if invariant.of_job or invariant.of_record}
+    of_jobs = {pair for pair in expected if pair[0] in judged and pair[1].startswith(("JOB ", "EXECUTION "))}
+    assert pairs(alone) == of_jobs
+    assert pairs(quick.violations) == quickly_found(expected)
+
+
+def quickly_found(expected: Found) -> Found:
+    """Return what a quick look must find too: of the seals, only what is wrong at their end."""
+    cheap = {invariant.name for invariant in INVARIANTS if invariant.cheap}
+    return {pair for pair in expected if pair[0] in cheap and pair != ("seals_chained", "SEAL 1")}
+
+
+@pytest.mark.req("G-16")
+def test_every_invariant_has_a_corruption_that_breaks_it(rich_sqlite_url: str, rich_sqlite: tuple[Path, Rich]) -> None:
+    broken: set[str] = set()
+    with unguarded(rich_sqlite_url, rich_sqlite[1]) as knife:
+        for plant in CORRUPTIONS.values():
+            with knife.client.undone():
+                broken |= {invariant for invariant, _ in plant(knife)}
+        knife.after, knife.keep_counts = [], False
+    assert broken == BY_NAME.keys()
+    assert len(CORRUPTIONS) >= 25
+
+
+def test_a_violation_says_where_and_by_what(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "a_failed_job_called_pending")
+    report = checked(url, rich_clock)
+    found = next(violation for violation in report.violations if violation.invariant == "state_is_projected")
+    assert found == Violation(
+        "state_is_projected",
+        f"JOB {rich.failed}",
+        "it is pending, and its executions and rulings add up to failed",
+        Severity.ERROR,
+        "JOB",
+        rich.failed,
+        {"kind": "state", "job_id": rich.failed, "state": "pending", "projected": "failed"},
+    )
+
+
+def test_many_corruptions_are_found_together(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, rich = rich_ledger
+    names = ("a_waiting_job_called_running", "a_quarantined_job_let_out", "a_result_that_is_gone", "a_stack_trace")
+    expected = set().union(*(corrupt(url, rich, name) for name in names))
+    assert pairs(checked(url, rich_clock).violations) == expected
+
+
+@pytest.mark.req("G-16")
+def test_an_id_twice_and_a_column_that_lacks_what_it_needs(
+    rich_postgres_url: str, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    """On PostgreSQL an owner can take the primary key and NOT NULL away; on SQLite they are part of the table."""
+    rich = rich_postgres[1]
+    with unguarded(rich_postgres_url, rich) as knife:
+        knife.run("ALTER TABLE holdfast_jobs DROP CONSTRAINT holdfast_jobs_pkey CASCADE")
+        knife.set("JOB", rich.scheduled, key=None)
+        knife.run(f"INSERT INTO holdfast_jobs SELECT * FROM holdfast_jobs WHERE job_id = {rich.scheduled}")
+        knife.run("ALTER TABLE holdfast_jobs ALTER COLUMN queue DROP NOT NULL")
+        knife.run("UPDATE holdfast_jobs SET queue = NULL WHERE job_id = ?", rich.waiting)
+        knife.run("ALTER TABLE holdfast_counts DROP CONSTRAINT holdfast_counts_pkey")
+        knife.run("ALTER TABLE holdfast_counts ALTER COLUMN queue DROP NOT NULL")
+    found = checked(rich_postgres_url, rich_clock).violations
+    assert pairs(found) == {
+        ("one_state", f"JOB {rich.scheduled}"),
+        ("fields_valid", f"JOB {rich.waiting}"),
+        ("database", "TABLE holdfast_jobs"),
+        ("database", "TABLE holdfast_counts"),
+    }
+
+
+def test_a_constraint_that_was_never_validated_is_found(rich_postgres_url: str, rich_clock: VirtualClock) -> None:
+    with psycopg.connect(rich_postgres_url) as session:
+        session.execute("ALTER TABLE holdfast_jobs ADD CONSTRAINT holdfast_more CHECK (priority < 10) NOT VALID")
+    [found] = checked(rich_postgres_url, rich_clock).violations
+    assert (found.invariant, found.subject) == ("database", "CONSTRAINT holdfast_more")
+
+
+@pytest.mark.req("G-06")
+def test_a_rule_that_fails_is_a_violation(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    def stumbles(_page: Page) -> Iterator[Fault]:
+        yield Fault("LEDGER", "found before it failed")
+        raise ValueError("what it stumbled over")
+
+    broken = Invariant(name="broken", meaning="", mending="", of_ledger=(stumbles,))
+    run = _Run([broken], cheap=False, limit=10, batch=10, on_progress=None)
+    with connect(rich_ledger[0], rich_clock) as store:
+        run.ask(store.reading)
+    assert [violation.detail for violation in run.violations] == [
+        "found before it failed",
+        "Invariant check failed: ValueError",
+    ]
+    assert not run.report().ok
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is not wrong
+
+
+@pytest.mark.req("G-06", "G-07", "M-11", "M-19", "K-05")
+def test_nothing_is_found_where_nothing_is_wrong(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, _ = rich_ledger
+    before = everything_in(url)
+    with connect(url, rich_clock) as store:
+        assert check(store) == Report(ok=True, violations=(), checked=RICH)
+        assert check(store, cheap=True).violations == ()
+        with store.reading() as reading:
+            assert check_in(reading) == Report(ok=True, violations=(), checked=RICH)
+            assert check_jobs(reading, EVERY_JOB) == []
+    assert everything_in(url) == before
+
+
+def test_nothing_is_found_in_an_empty_ledger(ledger_url: str) -> None:
+    with create_store(ledger_url) as store:
+        assert check(store) == Report(ok=True, violations=(), checked={"jobs": 0, "executions": 0, "journal": 0})
+
+
+@pytest.mark.req("G-22")
+def test_nothing_is_found_after_everything_was_recovered(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    url, rich = rich_ledger
+    rich_clock.advance(2 * 86_400)
+    with open_store(url, rich_clock) as store:
+        overdue = check(store)
+        assert overdue.ok
+        assert {violation.invariant for violation in overdue.violations} == {"lease_overdue"}
+        with store.transaction() as transaction:
+            recovered = {attempt.job.job_id for attempt, _ in transaction.recover(actor="reaper")}
+        assert recovered == {rich.running, rich.leased, rich.committed}
+        assert check(store).violations == ()
+
+
+@pytest.mark.parametrize("history_s", [None, 0.0])
+def test_nothing_is_found_after_retention(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: Path, history_s: float | None
+) -> None:
+    """Slimmed, archived as far as nothing held it, and the journal's rows perhaps still standing."""
+    url, _ = rich_ledger
+    archive_dir = None if history_s is None else str(tmp_path)
+    policy = Retention(finished_s=0.0, quarantined_s=0.0, history_s=history_s, archive_dir=archive_dir)
+    rich_clock.advance(3600)
+    with open_store(url, rich_clock) as store:
+        done = gc(store, policy, who="keeper")
+        assert (done.finished, done.quarantined) == (2, 3)
+        assert (len(list(tmp_path.iterdir())) > 0) is (history_s is not None)
+        assert check(store).violations == ()
+        make = Maker(store, rich_clock)
+        make.complete(make.submit("later"))
+        assert check(store).violations == ()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How it is asked
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_pages_of_any_size_find_the_same(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, batch: int) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "two_leases_on_one_job")
+    told: list[tuple[str, int]] = []
+    with connect(url, rich_clock) as store:
+        paged = check(store, batch=batch, on_progress=lambda what, n: told.append((what, n)))
+        assert paged == check(store)
+    assert told[-1] == ("jobs", RICH["jobs"])
+    assert len(told) == -(-RICH["jobs"] // batch)
+
+
+def test_only_what_was_asked_for_is_asked(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "a_running_job_called_pending")
+    with connect(url, rich_clock) as store:
+        report = check(store, only=["state_is_projected"])
+        assert pairs(report.violations) == {("state_is_projected", f"JOB {rich.running}")}
+        assert check(store, only=["counts_true"]).ok
+        with pytest.raises(InputError) as raised:
+            check(store, only=["counts_true", "counts_false"])
+    assert raised.value.context == {"unknown": ["counts_false"]}
+
+
+def test_it_stops_at_its_limit_and_says_so(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "a_quarantined_job_let_out")
+    with connect(url, rich_clock) as store:
+        report = check(store, limit=2)
+        assert (len(report.violations), report.more, report.ok) == (2, True, False)
+        assert not check(store).more
+        for limit, batch in ((0, 1), (1, 0)):
+            with pytest.raises(InputError):
+                check(store, limit=limit, batch=batch)
+
+
+def changed_by_hand(url: str, statement: str) -> str:
+    client = Client(url)
+    client.run(statement)
+    client.commit()
+    client.close()
+    return url
+
+
+def test_a_database_without_a_ledger_is_a_typed_error(ledger_url: str) -> None:
+    changed_by_hand(ledger_url, "CREATE TABLE mine (n integer)")
+    with connect(ledger_url) as store, pytest.raises(NotALedgerError):
+        check(store)
+
+
+def test_a_ledger_of_another_version_is_a_typed_error(rich_ledger: tuple[str, Rich]) -> None:
+    url = changed_by_hand(rich_ledger[0], "DELETE FROM holdfast_migrations WHERE number > 1")
+    with connect(url) as store, pytest.raises(SchemaVersionError):
+        check(store)
+
+
+def test_inside_a_transaction_its_own_door_may_stand_open(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    with open_store(rich_ledger[0], rich_clock) as store, store.transaction() as transaction:
+        with transaction.maintenance(who="operator", why="to look") as door:
+            transaction.note(door, "look", n=1)
+            assert check_in(transaction).violations == ()
+        assert check_in(transaction).violations == ()
+
+
+def test_history_that_maintenance_gave_up_is_not_missed(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    """The same cut that is found when somebody makes it by hand."""
+    url, rich = rich_ledger
+    with open_store(url, rich_clock) as store:
+        with store.transaction() as transaction, transaction.maintenance(who="operator", why="rows were lost"):
+            transaction.execute(f"UPDATE holdfast_jobs SET history_from = 2 WHERE job_id = {rich.failed}")
+        assert check(store).violations == ()
+
+
+def test_the_followups_of_the_engine_are_those_that_are_judged() -> None:
+    assert jobs.FOLLOWUP_CLIENT == FOLLOWUP_CLIENT
+
+
+def test_a_lease_may_be_late_by_a_minute(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, rich = rich_ledger
+    with unguarded(url, rich) as knife:
+        [exec_id] = knife.executions(rich.running)
+        knife.set("EXECUTION", exec_id, lease_expires_at="2030-01-01T00:00:00.000000Z")
+    clock = VirtualClock(rich_clock.time.replace(year=2030, month=1, day=1, hour=0, minute=0, second=59, microsecond=0))
+    with connect(url, clock) as store:
+        found = check(store, only=["lease_overdue"])
+        assert f"EXECUTION {exec_id}" not in {violation.subject for violation in found.violations}
+        clock.advance(1)
+        found = check(store, only=["lease_overdue"])
+        assert f"EXECUTION {exec_id}" in {violation.subject for violation in found.violations}
+    assert LONG_AGO < "2030"

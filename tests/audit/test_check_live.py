@@ -1,0 +1,173 @@
+"""Checks while a ledger is at work: what is found is told, and work under way is never called broken."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Ledger, Worker
+from holdfast.audit.check import check
+from holdfast.core.errors import StoreDamagedError
+from holdfast.engine import checking
+from holdfast.engine.checking import AT_OPEN, check_and_tell
+from holdfast.engine.events import InvariantViolated, Transition
+from holdfast.engine.keeper import Duty
+from holdfast.engine.world import World
+from holdfast.store import Store
+from tests.audit.corruptions import corrupt
+from tests.audit.rich import Rich
+from tests.support.clock import VirtualClock
+from tests.support.forkserver import Child, ForkServer
+from tests.support.roles import COUNT, counting_ledger, create_effects, succeeded, wait_until
+
+JOBS = 150
+KILLS = 4
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Telling
+
+
+@pytest.mark.req("G-06", "G-27")
+def test_a_violation_is_told_when_the_ledger_opens(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "a_waiting_job_called_running")
+    ledger = Ledger(url, world=World(clock=rich_clock))
+    heard: list[InvariantViolated] = []
+    moved: list[Transition] = []
+    told = ledger.subscribe_to_violations(heard.append)
+    others = ledger.subscribe(moved.append)
+    assert ledger.job(rich.done).state == "succeeded"  # opens it, and works all the same
+    assert told.flush()
+    assert others.flush()
+    ledger.close()
+    assert heard == [
+        InvariantViolated(
+            invariant="running_has_lease",
+            subject=f"JOB {rich.waiting}",
+            detail="it is running under 0 open executions",
+            severity="error",
+            at=rich_clock.time,
+        )
+    ]
+    assert moved == []
+    said = f"JOB {rich.waiting} breaks running_has_lease: it is running under 0 open executions"
+    assert (logging.WARNING, said) in {(record.levelno, record.getMessage()) for record in caplog.records}
+
+
+def test_a_sound_ledger_opens_without_a_word(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Ledger(rich_ledger[0], world=World(clock=rich_clock)) as ledger:
+        ledger.job(1)
+    assert caplog.records == []
+
+
+def test_a_check_that_cannot_be_made_keeps_no_ledger_from_opening(
+    rich_ledger: tuple[str, Rich],
+    rich_clock: VirtualClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_store: Store[object], **_how: object) -> None:
+        raise StoreDamagedError("a page is gone")
+
+    monkeypatch.setattr(checking, "check", fails)
+    with Ledger(rich_ledger[0], world=World(clock=rich_clock)) as ledger:
+        assert ledger.job(1).job_id == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        "the ledger could not be checked when it opened: a page is gone"
+    ]
+
+
+def test_at_open_everything_cheap_is_asked_that_opening_has_not_compared_itself() -> None:
+    assert AT_OPEN == ("running_has_lease", "lease_overdue", "seals_chained")
+
+
+@pytest.mark.req("G-06", "G-27")
+def test_everything_is_told_by_a_check_on_the_way(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    url, rich = rich_ledger
+    expected = corrupt(url, rich, "a_quarantined_job_let_out")
+    with Ledger(url, world=World(clock=rich_clock)) as ledger:
+        heard: list[InvariantViolated] = []
+        told = ledger.subscribe_to_violations(heard.append)
+        report = check_and_tell(ledger)
+        assert report
+        assert not report.ok
+        assert told.flush()
+        assert {(event.invariant, event.subject) for event in heard} == expected
+        assert check_and_tell(ledger, stopping=lambda: True) is None
+        assert told.flush()
+        assert len(heard) == len(report.violations)
+
+
+@pytest.mark.req("G-06", "G-27")
+def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
+    with Ledger(ledger_url) as ledger:
+        ledger.submit("noop", {})
+        heard: list[InvariantViolated] = []
+        told = ledger.subscribe_to_violations(heard.append)
+        with ledger.store.transaction() as transaction:
+            transaction.execute("INSERT INTO holdfast_counts VALUES ('ghost', 'attic', 'pending', 3)")
+        worker = Worker(ledger, duties=[Duty("check-test", 0.1, lambda: check_and_tell(ledger))])
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            wait_until(lambda: len(heard) >= 2, 20, "two checks told of it")
+        finally:
+            worker.stop()
+            thread.join(20)
+        assert told.flush()
+    assert {(event.invariant, event.subject) for event in heard} == {("counts_true", "COUNTS ghost/attic/pending")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# At work
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    with ForkServer("tests.support.roles", "psycopg") as server:
+        yield server
+
+
+@pytest.mark.req("M-11", "M-19", "G-22")
+def test_nothing_is_found_while_workers_work_and_are_killed(
+    server: ForkServer, ledger_url: str, tmp_path: Path
+) -> None:
+    """Checks see each job and its history in one snapshot, so that moves under way are never called broken."""
+    with counting_ledger(ledger_url, lease_s=0.5) as ledger:
+        create_effects(ledger)
+        ledger.submit_many(
+            [{"operation": COUNT, "payload": {"key": str(n)}, "client": "live", "key": str(n)} for n in range(JOBS)]
+        )
+
+        def worker() -> Child:
+            return server.spawn("tests.support.roles:work", url=ledger_url, lease_s=0.5, work_ms_max=40, concurrency=2)
+
+        workers = [worker(), worker()]
+        checks = 0
+        for kill in range(KILLS):
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until:
+                report = check(ledger.store, batch=40)
+                assert report.violations == ()
+                checks += 1
+            workers[kill % 2].kill()
+            workers[kill % 2] = worker()
+        wait_until(lambda: succeeded(ledger) == JOBS, 60, f"all {JOBS} jobs succeeded")
+        for child in workers:
+            child.kill()
+        report = check(ledger.store)
+        assert report.violations == ()
+        assert report.checked["jobs"] == JOBS
+        assert checks >= KILLS
+        [[effects]] = ledger.perform(lambda transaction: transaction.execute("SELECT count(*) FROM effects"))
+        assert effects == JOBS

@@ -1,0 +1,232 @@
+"""`repair` mends every listed corruption or quarantines its job, touches nothing else, and keeps what was there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.audit.check import check
+from holdfast.audit.repair import HOPELESS, plan, repair
+from holdfast.core.errors import InputError, PlanStaleError
+from holdfast.core.machines import JobState
+from holdfast.store import Store, connect, create_store
+from holdfast.store.migrations import verify
+from tests.audit.corruptions import CORRUPTIONS, corrupt
+from tests.audit.knife import unguarded
+from tests.audit.rich import Rich, make_rich
+from tests.support.clock import VirtualClock
+from tests.support.postgres import Server, tmpfs_directory
+
+TABLES = ("holdfast_jobs", "holdfast_executions", "holdfast_grants", "holdfast_checkpoints", "holdfast_journal",
+          "holdfast_counts", "holdfast_count_deltas", "holdfast_seals", "holdfast_meta")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sqlite_original() -> Iterator[tuple[Path, Rich]]:
+    """A rich ledger, to be copied for every draw."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-rich-", dir=tmpfs_directory()))
+    yield directory / "ledger.db", made(str(directory / "ledger.db"))
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def postgres_original(pg_server: Server) -> Iterator[tuple[str, Rich]]:
+    pg_server.start()
+    url = pg_server.create_database()
+    yield url.rpartition("/")[2], made(url)
+    pg_server.drop_database(url)
+
+
+def made(url: str) -> Rich:
+    clock = VirtualClock()
+    with create_store(url, clock) as store:
+        return make_rich(store, clock)
+
+
+@pytest.fixture
+def later() -> VirtualClock:
+    """A clock that stands shortly after a rich ledger's last move."""
+    clock = VirtualClock()
+    clock.advance(600)
+    return clock
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def broken(request: pytest.FixtureRequest, later: VirtualClock) -> Iterator[tuple[Store[Any], Rich]]:
+    """The store of a copy of a rich ledger of each kind in turn, to be broken."""
+    original, rich = request.getfixturevalue(f"{request.param}_original")
+    with ExitStack() as ends:
+        if request.param == "sqlite":
+            directory = ends.enter_context(tempfile.TemporaryDirectory(dir=tmpfs_directory()))
+            url = f"sqlite:///{shutil.copy(original, Path(directory) / 'ledger.db')}"
+        else:
+            server: Server = request.getfixturevalue("pg_server")
+            url = server.create_database(template=original)
+            ends.callback(server.drop_database, url)
+        yield ends.enter_context(connect(url, later)), rich
+
+
+def contents(store: Store[Any]) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything that the ledger holds."""
+    with store.reading() as reading:
+        return {table: sorted(reading.execute(f"SELECT * FROM {table}"), key=repr) for table in TABLES}
+
+
+def jobs(store: Store[Any]) -> dict[int, dict[str, Any]]:
+    with store.reading() as reading:
+        ids = [job_id for (job_id,) in reading.execute("SELECT job_id FROM holdfast_jobs")]
+        return {job_id: reading.images("holdfast_jobs", job_id=job_id)[0] for job_id in ids}
+
+
+def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
+    """Plan, apply, and hold what came of it against the ledger as it was before it was corrupted."""
+    found = contents(store)
+    planned = plan(store)
+    assert contents(store) == found  # a dry run changes nothing
+    assert not planned.applied
+    done = repair(store, operator="ann", reason="after the incident", expected=planned.digest)
+    assert done.acts == planned.acts
+    assert {violation.invariant for violation in done.left} <= HOPELESS
+    assert check(store).violations == done.left
+    verify(store)
+    touched = {act.id for act in done.acts if act.machine == "JOB"}
+    recovered = {act.before["job_id"] for act in done.acts if act.kind == "recover" and act.before}
+    after = jobs(store)
+    assert before.keys() <= after.keys()
+    for job_id, image in before.items():
+        if job_id in recovered:
+            assert (image["state"], after[job_id]["state"]) == (JobState.RUNNING, JobState.PENDING)
+        elif job_id not in touched:
+            assert after[job_id] == image
+        else:
+            # Never a wrong repair: as it was, or out of the way.
+            assert after[job_id]["state"] in (image["state"], JobState.QUARANTINED)
+    notes = [json.loads(row["reason"]) for row in told(store) if row["event"] == "repair"]
+    assert [note["subject"] for note in notes] == [act.subject for act in done.acts if act.kind != "rewrite"]
+    assert [note["before"] for note in notes] == [act.before for act in done.acts if act.kind != "rewrite"]
+
+
+def told(store: Store[Any]) -> list[dict[str, Any]]:
+    with store.reading() as reading:
+        rows = reading.images("holdfast_journal", machine="MAINTENANCE", actor="ann")
+    return sorted(rows, key=lambda row: row["seq"])
+
+
+@pytest.mark.req("G-22", "M-11")
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_a_corruption_is_repaired_or_its_job_quarantined(broken: tuple[Store[Any], Rich], name: str) -> None:
+    store, rich = broken
+    before = jobs(store)
+    corrupt(store.url, rich, name)
+    mended(store, before)
+
+
+def test_nothing_to_repair(broken: tuple[Store[Any], Rich]) -> None:
+    store, _ = broken
+    found = contents(store)
+    planned = plan(store)
+    assert (planned.ok, planned.acts, planned.violations) == (True, (), ())
+    repair(store, operator="ann", reason="to be sure", expected=planned.digest)
+    assert contents(store) == found
+
+
+def test_a_plan_that_went_stale_is_refused(broken: tuple[Store[Any], Rich]) -> None:
+    store, rich = broken
+    corrupt(store.url, rich, "a_count_too_high")
+    planned = plan(store)
+    corrupt(store.url, rich, "a_failed_job_called_pending")
+    found = contents(store)
+    with pytest.raises(PlanStaleError):
+        repair(store, operator="ann", reason="late", expected=planned.digest)
+    assert contents(store) == found
+
+
+@pytest.mark.parametrize("operator, reason", [("", "why"), ("ann", " ")])
+def test_a_repair_names_its_operator_and_its_reason(
+    broken: tuple[Store[Any], Rich], operator: str, reason: str
+) -> None:
+    with pytest.raises(InputError):
+        repair(broken[0], operator=operator, reason=reason, expected="")
+
+
+def test_a_state_that_was_edited_comes_back_from_the_journal(broken: tuple[Store[Any], Rich]) -> None:
+    store, rich = broken
+    before = jobs(store)[rich.failed]
+    corrupt(store.url, rich, "a_failed_job_called_pending")
+    repair(store, operator="ann", reason="x", expected=plan(store).digest)
+    after = jobs(store)[rich.failed]
+    assert (after["state"], after["version"]) == ("failed", before["version"] + 1)
+    with store.reading() as reading:
+        last = reading.journal(rich.failed)[-1]
+    assert (last.source, last.target, last.event) == ("pending", "failed", "repair")
+    assert [row["maintenance_id"] for row in told(store)] == [last.maintenance_id] * 3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several at once
+
+
+def plant(url: str, rich: Rich, names: list[str]) -> set[str]:
+    """Plant corruptions one after the other; return those that found something left to corrupt."""
+    planted, afterwards = set(), []
+    with unguarded(url, rich) as knife:
+        for name in names:
+            knife.after, keep_counts = [], knife.keep_counts
+            try:
+                with knife.client.savepoint():
+                    CORRUPTIONS[name](knife)
+            except (AssertionError, ValueError, TypeError, sqlite3.Error, psycopg.Error):
+                knife.keep_counts = keep_counts
+            else:
+                knife.keep_counts = keep_counts and knife.keep_counts
+                afterwards += knife.after
+                planted.add(name)
+        knife.after = afterwards
+    return planted
+
+
+DRAWS = st.lists(st.sampled_from(sorted(CORRUPTIONS)), min_size=2, max_size=4, unique=True)
+
+
+@settings(max_examples=200)
+@given(names=DRAWS)
+def test_corruptions_together_are_found_and_repaired_on_sqlite(
+    sqlite_original: tuple[Path, Rich], later: VirtualClock, names: list[str]
+) -> None:
+    """Whatever comes together: found, repaired or quarantined, never a crash, never a wrong repair."""
+    path, rich = sqlite_original
+    with tempfile.TemporaryDirectory(dir=tmpfs_directory()) as directory:
+        copy = shutil.copy(path, Path(directory) / "ledger.db")
+        repaired_together(f"sqlite:///{copy}", rich, later, names)
+
+
+@settings(max_examples=15)
+@given(names=DRAWS)
+def test_corruptions_together_are_found_and_repaired_on_postgres(
+    pg_server: Server, postgres_original: tuple[str, Rich], later: VirtualClock, names: list[str]
+) -> None:
+    pg_server.start()
+    url = pg_server.create_database(template=postgres_original[0])
+    try:
+        repaired_together(url, postgres_original[1], later, names)
+    finally:
+        pg_server.drop_database(url)
+
+
+def repaired_together(url: str, rich: Rich, clock: VirtualClock, names: list[str]) -> None:
+    with connect(url, clock) as store:
+        before = jobs(store)
+        planted = plant(url, rich, names)
+        assert bool(check(store).violations) == bool(planted)
+        mended(store, before)

@@ -1,0 +1,326 @@
+"""A snapshot arrives as what was taken, on either database, in either direction; and work goes on where it arrives."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.check import check
+from holdfast.audit.seals import head_now, seal
+from holdfast.audit.snapshot import create
+from holdfast.audit.snapshot_diff import diff
+from holdfast.audit.snapshot_verify import verify
+from holdfast.audit.verify import verify as sealed_history
+from holdfast.core.commands import Complete, GrantEvent
+from holdfast.core.decide import Move, Refused
+from holdfast.core.errors import IdempotencyConflictError
+from holdfast.core.machines import JOB
+from holdfast.store import Lease, Submission, create_store, open_store
+from tests.audit.rich import LONG_S, WORKER, make_rich
+from tests.audit.snapshots import (
+    BIG,
+    KINDS,
+    THIRD,
+    NewUrl,
+    counts,
+    full_at_rest,
+    make_full,
+    put,
+    taken,
+    told,
+    work,
+)
+from tests.support.clock import VirtualClock
+
+pytest_plugins = ["tests.audit.places"]
+PG = pytest.mark.pg
+EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=PG)])
+BOTH_WAYS = pytest.mark.parametrize(
+    "source, target",
+    [(a, b) if a == b == "sqlite" else pytest.param(a, b, marks=PG) for a in KINDS for b in KINDS],
+)
+ACROSS = pytest.mark.parametrize(
+    "source, target", [pytest.param(a, b, marks=PG) for a, b in (("sqlite", "postgres"), ("postgres", "sqlite"))]
+)
+OTHER = {"sqlite": "postgres", "postgres": "sqlite"}
+
+
+@pytest.mark.req("K-63", "G-28")
+@BOTH_WAYS
+def test_a_ledger_at_rest_arrives_as_it_was(source: str, target: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    old, new = new_url(source), new_url(target)
+    full_at_rest(old, clock)
+    snapshot = taken(old, tmp_path / "a.snapshot", clock)
+    made = put(snapshot, new, clock)
+    assert (made.epoch, made.expired, made.finished) == (2, 0, 0)
+    before, after = told(old), told(new)
+    assert after == before
+    assert {table for table, rows in before.items() if not rows} == {"archives"}
+    assert {row["state"] for row in after["jobs"]} == set(JOB.states) - {"running"}
+    [odd] = [row for row in after["jobs"] if row["client"] == "отдел «веб»"]
+    assert (odd["payload"], odd["key"], odd["queue"], odd["priority"]) == (BIG, "clé €", "mañana", -(2**31 - 1))
+    assert [row["progress"] for row in after["executions"] if row["progress_note"]] == [THIRD]
+    assert [row["result"] for row in after["jobs"] if row["key"] == "nothing"] == ["null"]
+    with open_store(old, clock) as one, open_store(new, clock) as other:  # opening verifies triggers and machines
+        assert counts(other) == counts(one)
+        assert (check(other).violations, check(one).violations) == ((), ())
+        assert sealed_history(other).problems == ()
+        with other.reading() as reading:
+            assert reading.execute("SELECT count(*) FROM holdfast_workers") == [(0,)]
+            assert reading.paused_queues() == ["mañana"]
+    for a, b in ((snapshot, old), (snapshot, new), (old, new), (new, old)):
+        assert diff(str(a), str(b)).tables == {}
+
+
+@pytest.mark.req("K-63", "G-28", "M-06", "M-13")
+@ACROSS
+def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    old, new = new_url(source), new_url(target)
+    with create_store(old, clock) as store:
+        rich = make_rich(store, clock)
+        with store.reading() as reading:
+            held = {job_id: reading.executions(job_id)[-1] for job_id in (rich.running, rich.leased, rich.committed)}
+            attempts = {job_id: reading.attempt(held[job_id].exec_id) for job_id in held}
+    snapshot = taken(old, tmp_path / "a.snapshot", clock)
+    clock.advance(60)
+    made = put(snapshot, new, clock)
+    assert (made.expired, made.finished) == (2, 1)
+    with open_store(new, clock) as store, store.transaction() as transaction:
+        states = {job_id: transaction.job(job_id) for job_id in held}
+        assert {job_id: (job.state, job.attempts, job.excused) for job_id, job in states.items()} == {
+            rich.running: ("pending", 1, 0),
+            rich.leased: ("pending", 1, 0),
+            rich.committed: ("succeeded", 1, 0),
+        }
+        assert states[rich.committed].result == "null"
+        for job_id, status in ((rich.running, "ABORTED"), (rich.leased, "ABORTED"), (rich.committed, "DONE")):
+            [execution] = transaction.executions(job_id)
+            assert (execution.status, execution.lease_expires_at) == (status, clock.time)
+            moves = [row for row in transaction.journal_of_executions(job_id) if row.actor == "restore"]
+            assert [(row.event, row.target) for row in moves] == [
+                ("finish", "DONE") if job_id == rich.committed else ("expire", "ABORTED")
+            ]
+            [[epoch, door]] = transaction.execute(
+                f"SELECT epoch, maintenance_id FROM holdfast_journal WHERE seq = {moves[0].seq}"
+            )
+            assert (epoch, door) == (2, 2)
+            # Whoever held it can do nothing with it any more.
+            attempt = attempts[job_id]
+            assert attempt
+            token = attempt.execution.lease_token
+            assert transaction.beat([(attempt.execution.exec_id, token, 60)]) == {}
+            [answer] = transaction.work([(attempt, Complete(token, '"late"'))], actor=WORKER)
+            assert isinstance(answer, Refused)
+        assert transaction.job(rich.running).state == "pending"
+    differing = diff(str(snapshot), new).tables
+    changed = {name: [key for (key,) in table.keys_changed] for name, table in differing.items()}
+    assert changed == {
+        "jobs": sorted(held),
+        "executions": sorted(execution.exec_id for execution in held.values()),
+    }
+    assert all(table.total == table.changed for table in differing.values())
+
+
+@ACROSS
+def test_the_restore_is_on_record(source: str, target: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    old, new = new_url(source), new_url(target)
+    full_at_rest(old, clock)
+    snapshot = taken(old, tmp_path / "a.snapshot", clock)
+    made = put(snapshot, new, clock, who="ana", why="the disk died")
+    with open_store(new, clock) as store, store.reading() as reading:
+        rows = reading.journal(2, "MAINTENANCE")
+        assert [(row.event, row.actor) for row in rows] == [("open", "ana"), ("restore", "ana"), ("shut", "ana")]
+        assert rows[0].reason == "the disk died"
+        assert rows[1].reason
+        assert f'"sha256":"{made.sha256}"' in rows[1].reason
+        assert '"from_epoch":1' in rows[1].reason
+        assert reading.meta()["epoch"] == "2"
+        [[epochs, first]] = reading.execute(
+            "SELECT count(*), min(seq) FROM holdfast_journal WHERE epoch = 2 AND machine = 'MAINTENANCE'"
+        )
+        [[last]] = reading.execute("SELECT max(seq) FROM holdfast_journal WHERE epoch = 1")
+        assert (epochs, first > last) == (3, True)
+
+
+@ACROSS
+def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    old, new = new_url(source), new_url(target)
+    full_at_rest(old, clock)
+    put(taken(old, tmp_path / "a.snapshot", clock), new, clock)
+    greatest = {table: max(row[f"{column}"] for row in told(old)[table]) for table, column in IDS.items()}
+    with open_store(new, clock) as store:
+        waiting = sum(n for (_, queue, state), n in counts(store).items() if state == "pending" and queue == "default")
+        work(store, waiting)
+        assert {state for (_, queue, state), n in counts(store).items() if queue == "default"} == {
+            "succeeded", "failed", "quarantined",
+        }  # fmt: skip
+        with store.transaction() as transaction:
+            [fresh] = transaction.submit([Submission(operation="noop", payload="{}", key="fresh")])
+            assert (fresh.is_new, fresh.job_id) == (True, greatest["jobs"] + 1)
+            done = Submission(operation="echo", payload='{"of":"done"}', client="web", key="done")
+            [known] = transaction.submit([done])
+            assert (known.is_new, known.job_id) == (False, by_key(old, "done"))
+        with pytest.raises(IdempotencyConflictError), store.transaction() as transaction:
+            transaction.submit([Submission(operation="echo", payload="{}", client="web", key="done")])
+        with store.transaction() as transaction:
+            [attempt] = transaction.claim(Lease(owner=WORKER, seconds=60))
+            assert attempt.job.job_id == fresh.job_id
+            assert attempt.execution.exec_id > greatest["executions"]
+            with transaction.maintenance(who="keeper", why="a look") as door:
+                assert door == 3  # one before the snapshot, one of the restore
+    with open_store(new, clock):
+        pass
+
+
+IDS = {"jobs": "job_id", "executions": "exec_id"}
+
+
+def by_key(url: str, key: str) -> int:
+    [job_id] = [row["job_id"] for row in told(url)["jobs"] if row["key"] == key]
+    return int(job_id)
+
+
+@pytest.mark.req("M-06", "X-05")
+@ACROSS
+def test_a_token_given_out_after_the_snapshot_opens_nothing(
+    source: str, target: str, new_url: NewUrl, tmp_path: Path
+) -> None:
+    old, new = new_url(source), new_url(target)
+    with create_store(old) as store:
+        with store.transaction() as transaction:
+            transaction.submit([Submission(operation="noop", payload="{}", key=f"k{n}") for n in range(2)])
+        snapshot = taken(old, tmp_path / "a.snapshot")
+        with store.transaction() as transaction:
+            late = transaction.claim(Lease(owner=WORKER, seconds=3600, n=2))
+    for again in (new, new_url(target)):  # twice: the tokens of two restores of one snapshot differ too
+        put(snapshot, again)
+        with open_store(again) as store, store.transaction() as transaction:
+            mine = transaction.claim(Lease(owner="worker-2", seconds=3600, n=2))
+            assert len(mine) == 2
+            assert {a.execution.lease_token for a in late}.isdisjoint(a.execution.lease_token for a in mine)
+            for attempt in late:
+                token = attempt.execution.lease_token
+                assert transaction.beat([(attempt.execution.exec_id, token, 60)]) == {}
+                [answer] = transaction.work([(attempt, Complete(token, '"late"'))], actor=WORKER)
+                assert isinstance(answer, Refused)
+            late += mine
+
+
+@pytest.mark.req("K-63")
+@PG
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_and_back_again(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    first, between, last = new_url(kind), new_url(OTHER[kind]), new_url(kind)
+    full_at_rest(first, clock)
+    with open_store(first, clock) as store, store.reading() as reading:
+        head_then = head_now(reading)  # what an operator has kept elsewhere still holds at the end
+    put(taken(first, tmp_path / "1", clock), between, clock)
+    with open_store(between, clock) as store:
+        sealed = seal(store)
+    assert [one.epoch for one in sealed] == [1, 2]
+    made = put(taken(between, tmp_path / "2", clock), last, clock)
+    assert made.epoch == 3
+    assert told(last, upto_epoch=2) == told(between, upto_epoch=2)
+    compared = diff(first, last)
+    # What was sealed meanwhile is the only difference: the same rows, and a seal over those of the first epoch.
+    assert {name: table.only_b for name, table in compared.tables.items()} == {"seals": 1}
+    with open_store(last, clock) as store:
+        assert [one.epoch for one in seal(store)] == [3]
+        found = sealed_history(store, head=head_then)
+        assert (found.ok, found.unsealed, found.problems) == (True, 0, ())
+    verified = verify(taken(last, tmp_path / "3", clock))
+    assert (verified.seals, verified.unsealed) == (5, 0)
+    assert verified.sealed == verified.trailer.rows["journal"]
+
+
+@EACH
+def test_grants_keep_what_they_are_good_for(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    old, new = new_url(kind), new_url(kind)
+    with create_store(old, clock) as store:
+        rich = make_rich(store, clock)
+    put(taken(old, tmp_path / "a", clock), new, clock)
+    with open_store(new, clock) as store, store.transaction() as transaction:
+        draft, used = transaction.grant(rich.draft_grant), transaction.grant(rich.released_grant)
+        assert draft
+        assert used
+        assert isinstance(transaction.move_grant(draft, GrantEvent("approve", "approver-1")), Move)
+        assert isinstance(transaction.move_grant(used, GrantEvent("consume", "operator-1")), Refused)
+
+
+@EACH
+def test_the_same_ledger_gives_the_same_bytes(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    url = new_url(kind)
+    with create_store(url, clock) as store:
+        make_full(store, clock)
+        one, other = create(store, tmp_path / "one"), create(store, tmp_path / "other")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    assert one.trailer == other.trailer
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+@EACH
+def test_a_snapshot_is_of_one_moment_while_others_write(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+    url = new_url(kind)
+    with create_store(url) as store:
+        stop = threading.Event()
+
+        def submit_for_ever() -> None:
+            n = 0
+            while not stop.is_set():
+                n += 1
+                with store.transaction() as transaction:
+                    transaction.submit([Submission(operation="noop", payload="{}", key=f"{n}-{k}") for k in range(10)])
+                work(store, 5)
+
+        writer = threading.Thread(target=submit_for_ever)
+        writer.start()
+        try:
+            for n in range(5):
+                create(store, tmp_path / f"{n}.snapshot")
+        finally:
+            stop.set()
+            writer.join()
+    sizes = []
+    for n in range(5):
+        found = verify(tmp_path / f"{n}.snapshot")
+        new = new_url("sqlite")
+        put(tmp_path / f"{n}.snapshot", new)
+        rows = told(new)
+        sizes.append(len(rows["jobs"]))
+        assert len(rows["jobs"]) % 10 == 0
+        births = [row for row in rows["journal"] if (row["machine"], row["version"]) == ("JOB", 1)]
+        assert sorted(row["subject"] for row in births) == sorted(row["job_id"] for row in rows["jobs"])
+        assert found.trailer.rows["jobs"] == len(rows["jobs"])
+    assert sizes == sorted(sizes)
+    assert sizes[-1] > sizes[0]
+
+
+@EACH
+def test_the_snapshot_says_what_it_is_of(kind: str, new_url: NewUrl, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    url = new_url(kind)
+    with create_store(url, clock, environment="stage", governed=True) as store:
+        clock.advance(LONG_S)
+        made = create(store, tmp_path / "a")
+        with store.reading() as reading:
+            meta = reading.meta()
+    header = verify(tmp_path / "a").header
+    assert header == made.header
+    assert (header.holdfast_snapshot, header.schema, header.epoch) == (1, 2, 1)
+    assert (header.ledger_id, header.environment, header.governed) == (meta["ledger_id"], "stage", True)
+    assert (header.dialect, header.created_at) == (kind, "2026-03-15T09:26:53.589793Z")
+    new = new_url("sqlite")
+    put(tmp_path / "a", new)
+    with open_store(new) as store, store.reading() as reading:
+        arrived = reading.meta()
+    assert arrived == meta | {"epoch": "2"}

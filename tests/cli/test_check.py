@@ -1,0 +1,138 @@
+"""`holdfast check`."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from holdfast.audit.invariants import BY_NAME
+from tests.cli.commands import holdfast
+from tests.cli.test_setup import drop_a_trigger, execute
+from tests.enforcement.schema import everything_in
+
+
+def count_wrongly(url: str) -> None:
+    execute(url, "INSERT INTO holdfast_counts (operation, queue, state, n) VALUES ('ghost', 'attic', 'pending', 3)")
+
+
+@pytest.mark.req("G-06", "G-27")
+def test_nothing_wrong(history: str) -> None:
+    before = everything_in(history)
+    asked = holdfast("check", "--db", history, "--json")
+    assert asked.code == 0
+    value = asked.json
+    assert (value["ok"], value["violations"], value["more"]) == (True, [], False)
+    assert (value["checked"]["jobs"], value["checked"]["executions"]) == (5, 4)
+    rows = value["checked"]["journal"]
+    said = holdfast("check", "--db", history)
+    assert said == (0, f"nothing wrong: 5 jobs, 4 executions, {rows} journal rows looked at\n", "")
+    quick = holdfast("check", "--cheap", "--db", history)
+    assert quick == (0, "nothing wrong that a quick look can tell\n", "")
+    assert everything_in(history) == before
+
+
+@pytest.mark.req("G-06", "G-27")
+def test_what_is_wrong_is_listed_and_the_exit_code_says_so(history: str) -> None:
+    count_wrongly(history)
+    asked = holdfast("check", "--db", history, "--json")
+    assert asked.code == 1
+    assert asked.json["ok"] is False
+    assert asked.json["violations"] == [
+        {
+            "invariant": "counts_true",
+            "subject": "COUNTS ghost/attic/pending",
+            "detail": "3 are counted, and there are 0",
+            "severity": "error",
+            "machine": None,
+            "id": None,
+            "evidence": {
+                "kind": "count", "operation": "ghost", "queue": "attic", "state": "pending", "told": 3, "found": 0,
+            },
+        }
+    ]  # fmt: skip
+
+
+def test_people_get_a_table_what_it_means_and_the_next_command(history: str) -> None:
+    count_wrongly(history)
+    said = holdfast("check", "--db", history)
+    assert (said.code, said.err) == (1, "")
+    head, _, row, *rest = said.out.splitlines()
+    assert head.split() == ["SUBJECT", "INVARIANT", "SEVERITY", "WHAT", "IS", "WRONG"]
+    cells = ["COUNTS ghost/attic/pending", "counts_true", "error", "3 are counted, and there are 0"]
+    assert re.split(r" {2,}", row.rstrip()) == cells
+    meaning = BY_NAME["counts_true"]
+    assert f"counts_true  {meaning.meaning} Repair {meaning.mending}." in [line.rstrip() for line in rest]
+    next_step = "See what would put it right with `holdfast repair`; it changes nothing before it is told to."
+    assert rest[-1] == f"next:  {next_step}"
+
+
+def test_only_some_are_asked(history: str) -> None:
+    count_wrongly(history)
+    assert holdfast("check", "--only", "one_commit", "--only", "keys_unique", "--db", history).code == 0
+    both = holdfast("check", "--only", "one_commit", "--only", "counts_true", "--db", history, "--json")
+    assert (both.code, len(both.json["violations"])) == (1, 1)
+    unknown = holdfast("check", "--only", "counts_false", "--db", history, "--json")
+    assert (unknown.code, unknown.error_code) == (2, "bad_input")
+    assert "counts_true" in unknown.json["context"]["next_step"]
+    assert holdfast("check", "--limit", "0", "--db", history, "--json").code == 2
+
+
+@pytest.mark.req("G-27")
+def test_a_ledger_that_other_commands_refuse_can_be_checked(history: str) -> None:
+    name = drop_a_trigger(history)
+    assert holdfast("jobs", "--db", history).error_code == "enforcement_drift"
+    for flags in ((), ("--cheap",)):
+        asked = holdfast("check", *flags, "--db", history, "--json")
+        assert asked.code == 1
+        assert [(v["invariant"], v["subject"]) for v in asked.json["violations"]] == [
+            ("enforcement", f"TRIGGER {name}")
+        ]
+    said = holdfast("check", "--db", history)
+    assert said.out.endswith("next:  Find out who changed them, then run `holdfast migrate`.\n")
+    holdfast("migrate", "--db", history)
+    assert holdfast("check", "--db", history).code == 0
+
+
+def test_a_warning_is_shown_and_is_no_error(history: str) -> None:
+    execute(
+        history, "UPDATE holdfast_executions SET lease_expires_at = '2020-01-01T00:00:00.000000Z' WHERE exec_id = 4"
+    )
+    asked = holdfast("check", "--db", history, "--json")
+    assert asked.code == 0
+    assert asked.json["ok"] is True
+    [found] = asked.json["violations"]
+    assert (found["invariant"], found["subject"], found["severity"]) == ("lease_overdue", "EXECUTION 4", "warning")
+    said = holdfast("check", "--db", history)
+    assert said.code == 0
+    assert said.out.endswith("next:  Start a worker, or run `holdfast recover`.\n")
+
+
+def test_more_than_the_limit_is_said(history: str) -> None:
+    count_wrongly(history)
+    execute(
+        history, "INSERT INTO holdfast_counts (operation, queue, state, n) VALUES ('ghost', 'cellar', 'pending', 1)"
+    )
+    asked = holdfast("check", "--limit", "1", "--db", history, "--json")
+    assert (asked.code, len(asked.json["violations"]), asked.json["more"]) == (1, 1, True)
+    assert "there may be more: --limit" in holdfast("check", "--limit", "1", "--db", history).out
+
+
+def test_a_schema_of_its_own(pg_url: str) -> None:
+    execute(pg_url, "CREATE SCHEMA work")
+    assert holdfast("init", "--db", pg_url, "--schema", "work").code == 0
+    assert holdfast("submit", "noop", "--db", pg_url, "--schema", "work").code == 0
+    asked = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
+    assert asked.json["checked"] == {"jobs": 1, "executions": 0, "journal": 1}
+    execute(pg_url, "DROP INDEX work.holdfast_jobs_key")
+    asked = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
+    assert [v["subject"] for v in asked.json["violations"]] == ["INDEX holdfast_jobs_key"]
+    missing = holdfast("check", "--db", pg_url, "--json")
+    assert (missing.code, missing.error_code) == (4, "not_a_ledger")
+
+
+def test_what_is_no_ledger_is_an_error(sqlite_url: str) -> None:
+    missing = holdfast("check", "--db", sqlite_url, "--json")
+    assert (missing.code, missing.error_code) == (4, "not_a_ledger")
+    none = holdfast("check", "--json")
+    assert (none.code, none.error_code) == (2, "url_invalid")

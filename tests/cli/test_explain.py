@@ -1,0 +1,113 @@
+"""`holdfast explain`: its JSON, its words for people, and ids that are none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.commands import holdfast, process
+from tests.cli.conftest import WORKER
+
+FAR = r"2099-01-31 12:00:00 UTC \(in \d+ d\)"
+
+
+def test_the_json(history: str) -> None:
+    value = holdfast("explain", "5", "--db", history, "--json").json
+    assert list(value) == ["job_id", "state", "verdict", "findings"]
+    assert (value["job_id"], value["state"], value["verdict"]) == (5, "pending", "waiting")
+    assert [list(finding) for finding in value["findings"]] == [["code", "message", "evidence", "next"]] * 2
+    assert [finding["code"] for finding in value["findings"]] == ["not_due", "no_worker"]
+    not_due, no_worker = value["findings"]
+    assert not_due["evidence"]["run_at"] == "2099-01-31T12:00:00.000000Z"
+    assert not_due["next"] == "holdfast show 5"
+    assert no_worker["evidence"] == {"queue": "default", "last_seen_at": None, "living_workers": []}
+    assert no_worker["next"] == "holdfast worker MODULE:LEDGER --queue default"
+
+
+@pytest.mark.parametrize(
+    "job_id, state, verdict, codes",
+    [
+        (1, "succeeded", "finished", ["succeeded"]),
+        (2, "failed", "blocked", ["attempts_spent"]),
+        (3, "quarantined", "finished", ["cancelled"]),
+        (4, "running", "running", ["running"]),
+    ],
+)
+def test_each_job_of_a_history(history: str, job_id: int, state: str, verdict: str, codes: list[str]) -> None:
+    value = holdfast("explain", str(job_id), "--db", history, "--json").json
+    assert (value["state"], value["verdict"]) == (state, verdict)
+    assert [finding["code"] for finding in value["findings"]] == codes
+
+
+def test_the_words_for_people(history: str) -> None:
+    code, out, err = holdfast("explain", "5", "--db", history)
+    assert (code, err) == (0, "")
+    assert re.fullmatch(
+        "job 5 pending: it will run by itself\n"
+        rf"- it is due at {FAR}\n"
+        "  next: holdfast show 5\n"
+        "- no living worker serves the queue default; there has never been one\n"
+        "  next: holdfast worker MODULE:LEDGER --queue default\n",
+        out,
+    )
+    failed = holdfast("explain", "2", "--db", history).out
+    assert failed == (
+        "job 2 failed: it will not run by itself\n"
+        "- it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no\n"
+        "  next: holdfast retry 2\n"
+    )
+    running = holdfast("explain", "4", "--db", history).out.splitlines()
+    assert running[0] == "job 4 running: somebody works on it"
+    assert running[1].startswith(f"- it runs: attempt 1 by {WORKER} since ")
+    assert holdfast("explain", "1", "--db", history).out.startswith("job 1 succeeded: it is over\n- it succeeded at ")
+    assert "by tests at" in holdfast("explain", "3", "--db", history).out
+
+
+def test_what_it_says_to_type_works(history: str) -> None:
+    """The command that it names is the way out: once typed, that finding is gone."""
+    [finding] = holdfast("explain", "2", "--db", history, "--json").json["findings"]
+    typed = finding["next"].split()[1:]
+    assert holdfast(*typed, "--db", history) == (0, "job 2 is pending\n", "")
+    assert "attempts_spent" not in holdfast("explain", "2", "--db", history, "--json").out
+    assert holdfast("pause", "--db", history, "--reason", "the service is down").code == 0
+    first, *_ = holdfast("explain", "2", "--db", history, "--json").json["findings"]
+    assert (first["code"], first["next"]) == ("queue_paused", "holdfast resume --queue default")
+    assert first["evidence"]["reason"] == "the service is down"
+    assert holdfast(*first["next"].split()[1:], "--db", history).code == 0
+    codes = [finding["code"] for finding in holdfast("explain", "2", "--db", history, "--json").json["findings"]]
+    assert codes == ["no_worker", "failed_before"]
+
+
+def test_a_reason_stays_in_its_line(sqlite_ledger: str) -> None:
+    holdfast("submit", "noop", "--db", sqlite_ledger)
+    holdfast("pause", "--reason", "one\ntwo \x1b[31m [bold]", "--db", sqlite_ledger)
+    out = holdfast("explain", "1", "--db", sqlite_ledger).out
+    assert len(out.splitlines()) == 5
+    assert out.splitlines()[1].endswith(": one two \\x1b[31m [bold]")
+
+
+def test_as_a_process_of_its_own(history: str) -> None:
+    assert process("explain", "2", "--db", history, "--json").json["verdict"] == "blocked"
+
+
+@pytest.mark.parametrize("mode", [[], ["--json"]], ids=["people", "json"])
+@pytest.mark.parametrize(
+    "arguments, exit_code, error_code",
+    [
+        (["99"], 1, "job_not_found"),
+        ([str(2**63 - 1)], 1, "job_not_found"),
+        (["0"], 2, "bad_input"),
+        (["--", "-1"], 2, "bad_input"),
+        ([str(2**63)], 2, "bad_input"),
+        (["one"], 2, "bad_input"),
+        ([], 2, "bad_input"),
+        (["1", "2"], 2, "bad_input"),
+    ],
+    ids=str,
+)
+def test_ids_that_are_none(
+    history: str, mode: list[str], arguments: list[str], exit_code: int, error_code: str
+) -> None:
+    refused = holdfast("explain", *mode, "--db", history, *arguments)
+    assert (refused.code, refused.error_code) == (exit_code, error_code)

@@ -1,0 +1,84 @@
+"""`holdfast repair`: a plan that changes nothing, and its application by somebody with a name and a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.store import connect, create_store
+from tests.audit.corruptions import corrupt
+from tests.audit.rich import Rich, make_rich
+from tests.cli.commands import holdfast
+from tests.support.clock import VirtualClock
+
+
+@pytest.fixture
+def rich(ledger_url: str) -> Rich:
+    clock = VirtualClock()
+    with create_store(ledger_url, clock) as store:
+        return make_rich(store, clock)
+
+
+def count(url: str) -> int:
+    with connect(url) as store, store.reading() as reading:
+        [[n]] = reading.execute("SELECT sum(n) FROM holdfast_counts WHERE operation = 'ghost'")
+        return int(n or 0)
+
+
+def test_a_ledger_is_repaired_once_somebody_has_looked(ledger_url: str, rich: Rich) -> None:
+    corrupt(ledger_url, rich, "a_version_too_many")
+    corrupt(ledger_url, rich, "counts_of_nothing")
+    shown = holdfast("repair", "--db", ledger_url, "--json")
+    assert shown.code == 1
+    planned = shown.json
+    assert (planned["ok"], planned["applied"]) == (False, False)
+    # A lease of the rich ledger has run out by the real clock: it is recovered with the rest.
+    acts = {(act["kind"], act["subject"]) for act in planned["repairs"]} - {
+        (act["kind"], act["subject"]) for act in planned["repairs"] if act["kind"] == "recover"
+    }
+    assert acts == {("mend", f"JOB {rich.failed}"), ("recount", "COUNTS")}
+    assert count(ledger_url) == 3
+
+    refused = holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], "--json")
+    assert (refused.code, refused.error_code) == (2, "bad_input")
+    stale = holdfast("repair", "--db", ledger_url, "--apply", "0" * 64, "--operator", "ann", "--reason", "x", "--json")
+    assert (stale.code, stale.error_code) == (3, "plan_stale")
+    assert count(ledger_url) == 3
+
+    given = ("--operator", "ann", "--reason", "incident 7", "--json")
+    done = holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], *given)
+    assert (done.code, done.json["ok"], done.json["applied"]) == (0, True, True)
+    assert done.json["repairs"] == planned["repairs"]
+    assert count(ledger_url) == 0
+    assert holdfast("repair", "--db", ledger_url).out == "nothing to repair\n"
+
+
+def test_people_see_what_would_be_done_and_how_to_do_it(ledger_url: str, rich: Rich) -> None:
+    corrupt(ledger_url, rich, "a_payload_that_was_edited")
+    shown = holdfast("repair", "--db", ledger_url)
+    assert shown.code == 1
+    assert shown.out.startswith("would be done\n")
+    assert f"JOB {rich.waiting}" in shown.out
+    assert "its payload is not what was submitted" in shown.out
+    assert "holdfast repair --apply " in shown.out
+    assert "somebody else" not in shown.out  # no payload reaches a terminal
+
+
+def test_what_cannot_be_repaired_is_said(ledger_url: str, rich: Rich) -> None:
+    corrupt(ledger_url, rich, "a_seal_that_was_edited")
+    shown = holdfast("repair", "--db", ledger_url, "--json")
+    assert shown.code == 1
+    assert {(v["invariant"], v["subject"]) for v in shown.json["left"]} == {("seals_chained", "SEAL 1")}
+    assert "cannot be repaired" in holdfast("repair", "--db", ledger_url).out
+
+
+def test_a_ledger_without_its_triggers_can_be_repaired(ledger_url: str, rich: Rich) -> None:
+    corrupt(ledger_url, rich, "a_trigger_that_is_gone")
+    assert holdfast("jobs", "--db", ledger_url, "--json").error_code == "enforcement_drift"
+    planned = holdfast("repair", "--db", ledger_url, "--json").json
+    given = ("--operator", "ann", "--reason", "somebody dropped it")
+    assert holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], *given).code == 0
+    assert holdfast("jobs", "--db", ledger_url, "--json").code == 0
+
+
+def test_there_is_nothing_to_repair_where_there_is_no_ledger(ledger_url: str) -> None:
+    assert holdfast("repair", "--db", ledger_url, "--json").error_code == "not_a_ledger"

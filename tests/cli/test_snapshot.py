@@ -1,0 +1,193 @@
+"""`holdfast snapshot`: what it prints, what it answers to programs, and its exit codes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
+
+HEADER = ["ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed"]
+ROWS = {
+    "meta": 4, "operations": 3, "queues": 0, "grants": 0, "procedures": 0, "values": 0, "jobs": 5, "executions": 4,
+    "checkpoints": 0, "seals": 0, "archives": 0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def snapshot(history: str, tmp_path: Path) -> Path:
+    """A snapshot of a ledger with five jobs, one of them running."""
+    path = tmp_path / "history.snapshot"
+    assert holdfast("snapshot", "create", str(path), "--db", history).code == 0
+    return path
+
+
+def test_create_says_what_it_wrote(history: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.snapshot"
+    done = holdfast("snapshot", "create", str(path), "--db", history)
+    assert (done.code, done.err) == (0, "")
+    first, second = done.out.splitlines()
+    assert first.startswith(f"wrote {path}: 5 jobs, ")
+    assert first.endswith(" kB")
+    told = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
+    assert list(told) == ["file", "bytes", "sha256", *HEADER, "rows"]
+    assert told["bytes"] == (tmp_path / "b.snapshot").stat().st_size
+    assert {name: n for name, n in told["rows"].items() if name != "journal"} == ROWS
+    assert second == f"sha256 {holdfast('snapshot', 'verify', str(path), '--json').json['sha256']}"
+
+
+def test_verify_says_whether_it_is_whole(snapshot: Path) -> None:
+    done = holdfast("snapshot", "verify", str(snapshot))
+    assert (done.code, done.err) == (0, "")
+    first, second = done.out.splitlines()
+    assert first.startswith(f"{snapshot} is whole: 5 jobs, ")
+    told = holdfast("snapshot", "verify", str(snapshot), "--json").json
+    assert list(told) == ["ok", "file", "bytes", "sha256", *HEADER, "rows", "seals", "head", "sealed", "unsealed"]
+    assert (told["ok"], told["seals"], told["sealed"]) == (True, 0, 0)
+    assert told["unsealed"] == told["rows"]["journal"]
+    assert second == f"no seals; {told['unsealed']} rows of the journal not sealed"
+    snapshot.write_bytes(snapshot.read_bytes()[:-1])
+    for arguments in ((), ("--json",)):
+        done = holdfast("snapshot", "verify", str(snapshot), *arguments)
+        assert (done.code, done.error_code) == (2, "snapshot_invalid")
+
+
+@pytest.mark.req("K-63")
+def test_restore_makes_the_ledger_and_says_so(snapshot: Path, tmp_path: Path) -> None:
+    new = str(tmp_path / "new.db")
+    done = holdfast("snapshot", "restore", str(snapshot), "--db", new, "--reason", "the disk died")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "restored 5 jobs to a dev ledger, epoch 2",
+        "attempts that were under way: 1 ended, 0 finished",
+    ]
+    told = holdfast("snapshot", "restore", str(snapshot), "--db", str(tmp_path / "newer.db"), "--json").json
+    assert list(told) == ["ledger_id", "epoch", "environment", "sha256", "rows", "expired", "finished"]
+    assert (told["epoch"], told["expired"], told["finished"]) == (2, 1, 0)
+    states = holdfast("stats", "--db", new, "--json").json["states"]
+    assert states == {"pending": 2, "running": 0, "succeeded": 1, "failed": 1, "quarantined": 1}
+    assert holdfast("submit", "noop", "--db", new).out == "job 6  pending  (new)\n"
+    assert holdfast("migrate", "--db", new).out == "up to date\n"
+
+
+def test_restore_refuses_what_it_should(snapshot: Path, tmp_path: Path, history: str) -> None:
+    done = holdfast("snapshot", "restore", str(snapshot), "--db", history)
+    assert (done.code, done.error_code) == (3, "ledger_not_empty")
+    done = holdfast("snapshot", "restore", str(snapshot))
+    assert (done.code, done.error_code) == (2, "url_invalid")
+    done = holdfast("snapshot", "restore", str(tmp_path / "missing"), "--db", str(tmp_path / "new.db"), "--json")
+    assert (done.code, done.error_code) == (2, "snapshot_invalid")
+    done = holdfast("snapshot", "restore", str(snapshot), "--db", str(tmp_path / "new.db"), "--reason", " ")
+    assert (done.code, done.error_code) == (2, "bad_input")
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.req("G-28")
+def test_restore_beside_other_tables_needs_a_word(snapshot: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "mine.db")
+    connection = sqlite3.connect(place)
+    connection.execute("CREATE TABLE thumbs (path TEXT)")
+    connection.close()
+    done = holdfast("snapshot", "restore", str(snapshot), "--db", place, "--json")
+    assert (done.code, done.error_code) == (3, "effects_may_be_newer")
+    assert done.json["context"]["tables"] == ["thumbs"]
+    done = holdfast("snapshot", "restore", str(snapshot), "--db", place, "--tables-from-same-snapshot")
+    assert done.code == 0
+
+
+def test_create_replaces_nothing(snapshot: Path, history: str) -> None:
+    before = snapshot.read_bytes()
+    for arguments in ((), ("--json",)):
+        done = holdfast("snapshot", "create", str(snapshot), "--db", history, *arguments)
+        assert (done.code, done.error_code) == (2, "file_exists")
+    assert snapshot.read_bytes() == before
+
+
+def test_diff_answers_by_its_exit_code(snapshot: Path, history: str, tmp_path: Path) -> None:
+    done = holdfast("snapshot", "diff", str(snapshot), history)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("no difference in ")
+    told = holdfast("snapshot", "diff", str(snapshot), history, "--json")
+    assert told.code == 0
+    assert list(told.json) == ["same", "rows", "a", "b", "tables"]
+    assert (told.json["same"], told.json["tables"]) == (True, {})
+    assert list(told.json["a"]) == HEADER
+    assert holdfast("submit", "noop", "--db", history, "--key", "later").code == 0
+    done = holdfast("snapshot", "diff", str(snapshot), history)
+    assert (done.code, done.err) == (1, "")
+    assert [line.split() for line in done.out.splitlines() if "─" not in line] == [
+        ["TABLE", "ONLY", "IN", "A", "ONLY", "IN", "B", "CHANGED", "FIRST"],
+        ["jobs", "0", "1", "0", "6"],
+        ["journal", "0", "1", "0", done.out.split()[-1]],
+    ]
+    told = holdfast("snapshot", "diff", history, str(snapshot), "--json")
+    assert told.code == 1
+    assert told.json["tables"]["jobs"] == {
+        "only_a": 1, "only_b": 0, "changed": 0, "keys": {"only_a": [6], "only_b": [], "changed": []},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("snapshot",),
+        ("snapshot", "create"),
+        ("snapshot", "restore"),
+        ("snapshot", "verify"),
+        ("snapshot", "diff", "one"),
+        ("snapshot", "burn", "it"),
+        ("snapshot", "diff", "missing", "missing"),
+        ("snapshot", "create", "", "--db", "{db}"),
+        ("snapshot", "create", "no/where.snapshot", "--db", "{db}"),
+        ("snapshot", "verify", ""),
+        ("snapshot", "verify", "."),
+    ],
+)
+def test_bad_arguments_end_with_two(arguments: tuple[str, ...], sqlite_ledger: str, tmp_path: Path) -> None:
+    given = [word.format(db=sqlite_ledger) for word in arguments]
+    for extra in ((), ("--json",)):
+        done = holdfast(*given, *extra)
+        assert done.code == 2
+        assert done.error_code in ("bad_input", "snapshot_invalid", "file_exists")
+
+
+def test_a_ledger_that_is_not_there_ends_with_four(tmp_path: Path) -> None:
+    done = holdfast("snapshot", "create", str(tmp_path / "a"), "--db", str(tmp_path / "missing.db"), "--json")
+    assert (done.code, done.error_code) == (4, "not_a_ledger")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bars_are_for_terminals(sqlite_ledger: str, tmp_path: Path) -> None:
+    arguments = ("snapshot", "create", str(tmp_path / "a"), "--db", sqlite_ledger)
+    assert process(*arguments).err == ""
+    assert b"writing" in on_a_terminal("snapshot", "create", str(tmp_path / "b"), "--db", sqlite_ledger)
+    assert b"writing" not in on_a_terminal("snapshot", "create", str(tmp_path / "c"), "--db", sqlite_ledger, "--json")
+
+
+def on_a_terminal(*arguments: str) -> bytes:
+    """Run the command with a terminal for standard error, and return what it wrote there."""
+    master, slave = pty.openpty()
+    env = clean_environment() | {"TERM": "xterm", "COLUMNS": "80"}
+    # A bar is drawn again every so many rows, and a small ledger has few.
+    few = "import sys; from holdfast.audit import snapshot; snapshot.EVERY = 1; from holdfast.cli import main; main()"
+    command = [PROGRAM[0], "-c", few, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=env) as child:
+        os.close(slave)
+        written = b""
+        while True:
+            try:
+                chunk = os.read(master, 1 << 16)
+            except OSError:  # the other end is closed
+                break
+            if not chunk:
+                break
+            written += chunk
+        child.communicate()
+    os.close(master)
+    assert child.returncode == 0, written
+    return written

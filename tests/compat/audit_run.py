@@ -1,0 +1,56 @@
+"""Processes that write to one audit log: until they are done, or until they are killed at a step of the writing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast import Ledger
+from holdfast.compat import AuditEvent, AuditLogger
+from tests.support.roles import note
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def event(n: object, **given: Any) -> AuditEvent:
+    """Return something that an operator did."""
+    fields: dict[str, Any] = {"source": "operator", "action": "purge", "status": "ok", "timestamp": AT, **given}
+    return AuditEvent(job_id=f"job-{n}", **fields)
+
+
+def log_many(url: str, *, directory: str, name: str, n: int, told: str, file_bytes_max: int) -> None:
+    """Log n events and note each number once it is answered."""
+    with Ledger(url) as ledger:
+        audit = AuditLogger(ledger, directory, file_bytes_max=file_bytes_max)
+        for number in range(n):
+            note(told, str(audit.log(event(f"{name}-{number}"))))
+
+
+def log_and_die(url: str, *, directory: str, told: str, kill_at: int | None, file_bytes_max: int) -> None:
+    """Log three events, and be killed at the n-th call that changes the disk; a write is cut in half by it."""
+    with Ledger(url) as ledger:
+        audit = AuditLogger(ledger, directory, file_bytes_max=file_bytes_max)
+        steps = 0
+
+        def trapped(call: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*args: Any, **given: Any) -> Any:
+                nonlocal steps
+                steps += 1
+                if steps == kill_at:
+                    if call is pwrite:
+                        file, text, offset = args
+                        pwrite(file, text[: len(text) // 2], offset)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return call(*args, **given)
+
+            return step
+
+        pwrite = os.pwrite
+        for name in ("pwrite", "fsync", "ftruncate", "rename", "replace"):
+            setattr(os, name, trapped(getattr(os, name)))
+        for number in range(3):
+            note(told, str(audit.log(event(number))))
+        note(told, f"steps {steps}")

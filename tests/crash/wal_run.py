@@ -1,0 +1,211 @@
+"""One fixed run through everything that a write-ahead log writes, which can be killed at any statement of it.
+
+Invariants: one thread that counts, and a clock that stands still unless told, so every run issues the same statements
+in the same order; what has been answered is noted before the next step, by one write that outlives the process; an
+effect is one row without any unique constraint, so that a second one would be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from holdfast import Ledger
+from holdfast.compat import Boundary, Effect, EntryStatus, StateTransitionRaceError, Wal, WalEntry
+from holdfast.compat.wal_moves import Busy
+from holdfast.core.records import Job
+from holdfast.engine.world import World
+from holdfast.store import Submission
+from tests.crash.reference_run import _Trap
+from tests.support.clock import VirtualClock
+from tests.support.roles import note
+
+LEASE_S = 10.0
+MAX_ATTEMPTS = 3  # one dies with the entry in hand, one may be killed with it, and one completes it
+KEYS = ("direct", "executed", "failed", "held", "left", "poison", "late")
+COMPLETED = ("direct", "executed", "held", "left", "late")
+FAILED = ("failed", "poison")
+EFFECTS = "CREATE TABLE wal_effects (log text NOT NULL, key text NOT NULL, entry bigint NOT NULL)"
+EFFECT = "INSERT INTO wal_effects (log, key, entry) VALUES (:log, :key, :entry)"
+
+
+class TwoSteps(Wal):
+    """A log as it must not be: the effects first, then the completion, each in a transaction of its own."""
+
+    def _completed(
+        self, entry_id: int, result: str, effects: Sequence[Effect], followups: Sequence[Submission] = ()
+    ) -> Job | Busy:
+        self._perform(lambda transaction: transaction.apply(effects))
+        return super()._completed(entry_id, result, (), followups)
+
+
+def log_on(ledger: Ledger, name: str, kind: type[Wal] = Wal) -> Wal:
+    return kind(ledger, name=name, lease_s=LEASE_S, max_attempts=MAX_ATTEMPTS)
+
+
+def append(wal: Wal, key: str) -> tuple[int, bool]:
+    """Append an entry under a key, as its client does the first time and every time after."""
+    return wal.append_with_idempotency(f"client-{wal.name}", key, "Create", f"data of {key}".encode())
+
+
+def effect_of(wal: Wal, entry: WalEntry) -> Effect:
+    return Effect(EFFECT, {"log": wal.name, "key": str(entry.idempotency_key), "entry": entry.id}, 1)
+
+
+def carry_out(wal: Wal) -> Callable[[WalEntry, Boundary], str]:
+    """Return what carries entries out: one row each, but for those that never work."""
+
+    def apply(entry: WalEntry, boundary: Boundary) -> str:
+        effect = effect_of(wal, entry)
+        boundary.effect(effect.sql, effect.params, rows=1)
+        if entry.idempotency_key in FAILED:
+            raise ValueError("it never works")
+        return str(entry.idempotency_key)
+
+    return apply
+
+
+def retry(wal: Wal, key: str) -> None:
+    """Be a client that got no answer: ask again under the key, and carry out what is still pending."""
+    entry_id, _ = append(wal, key)
+    if wal.get(entry_id).status is EntryStatus.PENDING:
+        wal.execute(entry_id, carry_out(wal))
+
+
+def run(
+    url: str,
+    *,
+    name: str,
+    told: str,
+    counted: str,
+    by: str = "statement",
+    kill_at: int | None = None,
+    kind: type[Wal] = Wal,
+) -> None:
+    """Make the whole run, or be killed at the statement numbered `kill_at`."""
+    trap = PostgresTrap(kill_at) if url.startswith("postgres") else _Trap(by, kill_at)
+    clock = VirtualClock()
+    with Ledger(url, world=World(clock=clock)) as ledger:
+        wal = log_on(ledger, name, kind)
+        wal.pending_count()  # opens it
+        trap.armed = True
+        ids = {}
+        for key in KEYS[:-1]:
+            ids[key], _ = append(wal, key)
+            note(told, f"appended {key}")
+        assert append(wal, "executed") == (ids["executed"], False)
+        wal.complete(ids["direct"], "direct", effects=[effect_of(wal, wal.get(ids["direct"]))])
+        note(told, "completed direct")
+        wal.execute(ids["executed"], carry_out(wal))
+        note(told, "completed executed")
+        wal.fail(ids["failed"], "not wanted")
+        note(told, "failed failed")
+        wal._begun(ids["held"])  # as a recovery does that dies next
+        clock.advance(LEASE_S + 1)
+        report = log_on(ledger, name, kind).recover(carry_out(wal))
+        assert report.completed == (ids["held"], ids["left"])
+        assert report.failed == (ids["poison"],)
+        note(told, "completed held left")
+        note(told, "failed poison")
+        clock.advance(2 * 86_400)
+        ids["late"], _ = append(wal, "late")
+        note(told, "appended late")
+        assert wal.cleanup() == len(KEYS) - 1
+        note(told, "cleaned up")
+        for key in KEYS:
+            retry(wal, key)
+        note(told, "completed late")
+        note(counted, str(trap.count))
+
+
+def run_in_two_steps(**given: Any) -> None:
+    """Make the run with the log that must not be, so that whoever checks it has something to find."""
+    run(**given, kind=TwoSteps)
+
+
+def append_all(url: str, *, name: str, keys: int, told: str, go: str) -> None:
+    """Append every key, all at once with another process, and note each answer."""
+    with Ledger(url) as ledger:
+        wal = Wal(ledger, name=name)
+        wal.pending_count()
+        note(told, "ready")
+        while not Path(go).exists():
+            time.sleep(0.001)
+        for key in range(keys):
+            entry_id, is_new = wal.append_with_idempotency("both", key, "Create", f"{key}".encode())
+            note(told, f"{key} {entry_id} {int(is_new)} {time.monotonic_ns()}")
+
+
+def carry_out_all(url: str, *, names: list[str], keys: int, threads: int) -> None:
+    """Be clients of several logs at once: append every key, and carry it out in one of two ways, in many threads."""
+    with Ledger(url) as ledger:
+        wals = [Wal(ledger, name=name) for name in names]
+
+        def client(number: int) -> None:
+            for step in range(number, keys * len(wals), threads):
+                wal, key = wals[step % len(wals)], str(step // len(wals))
+                entry_id, _ = append(wal, key)
+                while True:
+                    try:
+                        if number % 2:
+                            wal.complete(entry_id, key, effects=[effect_of(wal, wal.get(entry_id))])
+                        else:
+                            wal.execute(entry_id, carry_out(wal))
+                        break
+                    except StateTransitionRaceError:  # the other process is at it
+                        time.sleep(0.001)
+
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(client, number) for number in range(threads)]:
+                done.result()
+
+
+def recover_to_death(url: str, *, name: str, lease_s: float, max_attempts: int) -> None:
+    """Recover a log with an entry that kills whoever carries it out."""
+
+    def deadly(entry: WalEntry, boundary: Boundary) -> None:
+        if entry.data == b"deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        boundary.effect(EFFECT, {"log": name, "key": str(entry.idempotency_key), "entry": entry.id}, rows=1)
+
+    with Ledger(url) as ledger:
+        Wal(ledger, name=name, lease_s=lease_s, max_attempts=max_attempts).recover(deadly)
+
+
+class PostgresTrap:
+    """Counts the statements that this thread sends to PostgreSQL, commits included, and dies before one of them."""
+
+    def __init__(self, kill_at: int | None) -> None:
+        self.count = 0
+        self.armed = False
+        self._kill_at = kill_at
+        self._thread = threading.get_ident()
+        for kind, name in (
+            (psycopg.Cursor, "execute"),
+            (psycopg.Cursor, "executemany"),
+            (psycopg.Connection, "commit"),
+        ):
+            self._wrap(kind, name)
+
+    def _wrap(self, kind: type, name: str) -> None:
+        wrapped = getattr(kind, name)
+
+        def step(this: Any, *args: Any, **given: Any) -> Any:
+            # The announcer has a thread of its own, and old plans are let go of by the real clock.
+            if self.armed and threading.get_ident() == self._thread and args[:1] != ("DISCARD PLANS",):
+                self.count += 1
+                if self.count == self._kill_at:
+                    sys.stderr.flush()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return wrapped(this, *args, **given)
+
+        setattr(kind, name, step)

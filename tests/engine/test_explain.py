@@ -1,0 +1,545 @@
+"""Why is this job not running: one test for every finding, on both databases, with its code, evidence and command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Execution, Ledger
+from holdfast.cli.app import COMMANDS
+from holdfast.core.commands import Cancel, Commit, Complete, GiveBack, Quarantine
+from holdfast.core.errors import JobNotFoundError
+from holdfast.core.machines import JobState
+from holdfast.core.records import Attempt, time_text
+from holdfast.engine.explain import AHEAD_MAX, ALIVE_S, Code, Explanation, Finding, Verdict, explain
+from holdfast.engine.heartbeat import BEATS_A_LEASE, Heartbeat
+from holdfast.engine.worker import POLL_S
+from holdfast.store import Declared, Submission, create_store
+from tests.engine.working import PATIENCE_S, eventually, working
+from tests.store.verbs import OPERATOR, WORKER, Verbs, fail
+from tests.support.clock import VirtualClock
+
+TO_COME = {"check", "repair", "gc", "audit", "snapshot"}
+
+
+@pytest.fixture
+def verbs(ledger_url: str) -> Iterator[Verbs]:
+    clock = VirtualClock()
+    with create_store(ledger_url, clock) as store:
+        with store.transaction() as transaction:
+            transaction.declare({"echo": Declared()})
+        yield Verbs(store, clock)
+
+
+def asked(verbs: Verbs, job_id: int) -> Explanation:
+    with verbs.store.reading() as reading:
+        answer = explain(reading, job_id, verbs.clock())
+    assert (answer.job_id, answer.state) == (job_id, verbs.job(job_id).state)
+    for finding in answer.findings:
+        program, command, *_ = finding.next.split()
+        assert program == "holdfast"
+        assert command in COMMANDS.keys() | TO_COME
+    return answer
+
+
+def codes(answer: Explanation) -> tuple[Verdict, list[str]]:
+    return answer.verdict, [finding.code.value for finding in answer.findings]
+
+
+def only(answer: Explanation, verdict: Verdict, code: str) -> Finding:
+    """Return the one finding, which gives the verdict."""
+    assert codes(answer) == (verdict, [code])
+    return answer.findings[0]
+
+
+def hello(
+    verbs: Verbs,
+    name: str = WORKER,
+    queues: tuple[str, ...] = ("default",),
+    operations: tuple[str, ...] = ("noop",),
+    concurrency: int = 2,
+) -> None:
+    with verbs.store.transaction() as transaction:
+        transaction.worker_seen(name, queues, operations, concurrency)
+
+
+def text(verbs: Verbs, seconds: float = 0) -> str:
+    return time_text(verbs.clock.after(seconds))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that waits
+
+
+def test_not_due(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit(run_at=verbs.clock.after(7200))
+    found = only(asked(verbs, job_id), Verdict.WAITING, "not_due")
+    assert found.message == "it is due at 2026-03-14 11:26:53 UTC (in 2 h)"
+    assert found.evidence == {
+        "run_at": text(verbs, 7200), "seconds": 7200.0, "attempts": 0, "spent": 0, "max_attempts": 5,
+        "replay_attempts": 5, "last_error_code": None, "last_error_message": None, "excuse": None,
+    }  # fmt: skip
+    assert found.next == f"holdfast show {job_id}"
+    verbs.clock.advance(7200)
+    hello(verbs)
+    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+
+
+def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit()
+    attempt = verbs.claim_one()
+    verbs.work(attempt, fail(attempt, code="io_error", retry_at=verbs.clock.after(20)))
+    found = only(asked(verbs, job_id), Verdict.WAITING, "not_due")
+    assert found.message == (
+        "it is due at 2026-03-14 09:27:13 UTC (in 20 s): attempt 1 of 5 failed (io_error), and the next one waits"
+    )
+    assert (found.evidence["last_error_code"], found.evidence["spent"], found.evidence["excuse"]) == (
+        "io_error",
+        1,
+        None,
+    )
+
+
+def test_not_due_because_it_was_given_back(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit()
+    attempt = verbs.claim_one()
+    verbs.work(attempt, GiveBack(attempt.execution.lease_token, verbs.clock.after(20), "snoozed"))
+    found = only(asked(verbs, job_id), Verdict.WAITING, "not_due")
+    assert found.message.endswith(": attempt 1 was given back, at no cost (snoozed)")
+    assert (found.evidence["excuse"], found.evidence["spent"], found.evidence["attempts"]) == ("snoozed", 0, 1)
+
+
+def test_a_paused_queue(verbs: Verbs) -> None:
+    hello(verbs, queues=("a b",))
+    job_id = verbs.submit(queue="a b")
+    with verbs.store.transaction() as transaction:
+        transaction.pause_queue("a b", actor=OPERATOR, reason="the service is down")
+    paused_at = text(verbs)
+    verbs.clock.advance(10)
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "queue_paused")
+    assert found.message == (
+        "the queue a b was paused by operator-1 at 2026-03-14 09:26:53 UTC (10 s ago): the service is down"
+    )
+    assert found.evidence == {
+        "queue": "a b", "paused_at": paused_at, "paused_by": OPERATOR, "reason": "the service is down"
+    }  # fmt: skip
+    assert found.next == "holdfast resume --queue 'a b'"
+    # Even when it is resumed, nothing happens before the job is due: both are said, and the pause first.
+    later = verbs.submit(queue="a b", run_at=verbs.clock.after(60))
+    assert codes(asked(verbs, later)) == (Verdict.BLOCKED, ["queue_paused", "not_due"])
+
+
+def test_no_worker(verbs: Verbs) -> None:
+    job_id = verbs.submit(queue="slow")
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    assert found.message == "no living worker serves the queue slow; there has never been one"
+    assert found.evidence == {"queue": "slow", "last_seen_at": None, "living_workers": []}
+    assert found.next == "holdfast worker MODULE:LEDGER --queue slow"
+    hello(verbs, "worker-of-others")
+    hello(verbs, "worker-of-slow", queues=("default", "slow"))
+    seen_at = text(verbs)
+    verbs.clock.advance(ALIVE_S)
+    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    verbs.clock.advance(0.000001)
+    hello(verbs, "worker-of-others")
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    assert found.message == (
+        "no living worker serves the queue slow; the last was seen at 2026-03-14 09:26:53 UTC (30 s ago)"
+    )
+    assert found.evidence == {"queue": "slow", "last_seen_at": seen_at, "living_workers": ["worker-of-others"]}
+
+
+def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    hello(verbs)
+    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    with verbs.store.transaction() as transaction:
+        transaction.worker_stopped(WORKER)
+    only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+
+
+def test_a_living_worker_says_hello_often_enough(verbs: Verbs) -> None:
+    """Whatever its leases are, its longest silence is far from what is taken for death."""
+    ledger = Ledger(verbs.store.url)
+    periods = []
+    for lease_s in (3600.0, 30.0, 1.0):
+        ledger.operation(f"of-{lease_s:g}", lease_s=lease_s)(lambda run: None)
+        heartbeat = Heartbeat.__new__(Heartbeat)
+        heartbeat._ledger = ledger
+        periods.append(heartbeat._period_s())
+    assert periods == [30 / BEATS_A_LEASE, 30 / BEATS_A_LEASE, 1 / BEATS_A_LEASE]
+    assert max(periods) + 5 * POLL_S <= ALIVE_S / 2 == 15.0
+
+
+def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
+    hello(verbs, "worker-a", operations=("noop", "thumbnail"))
+    hello(verbs, "worker-b", queues=("other",), operations=("echo",))
+    job_id = verbs.submit(operation="echo")
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "operation_not_served")
+    assert found.message == "no living worker of the queue default has a handler for echo"
+    assert found.evidence == {"operation": "echo", "workers": {"worker-a": ["noop", "thumbnail"]}}
+    assert found.next == "holdfast worker MODULE:LEDGER --queue default"
+
+
+def test_all_slots_are_busy(verbs: Verbs) -> None:
+    hello(verbs, "worker-a", concurrency=2)
+    hello(verbs, "worker-b", concurrency=1)
+    hello(verbs, "worker-of-others", queues=("other",))
+    for _ in range(3):
+        verbs.submit()
+    verbs.claim(2, owner="worker-a")
+    job_id = verbs.submit()
+    verbs.claim(1, owner="worker-b", queues=("nothing here",))
+    assert codes(asked(verbs, job_id)) == (Verdict.WAITING, ["behind_others"])
+    verbs.claim(1, owner="worker-b")
+    found = only(asked(verbs, job_id), Verdict.WAITING, "workers_busy")
+    assert found.message == "every worker that could take it is busy: 3 attempts in 3 slots"
+    assert found.evidence == {"busy": {"worker-a": 2, "worker-b": 1}, "slots": {"worker-a": 2, "worker-b": 1}}
+    assert found.next == "holdfast jobs --state running --queue default"
+    # A lease that has run out is nobody's slot.
+    verbs.clock.advance(30)
+    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+
+
+def test_others_come_first(verbs: Verbs) -> None:
+    hello(verbs)
+    first = verbs.submit()
+    second = verbs.submit()
+    verbs.submit(priority=1, run_at=verbs.clock.after(-5))
+    verbs.submit(priority=9)
+    verbs.submit(priority=9, run_at=verbs.clock.after(60))  # not due: it is not ahead
+    verbs.submit(priority=-1, run_at=verbs.clock.after(-60))
+    verbs.submit(queue="other", priority=9)
+    earlier = verbs.submit(run_at=verbs.clock.after(-1))
+    found = [only(asked(verbs, job_id), Verdict.WAITING, "behind_others") for job_id in (earlier, first, second)]
+    assert [finding.evidence["ahead"] for finding in found] == [2, 3, 4]
+    last = found[-1]
+    assert last.message == "due jobs of the queue default with a higher priority or an earlier time come first: 4"
+    assert last.evidence == {"ahead": 4, "counted_to": AHEAD_MAX, "priority": 0, "run_at": text(verbs)}
+    assert last.next == "holdfast jobs --state pending --queue default"
+    # The order that is told is the order of the claims.
+    order = [verbs.claim_one().job.job_id for _ in range(5)]
+    assert order[2:] == [earlier, first, second]
+
+
+def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.explain.AHEAD_MAX", 3)
+    hello(verbs)
+    verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
+    found = only(asked(verbs, verbs.submit()), Verdict.WAITING, "behind_others")
+    assert found.message.endswith("come first: 3 or more")
+    assert (found.evidence["ahead"], found.evidence["counted_to"]) == (3, 3)
+
+
+def test_nothing_stands_in_its_way(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit()
+    found = only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    assert found.message == "nothing stands in its way: a worker takes it when it next looks, within 1 s"
+    assert found.evidence == {"workers": [WORKER], "free": 2}
+    assert found.next == f"holdfast show {job_id}"
+
+
+def test_attempts_that_failed_before_are_told(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit(max_attempts=3)
+    attempt = verbs.claim_one()
+    verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no\nat line 3", retry_at=verbs.clock()))
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (Verdict.WAITING, ["about_to_start", "failed_before"])
+    found = answer.findings[1]
+    assert found.message == "1 of 3 attempts spent; the last error was io_error: the disk said no"
+    assert found.evidence == {
+        "attempts": 1, "spent": 1, "max_attempts": 3, "replay_attempts": 5, "last_error_code": "io_error",
+        "last_error_message": "the disk said no\nat line 3",
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that runs
+
+
+def lease_of(attempt: Attempt, verbs: Verbs, **changes: object) -> dict[str, object]:
+    execution = verbs.attempt(attempt.execution.exec_id).execution
+    assert execution.started_at is not None
+    return {
+        "exec_id": execution.exec_id, "attempt": 1, "status": "IN_PROGRESS", "lease_owner": WORKER, "progress": None,
+        "progress_note": None, "started_at": time_text(execution.started_at),
+        "lease_expires_at": time_text(execution.lease_expires_at), **changes,
+    }  # fmt: skip
+
+
+def test_running_under_a_lease(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit()
+    attempt = verbs.claim_one(seconds=90)
+    verbs.clock.advance(10)
+    found = only(asked(verbs, job_id), Verdict.RUNNING, "running")
+    assert found.message == (
+        "it runs: attempt 1 by worker-1 since 2026-03-14 09:26:53 UTC (10 s ago);"
+        " the lease is good until 2026-03-14 09:28:23 UTC (in 1 min)"
+    )
+    assert found.evidence == lease_of(attempt, verbs)
+    assert found.next == f"holdfast show {job_id}"
+    verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5, "rendered")
+    found = only(asked(verbs, job_id), Verdict.RUNNING, "running")
+    assert "(10 s ago), 50% done (rendered); the lease" in found.message
+    assert found.evidence == lease_of(attempt, verbs, progress=0.5, progress_note="rendered")
+
+
+def test_leased_and_not_begun(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    verbs.claim_one(begin=False)
+    found = only(asked(verbs, job_id), Verdict.RUNNING, "running")
+    assert found.message.startswith("it is leased: attempt 1 by worker-1 since")
+    assert (found.evidence["status"], found.evidence["started_at"]) == ("LEASED", None)
+
+
+def test_asked_to_stop(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    verbs.claim_one()
+    with verbs.store.transaction() as transaction:
+        transaction.ask_cancel(job_id)
+    asked_at = text(verbs)
+    verbs.clock.advance(3)
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (Verdict.RUNNING, ["running", "cancel_asked"])
+    found = answer.findings[1]
+    assert found.message == (
+        "it was asked to stop at 2026-03-14 09:26:53 UTC (3 s ago); its handler has not done so yet"
+    )
+    assert found.evidence == {"cancel_asked_at": asked_at}
+
+
+@pytest.mark.parametrize("ended", ["silent", "stopped"])
+def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
+    hello(verbs)
+    seen_at = text(verbs)
+    job_id = verbs.submit()
+    verbs.claim_one(seconds=3600)
+    if ended == "stopped":
+        with verbs.store.transaction() as transaction:
+            transaction.worker_stopped(WORKER)
+    verbs.clock.advance(ALIVE_S + 1)
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (Verdict.RUNNING, ["running", "owner_silent"])
+    found = answer.findings[1]
+    said = "stopped" if ended == "stopped" else "was last seen"
+    assert found.message == (
+        f"its worker {said} at 2026-03-14 09:26:53 UTC (31 s ago); if it is dead, the lease runs out and the job is put"
+        " back by itself"
+    )
+    stopped_at = seen_at if ended == "stopped" else None
+    assert found.evidence == {"worker_id": WORKER, "seen_at": seen_at, "stopped_at": stopped_at}
+    assert found.next == "holdfast stalled"
+
+
+def test_committed_and_not_finished(verbs: Verbs) -> None:
+    hello(verbs)
+    job_id = verbs.submit()
+    attempt = verbs.claim_one()
+    verbs.work(attempt, Commit(attempt.execution.lease_token, "1"))
+    found = only(asked(verbs, job_id), Verdict.RUNNING, "committed")
+    assert found.message == "attempt 1 has committed, effects and all; worker-1 is to finish it"
+    assert found.evidence == lease_of(attempt, verbs, status="COMMITTED")
+
+
+@pytest.mark.parametrize(
+    "max_attempts, replay_attempts, committed, then",
+    [(2, 5, False, "pending"), (1, 5, False, "failed"), (1, 0, False, "quarantined"), (1, 0, True, "succeeded")],
+)
+def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
+    verbs: Verbs, max_attempts: int, replay_attempts: int, committed: bool, then: str
+) -> None:
+    """What is foretold is what the reaper then does."""
+    job_id = verbs.submit(max_attempts=max_attempts, replay_attempts=replay_attempts)
+    attempt = verbs.claim_one(owner="worker-dead", seconds=30)
+    if committed:
+        verbs.work(attempt, Commit(attempt.execution.lease_token))
+    verbs.clock.advance(30)
+    hello(verbs, "worker-a", queues=("other",))
+    found = only(asked(verbs, job_id), Verdict.WAITING, "lease_expired")
+    assert found.message == (
+        "the lease of worker-dead on attempt 1 ran out at 2026-03-14 09:27:23 UTC (0 s ago);"
+        f" worker-a ends it within about 1 s, and the job is then {then}"
+    )
+    status = "COMMITTED" if committed else "IN_PROGRESS"
+    assert found.evidence == lease_of(
+        attempt, verbs, lease_owner="worker-dead", status=status, reapers=["worker-a"], reaped_within_s=1.0, then=then
+    )
+    assert found.next == "holdfast stalled"
+    verbs.recover()
+    assert verbs.job(job_id).state == then
+
+
+def test_a_lease_that_ran_out_and_nobody_is_there_to_reap_it(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    attempt = verbs.claim_one()
+    verbs.clock.advance(31)
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "lease_expired_unseen")
+    assert found.message == (
+        "the lease of worker-1 on attempt 1 ran out at 2026-03-14 09:27:23 UTC (1 s ago), and no worker lives to end"
+        " it; the job is pending once it is recovered"
+    )
+    assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
+    assert found.next == "holdfast recover"
+
+
+def test_running_and_nobody_runs_it(verbs: Verbs) -> None:
+    """Only damage can bring this about; here the execution is taken away through the maintenance door."""
+    job_id = verbs.submit()
+    verbs.claim_one()
+    with verbs.store.transaction() as transaction, transaction.maintenance(who="test", why="damage"):
+        verbs.store.execute(transaction._connection, "DELETE FROM holdfast_executions")
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "no_execution")
+    assert (found.evidence, found.next) == ({"open_executions": 0}, "holdfast check")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that rests
+
+
+def test_attempts_spent(verbs: Verbs) -> None:
+    job_id = verbs.submit(max_attempts=2)
+    for _ in range(2):
+        attempt = verbs.claim_one()
+        verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no", retry_at=verbs.clock()))
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "attempts_spent")
+    assert found.message == (
+        "it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no"
+    )
+    assert found.evidence == {
+        "attempts": 2, "spent": 2, "max_attempts": 2, "replay_attempts": 5, "last_error_code": "io_error",
+        "last_error_message": "the disk said no",
+    }  # fmt: skip
+    assert found.next == f"holdfast retry {job_id}"
+
+
+def test_failed_with_attempts_left(verbs: Verbs) -> None:
+    job = verbs.job_in(JobState.FAILED)
+    found = only(asked(verbs, job.job_id), Verdict.BLOCKED, "not_retried")
+    assert found.message == (
+        "it failed after 1 of 5 attempts and is not retried by itself; the last error was boom: it broke"
+    )
+    assert found.next == f"holdfast retry {job.job_id}"
+
+
+def test_a_failed_job_whose_budget_was_taken_away(verbs: Verbs) -> None:
+    job = verbs.job_in(JobState.FAILED, max_attempts=1)
+    with verbs.store.transaction() as transaction:
+        verbs.store.execute(transaction._connection, "UPDATE holdfast_jobs SET replay_attempts = 0")
+    found = only(asked(verbs, job.job_id), Verdict.BLOCKED, "budget_gone")
+    assert found.next == f"holdfast show {job.job_id}"
+
+
+def test_budget_gone(verbs: Verbs) -> None:
+    job_id = verbs.submit(max_attempts=1, replay_attempts=0)
+    attempt = verbs.claim_one()
+    verbs.work(attempt, fail(attempt, retry_at=verbs.clock()))
+    answer = asked(verbs, job_id)
+    assert codes(answer) == (Verdict.BLOCKED, ["quarantined", "budget_gone"])
+    found = answer.findings[1]
+    assert found.message == "its whole budget is gone: 1 attempt, of 1 and 0 more by replay"
+    assert (found.evidence["spent"], found.evidence["max_attempts"], found.evidence["replay_attempts"]) == (1, 1, 0)
+
+
+def test_quarantined(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    verbs.rule(verbs.job(job_id), Quarantine("poison", "it cannot be read"), "looks wrong")
+    at = text(verbs)
+    verbs.clock.advance(60)
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "quarantined")
+    assert found.message == (
+        "it was quarantined as poison by operator-1 at 2026-03-14 09:26:53 UTC (1 min ago): looks wrong;"
+        " the last error was poison: it cannot be read"
+    )
+    assert found.evidence == {
+        "code": "poison", "reason": "looks wrong", "by": OPERATOR, "at": at, "attempts": 0, "spent": 0,
+        "max_attempts": 5, "replay_attempts": 5, "last_error_code": "poison", "last_error_message": "it cannot be read",
+    }  # fmt: skip
+    assert found.next == f"holdfast show {job_id}"
+
+
+def test_cancelled(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    verbs.rule(verbs.job(job_id), Cancel(), "nobody wants it")
+    found = only(asked(verbs, job_id), Verdict.FINISHED, "cancelled")
+    assert found.message == ("it was cancelled by operator-1 at 2026-03-14 09:26:53 UTC (0 s ago): nobody wants it")
+    assert (found.evidence["code"], found.evidence["by"]) == ("cancelled", OPERATOR)
+
+
+def test_succeeded(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    attempt = verbs.claim_one()
+    verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
+    found = only(asked(verbs, job_id), Verdict.FINISHED, "succeeded")
+    assert found.message == (
+        "it succeeded at 2026-03-14 09:26:53 UTC (0 s ago), after 1 attempt: there is nothing to do"
+    )
+    assert found.evidence == {"succeeded_at": text(verbs), "attempts": 1, "has_result": True}
+    assert found.next == f"holdfast show {job_id}"
+
+
+@pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.QUARANTINED])
+def test_slimmed(verbs: Verbs, state: JobState) -> None:
+    job = verbs.job_in(state, key="a", client="web")
+    with verbs.store.transaction() as transaction, transaction.maintenance(who="gc", why="retention"):
+        verbs.store.execute(transaction._connection, "UPDATE holdfast_jobs SET payload = NULL, result = NULL")
+    answer = asked(verbs, job.job_id)
+    first = state.value
+    verdict = Verdict.FINISHED if state is JobState.SUCCEEDED else Verdict.BLOCKED
+    assert codes(answer) == (verdict, [first, "slimmed"])
+    found = answer.findings[1]
+    assert found.message == "retention has dropped its payload and its result; its key stays taken"
+    assert found.evidence == {"digest": job.digest, "key": "a"}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# All of it
+
+
+def test_there_is_no_such_job(verbs: Verbs) -> None:
+    with pytest.raises(JobNotFoundError) as caught:
+        asked(verbs, 7)
+    assert caught.value.context == {"job_id": 7}
+
+
+def test_every_code_has_a_test_here() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [code for code in Code if f'"{code}"' not in source] == []
+
+
+def test_a_real_worker_is_seen_to_live_work_and_stop(ledger_url: str) -> None:
+    """The same questions of a ledger with a real worker on the real clock."""
+    entered, leave = threading.Event(), threading.Event()
+    with Ledger(ledger_url) as ledger:
+
+        @ledger.operation("hold")
+        def hold(run: Execution) -> None:
+            entered.set()
+            leave.wait(PATIENCE_S)
+
+        def codes_of(job_id: int) -> list[str]:
+            with ledger.store.reading() as reading:
+                return [finding.code for finding in explain(reading, job_id, ledger.store.now()).findings]
+
+        first = ledger.submit(hold.call()).job_id
+        assert codes_of(first) == ["no_worker"]
+        with working(ledger, concurrency=1, batch_max=1):
+            assert entered.wait(PATIENCE_S)
+            second = ledger.submit(hold.call()).job_id
+            foreign = ledger.submit("noop", queue="elsewhere").job_id
+            assert codes_of(first) == ["running"]
+            eventually(lambda: codes_of(second) == ["workers_busy"], "the worker's hello")
+            assert codes_of(foreign) == ["no_worker"]
+            leave.set()
+            eventually(lambda: codes_of(first) == ["succeeded"], "the end of the job")
+            eventually(lambda: codes_of(second) == ["succeeded"], "the end of the other job")
+        third = ledger.submit(hold.call()).job_id
+        assert codes_of(third) == ["no_worker"]

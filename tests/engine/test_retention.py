@@ -1,0 +1,727 @@
+"""Retention on both databases: what is slimmed, what is archived, what holds it, and what a client is told after.
+
+Invariants: after every gc here, the ledger passes its own check, its seals and archives verify, and every journal row
+that was ever written is in the ledger or in an archive that the ledger names.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Cancel, Execution, Ledger, Snooze
+from holdfast.audit.archive import read
+from holdfast.audit.check import check
+from holdfast.audit.seals import seal
+from holdfast.audit.verify import verify as verify_seals
+from holdfast.core.commands import GrantEvent
+from holdfast.core.decide import Move
+from holdfast.core.errors import (
+    ArchiveUnwritableError,
+    IdempotencyConflictError,
+    InputError,
+    ResultExpiredError,
+    SealsBrokenError,
+)
+from holdfast.core.machines import GRANT, PROCEDURE, VALUE
+from holdfast.core.records import Archive, time_text
+from holdfast.engine import archiving, retention
+from holdfast.engine.archiving import Archived
+from holdfast.engine.retention import GcReport, Held, Retention, gc, policy_of, set_policy
+from holdfast.store import create_store
+from holdfast.store.migrations import verify
+from holdfast.testing import VirtualClock, virtual_world
+from tests.enforcement.raw import Client, Hand
+from tests.engine.database import Database
+from tests.store.verbs import together
+from tests.support.postgres import Server, tmpfs_directory
+
+WHO = "ann"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The directory of archives."""
+    directory = tmp_path / "archives"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def sqlite_original() -> Iterator[Path]:
+    """The SQLite ledger that those of the tests are copies of."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-original-", dir=tmpfs_directory()))
+    make(str(directory / "ledger.db"))
+    yield directory / "ledger.db"
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def pg_original(pg_server: Server) -> Iterator[str]:
+    """The PostgreSQL ledger that those of the tests are copies of."""
+    pg_server.start()
+    url = pg_server.create_database()
+    make(url)
+    yield url.rpartition("/")[2]
+    pg_server.drop_database(url)
+
+
+def make(url: str) -> None:
+    with create_store(url) as store, store.transaction() as transaction:
+        transaction.execute("CREATE TABLE effects (key TEXT)")
+
+
+@pytest.fixture
+def sqlite_url(sqlite_url: str, sqlite_original: Path) -> str:
+    shutil.copy(sqlite_original, sqlite_url.removeprefix("sqlite:///"))
+    return sqlite_url
+
+
+@pytest.fixture
+def pg_url(pg_server: Server, pg_original: str) -> Iterator[str]:
+    url = pg_server.create_database(template=pg_original)
+    yield url
+    pg_server.drop_database(url)
+
+
+@pytest.fixture
+def worked(ledger: Ledger) -> Ledger:
+    """A ledger whose operation ends in every way, with a table for its effects."""
+
+    @ledger.operation("step", max_attempts=1)
+    def step(run: Execution, key: str, how: str = "succeed") -> dict[str, str]:
+        run.checkpoint("seen", lambda: key)
+        run.effect("INSERT INTO effects (key) VALUES (:key)", {"key": key})
+        if how == "fail":
+            raise ValueError("it is broken")
+        if how == "cancel":
+            raise Cancel
+        if how == "snooze" and run.attempt == 1:
+            raise Snooze(0)
+        return {"key": key}
+
+    return ledger
+
+
+def submit(ledger: Ledger, *keys: str, how: str = "succeed") -> None:
+    for key in keys:
+        ledger.submit("step", {"key": key, "how": how}, client="c", key=key)
+
+
+def done(ledger: Ledger, *keys: str, how: str = "succeed") -> None:
+    """Submit jobs and work until they have ended."""
+    submit(ledger, *keys, how=how)
+    ledger.run_until_idle()
+
+
+def whole(folder: Path, **changes: Any) -> Retention:
+    """Return a policy that drops everything that is older than a second."""
+    return Retention(
+        **{"finished_s": 1, "quarantined_s": 1, "history_s": 1, "archive_dir": str(folder), **changes},
+    )
+
+
+def everything(ledger: Ledger) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of every table of the ledger."""
+    with ledger.store.reading() as reading:
+        tables = sorted(ledger.store.tables(reading._connection))
+        return {table: sorted(reading.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
+
+
+def rows_of(ledger: Ledger) -> list[tuple[Any, ...]]:
+    with ledger.store.reading() as reading:
+        return reading.journal_chunk(after=0, limit=1_000_000)
+
+
+def archived_rows(ledger: Ledger, folder: Path) -> list[tuple[Any, ...]]:
+    """Return the rows of the archives that the ledger names, each file checked against its digest."""
+    with ledger.store.reading() as reading:
+        records = reading.archives()
+    return [row for record in records for row in read(folder / record.file, sha256=record.sha256).journal]
+
+
+def require_sound(ledger: Ledger, folder: Path, before: list[tuple[Any, ...]]) -> None:
+    """Fail unless the ledger is clean and every row of before is where it should be, unchanged."""
+    verify(ledger.store)
+    report = check(ledger.store)
+    assert report.violations == ()
+    verified = verify_seals(ledger.store, archives=folder)
+    assert verified.problems == ()
+    here, away = rows_of(ledger), archived_rows(ledger, folder)
+    assert set(before) <= {*here, *away}
+    if ledger.store.dialect == "sqlite":
+        assert not set(here) & set(away)
+
+
+def notes(ledger: Ledger, event: str) -> list[dict[str, Any]]:
+    """Return what gcs have noted in the journal of this ledger, in order."""
+    return [json.loads(row[10]) for row in rows_of(ledger) if row[3] == "MAINTENANCE" and row[8] == event]
+
+
+def by_key(ledger: Ledger, key: str) -> Any:
+    with ledger.store.reading() as reading:
+        return reading.jobs_by_key([("c", key)])["c", key]
+
+
+def histories(ledger: Ledger, table: str, subject: str) -> dict[int, int]:
+    with ledger.store.reading() as reading:
+        return dict(reading.execute(f"SELECT {subject}, history_from FROM {table}"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The policy
+
+
+@pytest.mark.req("W-06")
+def test_nothing_is_dropped_until_a_policy_says_so(worked: Ledger, clock: VirtualClock) -> None:
+    done(worked, "a", "b")
+    clock.advance(10**9)
+    before = everything(worked)
+    assert policy_of(worked.store) == Retention()
+    assert gc(worked.store, who=WHO) == GcReport(dry_run=False)
+    assert everything(worked) == before
+
+
+def test_the_ledger_keeps_one_policy_and_the_journal_says_who_set_it(ledger: Ledger) -> None:
+    first = Retention(finished_s=86400, history_s=7 * 86400.5, archive_dir="/var/archives")
+    set_policy(ledger.store, first, who=WHO, why="the disk is small")
+    with Ledger(ledger.store.url, world=ledger.world) as other:
+        assert policy_of(other.store) == first
+    set_policy(ledger.store, first, who="bob", why="again")  # says nothing new, and writes nothing
+    set_policy(ledger.store, Retention(), who="bob", why="keep it all")
+    assert policy_of(ledger.store) == Retention()
+    off = {"finished_s": None, "quarantined_s": None, "history_s": None, "archive_dir": None}
+    on = {**off, "finished_s": 86400, "history_s": 604803.5, "archive_dir": "/var/archives"}
+    assert notes(ledger, "retention") == [{"before": off, "after": on}, {"before": on, "after": off}]
+    doors = [(row[9], row[10]) for row in rows_of(ledger) if row[8] == "open"]
+    assert doors == [(WHO, "the disk is small"), ("bob", "keep it all")]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"finished_s": -1},
+        {"finished_s": float("nan")},
+        {"quarantined_s": float("inf")},
+        {"history_s": 1e12, "archive_dir": "/a"},
+        {"history_s": 1},
+        {"archive_dir": "below/here"},
+        {"archive_dir": ""},
+        {"archive_dir": "/a\0b"},
+        {"archive_dir": "/\ud800"},
+    ],
+    ids=str,
+)
+def test_a_policy_that_cannot_be_kept_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Retention(**given)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"finished_s": "long"}', '{"finished_s": -1}', '{"keep": 1}'])
+def test_a_policy_in_the_ledger_that_cannot_be_read_drops_nothing(worked: Ledger, text: str) -> None:
+    done(worked, "a")
+    with worked.store.transaction() as transaction:
+        transaction.set_meta("retention", text)
+    before = everything(worked)
+    with pytest.raises(InputError):
+        gc(worked.store, who=WHO)
+    assert everything(worked) == before
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Slimming
+
+
+@pytest.mark.req("W-06", "X-09")
+def test_a_job_is_slimmed_once_it_has_rested_long_enough(worked: Ledger, clock: VirtualClock) -> None:
+    done(worked, "old", "older")
+    done(worked, "poison", how="cancel")
+    done(worked, "broken", how="fail")
+    clock.advance(50)
+    done(worked, "young")
+    submit(worked, "waiting")
+    clock.advance(50)
+    states = {key: by_key(worked, key) for key in ("old", "older", "poison", "broken", "young", "waiting")}
+    assert [job.state.value for job in states.values()] == [
+        "succeeded", "succeeded", "quarantined", "failed", "succeeded", "pending",
+    ]  # fmt: skip
+    policy = Retention(finished_s=60, quarantined_s=99)
+    assert gc(worked.store, policy, clock.after(-2), who=WHO) == GcReport(dry_run=False, finished=2)
+    assert gc(worked.store, policy, who=WHO) == GcReport(dry_run=False, quarantined=1)
+    for key, job in states.items():
+        slimmed = msgspec.structs.replace(job, payload=None, result=None)
+        assert by_key(worked, key) == (slimmed if key in ("old", "older", "poison") else job)
+    with worked.store.reading() as reading:
+        kept = [key for key, job in states.items() if reading.checkpoints(job.job_id)]
+    assert kept == ["broken", "young"]
+    assert notes(worked, "slim") == [
+        {"jobs": 2, "first": states["old"].job_id, "last": states["older"].job_id},
+        {"jobs": 1, "first": states["poison"].job_id, "last": states["poison"].job_id},
+    ]
+    assert [(row[9], row[10]) for row in rows_of(worked) if row[8] == "open"] == [(WHO, "retention")] * 2
+    assert gc(worked.store, policy, who=WHO) == GcReport(dry_run=False)
+    assert check(worked.store).violations == ()
+
+
+def test_many_jobs_are_slimmed_batch_by_batch(
+    worked: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "JOBS_A_BATCH", 2)
+    done(worked, *"abcde")
+    clock.advance(10)
+    assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 5
+    assert [(note["jobs"], note["last"] - note["first"]) for note in notes(worked, "slim")] == [(2, 1), (2, 1), (1, 0)]
+
+
+def test_a_gc_that_is_told_to_stop_stops_between_its_steps(
+    worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "JOBS_A_BATCH", 2)
+    done(worked, *"abcde")
+    clock.advance(10)
+    asked = iter([False, True])
+    report = gc(worked.store, whole(folder), who=WHO, stopping=lambda: next(asked, True))
+    assert report == GcReport(dry_run=False, finished=2)
+    assert gc(worked.store, whole(folder), who=WHO).finished == 3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a client is told
+
+
+@pytest.mark.req("W-07", "X-09", "K-63")
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_late_repeat_is_told_that_the_result_has_expired_and_is_never_done_again(
+    worked: Ledger, clock: VirtualClock, folder: Path, database: Database, archived: bool
+) -> None:
+    done(worked, "a", "b")
+    done(worked, "poison", how="cancel")
+    clock.advance(10)
+    before = rows_of(worked)
+    report = gc(worked.store, whole(folder) if archived else Retention(finished_s=1, quarantined_s=1), who=WHO)
+    assert (report.finished, report.quarantined, report.blocks) == (2, 1, int(archived))
+    ids = {key: by_key(worked, key).job_id for key in ("a", "b", "poison")}
+
+    one = worked.submit("step", {"key": "a", "how": "succeed"}, client="c", key="a")
+    calls = [
+        {"operation": "step", "payload": {"key": key, "how": how}, "client": "c", "key": key}
+        for key, how in (("a", "succeed"), ("b", "succeed"), ("poison", "cancel"))
+    ]
+    many = worked.submit_many(calls)
+    for receipt, key, state in zip(
+        (one, *many, one.wait(1), worked.receipt(ids["b"])),
+        ("a", "a", "b", "poison", "a", "b"),
+        ("succeeded", "succeeded", "succeeded", "quarantined", "succeeded", "succeeded"),
+        strict=True,
+    ):
+        assert (receipt.job_id, receipt.is_new, receipt.state) == (ids[key], False, state)
+        assert receipt.result_expired
+        with pytest.raises(ResultExpiredError) as expired:
+            _ = receipt.result
+        assert expired.value.context == {"job_id": ids[key], "state": state}
+    with pytest.raises(IdempotencyConflictError):
+        worked.submit("step", {"key": "other"}, client="c", key="a")
+    assert worked.run_until_idle() == 0
+    assert sorted(database.run("SELECT key, count(*) FROM effects GROUP BY key")) == [("a", 1), ("b", 1)]
+    assert {key: by_key(worked, key).job_id for key in ids} == ids
+    require_sound(worked, folder, before)
+
+
+@pytest.mark.req("W-07", "X-09")
+def test_repeats_during_a_gc_see_the_result_or_that_it_has_expired(
+    worked: Ledger, clock: VirtualClock, folder: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client repeats every key again and again, by a ledger of its own, while they are slimmed one by one."""
+    monkeypatch.setattr(retention, "JOBS_A_BATCH", 1)
+    keys = [f"k{n}" for n in range(30)]
+    done(worked, *keys)
+    clock.advance(10)
+    ids = {key: by_key(worked, key).job_id for key in keys}
+    ended = threading.Event()
+    told: list[tuple[str, int, bool, bool, Any]] = []
+
+    def repeat() -> None:
+        with Ledger(worked.store.url, worked.operations, world=virtual_world(clock)) as client:
+            while not ended.is_set():
+                for key in keys:
+                    receipt = client.submit("step", {"key": key, "how": "succeed"}, client="c", key=key)
+                    result = None if receipt.result_expired else receipt.result
+                    told.append((key, receipt.job_id, receipt.is_new, receipt.result_expired, result))
+
+    client = threading.Thread(target=repeat)
+    client.start()
+    try:
+        assert gc(worked.store, whole(folder), who=WHO).finished == 30
+    finally:
+        ended.set()
+        client.join()
+    assert len(told) >= 30
+    for key, job_id, is_new, expired, result in told:
+        assert (job_id, is_new) == (ids[key], False)
+        assert result == (None if expired else {"key": key})
+    assert worked.run_until_idle() == 0
+    assert database.run("SELECT count(*), count(DISTINCT key) FROM effects") == [(30, 30)]
+
+
+def test_what_others_refer_to_stays(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+    """Jobs keep their rows for life: those of keys, of follow-ups, of what replaces them."""
+
+    @worked.operation("parent")
+    def parent(run: Execution) -> None:
+        run.after_commit(worked.operations.get("step").call(key="child"))  # type: ignore[union-attr]
+
+    first = worked.submit("parent", client="c", key="first")
+    worked.run_until_idle()
+    with worked.store.transaction() as transaction:
+        child = transaction.jobs_by_key([("holdfast", f"{first.job_id}/1")])["holdfast", f"{first.job_id}/1"]
+        transaction.submit([_submission(child.job_id)], actor="c")
+    clock.advance(10)
+    before = rows_of(worked)
+    report = gc(worked.store, whole(folder), who=WHO)
+    assert (report.finished, report.blocks) == (2, 0)
+    assert report.held == Held(1, "JOB", child.job_id + 1, "pending")
+    with worked.store.reading() as reading:
+        assert [(job.state.value, job.slimmed, job.replaces) for job in reading.list_jobs()] == [
+            ("pending", False, child.job_id), ("succeeded", True, None), ("succeeded", True, None),
+        ]  # fmt: skip
+    worked.run_until_idle()
+    clock.advance(10)
+    assert gc(worked.store, whole(folder), who=WHO).finished == 1
+    require_sound(worked, folder, before)
+
+
+def _submission(replaces: int) -> Any:
+    from holdfast.store import Submission
+
+    return Submission(operation="step", payload='{"key":"again"}', client="c", key="again", replaces=replaces)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Archiving
+
+
+@pytest.mark.req("K-63")
+def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+    done(worked, "a")
+    done(worked, "b", how="snooze")
+    clock.advance(10)
+    before = rows_of(worked)
+    with worked.store.reading() as reading:
+        executions = [e for job_id in (1, 2) for e in reading.executions(job_id)]
+        ledger_id = reading.meta()["ledger_id"]
+    report = gc(worked.store, whole(folder), who=WHO, why="it is time")
+
+    [made] = report.archives
+    assert (report.finished, report.blocks, report.held, report.partitions) == (2, 1, None, ())
+    assert made == Archived(
+        file="journal-1-1.jsonl.gz", first_seal=1, last_seal=1, rows=len(before), executions=3, sha256=made.sha256
+    )
+    contents = read(folder / made.file, sha256=made.sha256)
+    assert contents.header.ledger_id == ledger_id
+    assert contents.journal == before
+    assert [(row["exec_id"], row["job_id"], row["status"], row["updated_at"]) for row in contents.executions] == [
+        (e.exec_id, e.job_id, e.status.value, time_text(e.updated_at)) for e in executions
+    ]
+    assert [path.name for path in folder.iterdir()] == [made.file]
+
+    with worked.store.reading() as reading:
+        assert list(contents.header.seals) == reading.seals()
+        assert reading.archives() == [Archive(1, 1, 1, made.file, str(made.sha256), len(before), 3, time_text(clock()))]
+        assert [reading.executions(job_id) for job_id in (1, 2)] == [[], []]
+    assert histories(worked, "holdfast_jobs", "job_id") == {1: 4, 2: 7}
+    assert notes(worked, "archive") == [
+        {"archive": made.file, "sha256": made.sha256, "first_seal": 1, "last_seal": 1, "rows": len(before),
+         "executions": 3},
+    ]  # fmt: skip
+    doors = [(row[9], row[10]) for row in rows_of(worked) if row[8] == "open"]
+    assert doors == [(WHO, "it is time")] * 2
+    left = rows_of(worked)
+    if worked.store.dialect == "sqlite":
+        assert {row[3] for row in left} == {"MAINTENANCE"}
+    else:
+        assert left[: len(before)] == before  # until their whole partition can go
+    require_sound(worked, folder, before)
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+    done(worked, "a", "b")
+    done(worked, "poison", how="cancel")
+    seal(worked.store, block_rows=4)
+    done(worked, "broken", how="fail")
+    seal(worked.store, block_rows=4)
+    clock.advance(10)
+    before = everything(worked)
+    dry = gc(worked.store, whole(folder), who=WHO, dry_run=True)
+    assert everything(worked) == before
+    assert list(folder.iterdir()) == []
+    wet = gc(worked.store, whole(folder), who=WHO)
+    assert dry.dry_run
+    assert wet.held == dry.held == Held(7, "JOB", 4, "failed")
+    assert [msgspec.structs.replace(made, sha256=None) for made in wet.archives] == list(dry.archives)
+    assert (dry.finished, dry.quarantined, dry.blocks) == (wet.finished, wet.quarantined, wet.blocks) == (2, 1, 6)
+
+
+def test_a_block_that_is_too_young_stays(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+    done(worked, "a")
+    seal(worked.store)
+    clock.advance(10)
+    done(worked, "b")
+    clock.advance(5)
+    before = rows_of(worked)
+    policy = whole(folder, history_s=15)
+    assert gc(worked.store, policy, clock.after(-1), who=WHO).blocks == 0
+    assert gc(worked.store, policy, clock(), who=WHO).blocks == 0  # exactly as old is not older
+    report = gc(worked.store, policy, clock.after(1), who=WHO)
+    assert (report.blocks, report.held) == (1, None)
+    require_sound(worked, folder, before)
+
+
+@pytest.mark.req("W-06")
+def test_the_first_block_that_is_held_stops_those_behind_it(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+    done(worked, "a")
+    seal(worked.store)
+    done(worked, "broken", how="fail")
+    seal(worked.store)
+    done(worked, "b")
+    clock.advance(10)
+    before = rows_of(worked)
+    report = gc(worked.store, whole(folder), who=WHO)
+    broken = by_key(worked, "broken").job_id
+    assert (report.finished, report.held) == (2, Held(2, "JOB", broken, "failed"))
+    assert [archive.last_seal for archive in report.archives] == [1]
+    assert gc(worked.store, whole(folder), who=WHO).held == Held(2, "JOB", broken, "failed")
+    worked.cancel(broken)
+    clock.advance(10)
+    report = gc(worked.store, whole(folder), who=WHO)
+    assert (report.quarantined, report.held) == (1, None)
+    assert [(archive.first_seal, archive.last_seal) for archive in report.archives] == [(2, 5)]
+    require_sound(worked, folder, before)
+
+
+def test_an_execution_holds_its_block_as_long_as_its_job_has_its_payload(worked: Ledger, clock: VirtualClock) -> None:
+    """Its job's first row is always in a block before, and holds that; so the question is asked by hand."""
+    done(worked, "a")
+    seal(worked.store, block_rows=1)
+    clock.advance(10)
+
+    def holder_of_last_execution_row() -> Any:
+        [*_, before, last] = [row for row in rows_of(worked) if row[3] == "EXECUTION"]
+        assert (before[7], last[7]) == ("COMMITTED", "DONE")
+        with worked.store.reading() as reading:
+            [sealed] = [found for found in reading.seals() if found.last_seq == last[0]]
+            return reading.block_holder((before[1], before[2], before[0]), sealed, {})
+
+    assert holder_of_last_execution_row() == ("EXECUTION", 1, "DONE")
+    assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 1
+    assert holder_of_last_execution_row() is None
+
+
+@pytest.mark.parametrize(
+    "machine, state, holds",
+    [
+        *((GRANT, state, state not in GRANT.final) for state in GRANT.states),
+        *((PROCEDURE, state, state not in PROCEDURE.final) for state in PROCEDURE.states),
+        *((VALUE, state, False) for state in VALUE.states),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_a_record_that_may_still_move_holds_its_history(  # noqa: PLR0917 - parametrised
+    ledger: Ledger, clock: VirtualClock, folder: Path, machine: Any, state: str, holds: bool
+) -> None:
+    client = Client(ledger.store.url)
+    subject = Hand(client).put(machine, state)
+    client.commit()
+    client.close()
+    before = rows_of(ledger)
+    clock.advance(10**9)
+    report = gc(ledger.store, whole(folder), who=WHO)
+    assert report.held == (Held(1, machine.name, subject, state) if holds else None)
+    assert report.blocks == int(not holds)
+    if not holds:
+        table, column = {"GRANT": ("holdfast_grants", "grant_id"), "PROCEDURE": ("holdfast_procedures", "run_id")}.get(
+            machine.name, ("holdfast_values", "value_id")
+        )
+        last = max(row[5] for row in before if (row[3], row[4]) == (machine.name, subject))
+        assert histories(ledger, table, column)[subject] == last + 1
+    assert set(before) <= {*rows_of(ledger), *archived_rows(ledger, folder)}
+
+
+def test_a_history_that_was_cut_in_two_begins_where_it_goes_on(
+    worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of two rows, two blocks a file: records are archived in part, and whole in the end."""
+    monkeypatch.setattr(archiving, "BLOCKS_A_FILE", 2)
+    done(worked, "a")
+    seal(worked.store, block_rows=2)
+    clock.advance(10)
+    before = rows_of(worked)
+    assert [(row[3], row[5]) for row in before] == [
+        ("JOB", 1), ("EXECUTION", 1), ("EXECUTION", 2), ("JOB", 2), ("EXECUTION", 3), ("EXECUTION", 4), ("JOB", 3),
+    ]  # fmt: skip
+    asked = iter([False] * 4)
+    report = gc(worked.store, whole(folder), who=WHO, stopping=lambda: next(asked, True))
+    assert [(made.first_seal, made.last_seal, made.rows, made.executions) for made in report.archives] == [(1, 2, 4, 0)]
+    assert histories(worked, "holdfast_jobs", "job_id") == {1: 3}
+    assert histories(worked, "holdfast_executions", "exec_id") == {1: 3}
+    require_sound(worked, folder, before)
+    report = gc(worked.store, whole(folder), who=WHO)
+    assert [(made.first_seal, made.last_seal, made.rows, made.executions) for made in report.archives] == [(3, 4, 3, 1)]
+    assert histories(worked, "holdfast_jobs", "job_id") == {1: 4}
+    assert histories(worked, "holdfast_executions", "exec_id") == {}
+    require_sound(worked, folder, before)
+
+
+def test_a_file_holds_no_more_rows_than_one_short_transaction_can_remove(
+    worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "ROWS_A_FILE", 8)
+    done(worked, "a", "b", "c")
+    seal(worked.store, block_rows=5)
+    clock.advance(10)
+    before = rows_of(worked)
+    report = gc(worked.store, whole(folder), who=WHO)
+    assert [made.rows for made in report.archives] == [5, 5, 5, 6]
+    assert archived_rows(worked, folder) == before
+    require_sound(worked, folder, before)
+
+
+def test_notes_of_archives_are_not_archived_alone(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
+    done(worked, "a")
+    clock.advance(10)
+    assert gc(worked.store, whole(folder), who=WHO).blocks == 1
+    clock.advance(10)
+    assert gc(worked.store, whole(folder), who=WHO).blocks == 0
+    before = everything(worked)
+    clock.advance(10)
+    assert gc(worked.store, whole(folder), who=WHO) == GcReport(dry_run=False)
+    assert everything(worked) == before  # an idle ledger stays as it is, however often gc runs
+    rows = rows_of(worked)
+    done(worked, "b")
+    clock.advance(10)
+    report = gc(worked.store, whole(folder), who=WHO)
+    assert [(made.first_seal, made.last_seal) for made in report.archives] == [(2, 3)]
+    require_sound(worked, folder, rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What goes wrong
+
+
+def test_history_that_is_not_what_was_sealed_is_never_archived(
+    worked: Ledger, clock: VirtualClock, folder: Path, database: Database
+) -> None:
+    done(worked, "a")
+    clock.advance(10)
+    seal(worked.store)
+    if database.is_postgres:
+        database.run("ALTER TABLE holdfast_journal DISABLE TRIGGER USER")
+    else:
+        database.run("DROP TRIGGER holdfast_journal_update")
+    database.run("UPDATE holdfast_journal SET actor = 'mallory' WHERE seq = 2")
+    with pytest.raises(SealsBrokenError, match="block 1 cannot be archived"):
+        gc(worked.store, whole(folder), who=WHO)
+    assert list(folder.iterdir()) == []
+    with worked.store.reading() as reading:
+        assert reading.archives() == []
+        assert len(reading.journal(1)) == 3
+
+
+@pytest.mark.parametrize("place", ["missing", "file"])
+def test_without_a_directory_for_archives_nothing_changes(
+    worked: Ledger, clock: VirtualClock, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done(worked, "a")
+    clock.advance(10)
+    before = everything(worked)
+    with pytest.raises(ArchiveUnwritableError):
+        gc(worked.store, whole(tmp_path / place), who=WHO)
+    assert everything(worked) == before
+
+
+def test_what_a_killed_gc_left_in_the_directory_is_written_anew(
+    worked: Ledger, clock: VirtualClock, folder: Path
+) -> None:
+    (folder / "journal-1-1.jsonl.gz").write_bytes(b"half")
+    done(worked, "a")
+    clock.advance(10)
+    before = rows_of(worked)
+    assert gc(worked.store, whole(folder), who=WHO).blocks == 1
+    require_sound(worked, folder, before)
+
+
+def test_the_archive_of_another_ledger_is_left_alone(
+    worked: Ledger, clock: VirtualClock, folder: Path, sqlite_url: str
+) -> None:
+    with Ledger(f"{sqlite_url}.other", worked.operations, world=virtual_world(clock)) as other:
+        other.submit("noop", client="c", key="a")
+        other.run_until_idle()
+        clock.advance(10)
+        assert gc(other.store, whole(folder), who=WHO).blocks == 1
+    theirs = (folder / "journal-1-1.jsonl.gz").read_bytes()
+    done(worked, "a")
+    clock.advance(10)
+    with pytest.raises(ArchiveUnwritableError, match="another ledger"):
+        gc(worked.store, whole(folder), who=WHO)
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("journal-1-1.jsonl.gz", theirs)]
+    with worked.store.reading() as reading:
+        assert (reading.archives(), len(reading.journal(1))) == ([], 3)
+
+
+def test_a_grant_that_is_consumed_lets_its_history_go_with_the_job(
+    worked: Ledger, clock: VirtualClock, folder: Path
+) -> None:
+    done(worked, "poison", how="cancel")
+    with worked.store.transaction() as transaction:
+        grant_id = transaction.request_grant(
+            action="release", target="job/1", scope="one", actor=WHO, reason="mended", expires_at=clock.after(9999)
+        )
+    clock.advance(10)
+    before = rows_of(worked)
+    assert gc(worked.store, whole(folder), who=WHO).held == Held(1, "GRANT", grant_id, "draft")
+    with worked.store.transaction() as transaction:
+        grant = transaction.grant(grant_id)
+        assert grant is not None
+        assert isinstance(transaction.move_grant(grant, GrantEvent("revoke", WHO)), Move)
+    clock.advance(10)
+    assert gc(worked.store, whole(folder), who=WHO).held is None
+    require_sound(worked, folder, before)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# More than one at a time
+
+
+def test_gcs_at_once_drop_everything_once(
+    worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "JOBS_A_BATCH", 5)
+    monkeypatch.setattr(archiving, "BLOCKS_A_FILE", 2)
+    done(worked, *(f"k{n}" for n in range(40)))
+    seal(worked.store, block_rows=20)
+    clock.advance(10)
+    before = rows_of(worked)
+    others = [Ledger(worked.store.url, worked.operations, world=virtual_world(clock)) for _ in range(3)]
+    for other in others:
+        other.store  # noqa: B018 - opens it
+
+    def collect(other: Ledger) -> GcReport:
+        return gc(other.store, whole(folder), who=WHO)
+
+    reports = together(*(lambda other=other: collect(other) for other in others))
+    for other in others:
+        other.close()
+    assert sum(report.finished for report in reports) == 40
+    assert sum(note["jobs"] for note in notes(worked, "slim")) == 40
+    made = sorted((a.first_seal, a.last_seal) for report in reports for a in report.archives)
+    assert made == [(first, first + 1) for first in range(1, 15, 2)]
+    require_sound(worked, folder, before)
+    assert archived_rows(worked, folder) == before
