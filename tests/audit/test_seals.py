@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from holdfast.audit.seals import Head, _floor, genesis, head, row_lines, seal, seal_hash
@@ -21,7 +22,7 @@ from holdfast.audit.verify import verify
 from holdfast.core.commands import Complete
 from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError, SealsBrokenError
 from holdfast.core.records import Seal
-from holdfast.store import Lease, Store, create_store, open_store
+from holdfast.store import Lease, Store, connect, create_store, open_store
 from holdfast.store.migrations import rewrite_enforcement
 from tests.audit.sealing import guards_off, journal, loose_rows, rewrite_all, seals, submit
 from tests.support.clock import VirtualClock
@@ -137,6 +138,17 @@ def test_a_block_has_a_row(store: Store[Any], rows: int) -> None:
     with pytest.raises(InputError):
         seal(store, block_rows=rows)
     assert seals(store) == []
+
+
+def test_a_ledger_in_a_schema_of_its_own(pg_url: str) -> None:
+    with psycopg.connect(pg_url) as connection:
+        connection.execute('CREATE SCHEMA "Odd name"')
+    with create_store(pg_url, schema="Odd name") as store:
+        submit(store, 5)
+        assert [one.rows for one in seal(store, block_rows=3)] == [3, 2]
+        with store.reading() as reading:
+            assert reading.journal_begins() == 0
+        assert verify(store).ok
 
 
 def test_the_head_is_where_the_chain_ends(store: Store[Any]) -> None:
@@ -268,7 +280,10 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_u
             seal(store)
     with guards_off(ledger_url) as client:
         shift_xids(client, 1_000_000)
-    with open_store(ledger_url) as store:
+    if sealed_before and ledger_url.startswith("postgres"):  # then it is not even opened: nothing is written
+        with pytest.raises(EpochError):
+            open_store(ledger_url)
+    with connect(ledger_url) as store:
         submit(store, 3)
         before = seals(store)
         with pytest.raises(EpochError) as refused:
@@ -287,6 +302,17 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_u
         # What was written in the old epoch after all, by who never sealed, sorts among what is sealed: it is reported.
         late = [(p.kind, p.seal, p.seq, p.to_seq) for p in verify(store).problems]
         assert late == ([("row_inserted", 1, 9, 11)] if sealed_before else [])
+
+
+def test_an_epoch_never_goes_back(store: Store[Any]) -> None:
+    submit(store)
+    [made] = seal(store)
+    with store.transaction() as transaction:
+        transaction.set_meta("epoch", "0")
+    with pytest.raises(EpochError) as refused:
+        seal(store)
+    assert refused.value.context == {"epoch": 0, "sealed_epoch": 1}
+    assert seals(store) == [made]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

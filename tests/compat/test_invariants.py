@@ -183,6 +183,12 @@ class Planted(NamedTuple):
     broken: set[str]
 
 
+def untold(knife: Knife, job_id: int, **columns: object) -> None:
+    """Edit a failed job, and take the last row of its journal away."""
+    knife.set("JOB", job_id, **columns)
+    knife.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ? AND target = 'failed'", job_id)
+
+
 PLANTED = {
     "a state that is none": Planted(PENDING, lambda k, n: k.set("JOB", n, state="lost"), {MANY_STATES}),
     "let out": Planted(QUARANTINED, lambda k, n: k.set("JOB", n, state="pending"), {MANY_STATES}),
@@ -207,6 +213,11 @@ PLANTED = {
     ),
     "fewer attempts": Planted(FAILED, lambda k, n: k.set("JOB", n, attempts=0), {ATTEMPTS}),
     "more attempts": Planted(FAILED, lambda k, n: k.set("JOB", n, attempts=7), {ATTEMPTS}),
+    "fewer, and untold": Planted(
+        FAILED,
+        lambda k, n: untold(k, n, attempts=0),
+        {MANY_STATES, ATTEMPTS},
+    ),
     "fewer on the way": Planted(SUCCEEDED, lambda k, n: k.set_row(k.row("JOB", n, "claim"), attempt=3), {ATTEMPTS}),
 }
 

@@ -36,9 +36,9 @@ class Bench:
 
     def __init__(self, server: ForkServer, url: str, directory: Path) -> None:
         self.server = server
-        self.directory = directory
         self._url = url
         self._template = None if url.startswith("postgres") else Path(urlsplit(url).path[1:])
+        self.directory = directory if self._template is None else self._template.parent
         with self.ledger(url) as ledger, ledger.store.transaction() as transaction:
             transaction.execute(EFFECTS)
 
@@ -173,7 +173,7 @@ def test_a_kill_at_some_statements_loses_nothing_and_repeats_nothing(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
     bench = Bench(server, ledger_url, tmp_path)
-    assert kill_at_each(bench, "statement", 30 if bench.is_file else 15) > 150
+    assert kill_at_each(bench, "statement", 25 if bench.is_file else 10) > 150
 
 
 @WAL_CLAUSES

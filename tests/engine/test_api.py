@@ -361,3 +361,12 @@ def test_times_with_any_zone_are_taken(ledger: Ledger, clock: VirtualClock, echo
     assert ledger.job(receipt.job_id).run_at == at
     assert ledger.job(receipt.job_id).run_at.utcoffset() == timedelta(0)
     assert clock().tzinfo is UTC
+
+
+def test_the_reason_of_a_quarantine_is_fit_to_be_kept(ledger: Ledger) -> None:
+    receipt = ledger.submit("noop", {})
+    ledger.quarantine(receipt.job_id, "suspect", reason="password=hunter2 " + "x" * 10_000)
+    message = ledger.job(receipt.job_id).last_error_message
+    assert message is not None
+    assert message.startswith("password=*** xxx")
+    assert len(message) == 500

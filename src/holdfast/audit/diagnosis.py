@@ -112,7 +112,8 @@ class Record:
         if self.image is None:
             return
         if self.image["version"] != self.base:
-            yield self.act("mend", f"its journal ends at version {self.base}", version=self.base)
+            # With all the rest: a row that breaks a constraint of the table takes no change but to a whole one.
+            yield self.act("mend", f"its journal ends at version {self.base}", version=self.base, **columns)
         history = {"history_from": self.base + 1} if anew else {}
         if state != self.state:
             yield self.act("move", why, **{self.guarded.state: state}, **history, **columns)
@@ -224,8 +225,11 @@ def rebuilt_execution(record: Record, job_id: int) -> Act:
 # Jobs
 
 
-def job_acts(reading: Reading, job_id: int, *, doubt: str | None = None) -> list[Act]:
-    """Return what puts a job and its executions right; `doubt` is a reason to quarantine it in any case."""
+def job_acts(reading: Reading, job_id: int, *, doubt: str | None = None, without: Iterable[str] = ()) -> list[Act]:
+    """Return what puts a job and its executions right.
+
+    `doubt` is a reason to quarantine it in any case; `without` are columns that it must lose.
+    """
     job = Record(reading, JOB, job_id)
     acts: list[Act] = []
     if job.image is None:
@@ -240,9 +244,9 @@ def job_acts(reading: Reading, job_id: int, *, doubt: str | None = None) -> list
     if job.archived:
         return acts + _slimmed(job)
     target, anew, why = _verdict(job, executions, doubt)
-    if target == JobState.QUARANTINED and target != job.state:
+    if target == JobState.QUARANTINED:
         acts += _stopped(reading, executions)
-    columns = _columns(job, executions, target, why)
+    columns = _columns(job, executions, target, why) | dict.fromkeys(without)
     acts += job.put(target, why, anew=anew, **columns)
     return acts
 
@@ -363,15 +367,19 @@ def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
     last = job.rows[-1] if job.rows else None
     state = last.target if last and last.target in JOB.states else JobState.PENDING
     at = (_at(last) if last else None) or time_text(EPOCH)
+    created_at = (_at(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
+    at = max(at, created_at)
     executions = reading.images("holdfast_executions", job_id=job.id)
+    claimed = [row.attempt or 0 for row in job.rows]
     put_back = job.act(
         "put_back",
         "its row is gone",
         job_id=job.id, operation=LOST, operation_version="0", client=LOST, key=None, queue=LOST, state=state,
-        version=job.base, attempts=max((image["attempt"] for image in executions), default=0),
-        excused=sum(bool(image["excused"]) for image in executions), max_attempts=MAX_ATTEMPTS,
-        replay_attempts=REPLAY_ATTEMPTS, run_at=at, payload=None, digest=LOST, last_error_code=LOST, created_at=at,
-        updated_at=at, event="repair", actor=LOST, move_id=f"{LOST}-{job.id}", history_from=job.base + 1,
+        version=job.base, attempts=max([image["attempt"] for image in executions] + claimed, default=0),
+        excused=sum(row.event == "give_back" and row.target == JobState.FAILED for row in job.rows),
+        max_attempts=MAX_ATTEMPTS, replay_attempts=REPLAY_ATTEMPTS, run_at=at, payload=None, digest=LOST,
+        last_error_code=LOST, created_at=created_at, updated_at=at, event="repair", actor=LOST,
+        move_id=f"{LOST}-{job.id}", history_from=job.base + 1,
     )  # fmt: skip
     yield put_back
     job.image = {**put_back.after, "quarantine_code": None}

@@ -95,7 +95,7 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
         rewrite_enforcement(store, transaction)
     if standing or any(violation.invariant not in HOPELESS for violation in violations):
         with transaction.maintenance(who=who, why=why) as door:
-            surgeon = _Surgeon(transaction, door, acts)
+            surgeon = _Surgeon(transaction, door, who, acts)
             surgeon.shut(standing)
             surgeon.mend(violations)
     if acts and acts[0].kind == "rewrite":
@@ -107,16 +107,21 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
             f"{stubborn[0].subject} would still break {stubborn[0].invariant}: {stubborn[0].detail}",
             context={"violations": [f"{v.invariant}: {v.subject}" for v in stubborn[:20]]},
         )
-    found = digest([msgspec.to_builtins(act) for act in acts])
-    return Repair(applied=applied, digest=found, violations=violations, acts=tuple(acts), left=left)
+    return Repair(applied=applied, digest=_digest(acts), violations=violations, acts=tuple(acts), left=left)
+
+
+def _digest(acts: Iterable[Act]) -> str:
+    """Return what tells one plan from another; who carries it out does not."""
+    return digest([[act.kind, act.subject, act.why, act.after, {**(act.before or {}), "actor": None}] for act in acts])
 
 
 class _Surgeon:
     """Carries out one repair under one open door."""
 
-    def __init__(self, transaction: Transaction, door: int, acts: list[Act]) -> None:
+    def __init__(self, transaction: Transaction, door: int, who: str, acts: list[Act]) -> None:
         self._transaction = transaction
         self._door = door
+        self._who = who
         self._acts = acts
 
     def shut(self, doors: Iterable[int]) -> None:
@@ -140,14 +145,19 @@ class _Surgeon:
         for violation in violations:
             if violation.evidence.get("kind") == "cut" and violation.machine in MACHINES and violation.id is not None:
                 self._do(uncut(self._transaction, MACHINES[violation.machine], violation.id))
-        named = [v for v in violations if v.machine in MACHINES and v.id is not None]
-        doubts = self._find_executions({v.id for v in named if v.machine == EXECUTION.name and v.id is not None})
-        doubts |= self._free_keys(violations)
-        jobs = {v.id for v in named if v.machine == JOB.name and v.id is not None} | doubts.keys()
-        jobs |= set(self._jobs_of({v.id for v in named if v.machine == EXECUTION.name and v.id is not None}))
+        named = {(v.machine, v.id) for v in violations if v.machine in MACHINES and v.id is not None}
+        exec_ids = {subject for machine, subject in named if machine == EXECUTION.name}
+        jobs = {subject for machine, subject in named if machine == JOB.name} | set(self._jobs_of(exec_ids))
         for job_id in sorted(jobs):
-            self._do(job_acts(self._transaction, job_id, doubt=doubts.get(job_id)))
-        for machine, subject in sorted({(v.machine or "", v.id or 0) for v in named}):
+            if not self._transaction.images("holdfast_jobs", job_id=job_id):
+                self._do(job_acts(self._transaction, job_id))
+        taken = self._taken_keys(violations)
+        loose = {v.id for v in violations if v.evidence.get("kind") == "replaces"}
+        doubts = self._find_executions(exec_ids) | taken
+        for job_id in sorted(jobs | doubts.keys() | set(self._jobs_of(exec_ids))):
+            without = [name for name, of in (("key", taken.keys()), ("replaces", loose)) if job_id in of]
+            self._do(job_acts(self._transaction, job_id, doubt=doubts.get(job_id), without=without))
+        for machine, subject in sorted((machine or "", subject or 0) for machine, subject in named):
             if machine not in (JOB.name, EXECUTION.name):
                 self._do(record_acts(self._transaction, MACHINES[machine], subject) or ())
         if any(violation.invariant == "lease_overdue" for violation in violations):
@@ -188,8 +198,8 @@ class _Surgeon:
         ends = {job_id: Record(self._transaction, JOB, job_id).rows[-1].target for job_id in open_jobs}
         return sorted(open_jobs, key=lambda job_id: (ends[job_id] != JobState.SUCCEEDED, job_id))
 
-    def _free_keys(self, violations: Iterable[Violation]) -> dict[int, str]:
-        """Take a key from jobs that have it from nowhere, or from another job; return those jobs, and why."""
+    def _taken_keys(self, violations: Iterable[Violation]) -> dict[int, str]:
+        """Return the jobs that have their key from nowhere, or from another job, and why that is."""
         doubts: dict[int, str] = {}
         for violation in violations:
             kind, job_id = violation.evidence.get("kind"), violation.id
@@ -202,8 +212,6 @@ class _Surgeon:
             if parent is not None and committed(self._transaction, int(parent)):
                 continue  # it is the parent that was wrong, and that is put right by itself
             doubts[job_id] = violation.detail
-            record = Record(self._transaction, JOB, job_id)
-            self._do([record.act("mend", violation.detail, key=None)])
         return doubts
 
     def _drop_rows(self, violations: Iterable[Violation]) -> None:
@@ -230,9 +238,6 @@ class _Surgeon:
                 self._forget_checkpoints(violation.subject, violation.detail, int(evidence["job_id"]))
             elif kind == "kept" and violation.id is not None:
                 self._forget_checkpoints(violation.subject, violation.detail, violation.id)
-            elif kind == "replaces" and violation.id is not None:
-                record = Record(self._transaction, JOB, violation.id)
-                self._do([record.act("mend", violation.detail, replaces=None)])
             elif kind == "maintenance" or (kind == "journal" and violation.machine is None):
                 machine, _, subject = violation.subject.rpartition(" ")
                 rows = self._transaction.images("holdfast_journal", machine=machine, subject=int(subject))
@@ -272,8 +277,8 @@ class _Surgeon:
         source, target = now[guarded.state], act.after[guarded.state]
         path = guarded.machine.between(source, target)
         version = now["version"] + (len(path.edges) if path else 1)
-        move_id = f"{EVENT}-{self._door}-{act.machine}-{act.id}-{version}"
-        signature = {"event": EVENT, "actor": f"repair:{self._door}", "move_id": move_id}
+        move_id = f"{EVENT}-{act.machine}-{act.id}-{version}"
+        signature = {"event": EVENT, "actor": self._who, "move_id": move_id}
         columns = {"reason": act.why, **act.after, **signature, "version": version}
         if act.kind == "tell":
             row = {
@@ -290,7 +295,7 @@ class _Surgeon:
         self._transaction.note(self._door, EVENT, **note)
 
     def _recover(self) -> None:
-        ended = self._transaction.recover(actor=f"repair:{self._door}")
+        ended = self._transaction.recover(actor=self._who)
         for attempt, _ in ended:
             exec_id = attempt.execution.exec_id
             why, job = "its lease has run out", {"job_id": attempt.job.job_id}

@@ -38,7 +38,7 @@ from holdfast.store.transaction import Transaction
 
 ACTOR = "restore"
 BATCH_ROWS = 2000
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 1 << 20
 BATCH_LEASES = 1000
 # What SQLite and the turnstile put beside a database file.
 _BESIDE = ("", "-wal", "-shm", "-journal", "-gate", "-turn")

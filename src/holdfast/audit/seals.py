@@ -32,7 +32,7 @@ from holdfast.store.sealed import BEFORE_ALL, Block, Bounds, Key
 from holdfast.store.store import Store
 
 BLOCK_ROWS = 8192
-WINDOW = 64 * BLOCK_ROWS  # how many numbers are looked at in one transaction
+WINDOW = 16 * BLOCK_ROWS  # how many numbers are looked at in one transaction
 PAGE = 4096
 HASHED = (
     "seal_id", "epoch", "last_xid", "last_seq", "low_seq", "high_seq", "rows", "digest", "previous", "sealed_at",
@@ -189,8 +189,13 @@ class _View:
     def _require_present(self, reading: Reading) -> None:
         """Raise EpochError if rows, sealed or not, are of transactions that this database has not come to yet."""
         next_xid, last = self.bounds.next_xid, self.last
+        if last and last.epoch > self.epoch:
+            raise EpochError(
+                f"the last seal is of epoch {last.epoch}, and the ledger is at {self.epoch} only",
+                context={"epoch": self.epoch, "sealed_epoch": last.epoch},
+            )
         ahead = reading.ahead_of_time(epoch=self.epoch, floor=self.floor, next_xid=next_xid)
-        if last and (last.epoch > self.epoch or (last.epoch == self.epoch and last.last_xid >= next_xid)):
+        if last and last.epoch == self.epoch and last.last_xid >= next_xid:
             ahead = last.last_xid
         if ahead is not None:
             raise EpochError(

@@ -111,8 +111,15 @@ class Wal(EntryMover):
         if receipt.is_new:
             self._appended += 1
             if self._appended % COUNT_EVERY == 0:
-                self.pending_count()
+                self._count_or_log()
         return receipt.job_id, receipt.is_new
+
+    def _count_or_log(self) -> None:
+        """Look at the number of pending entries: the append is durable, and a failure now must not hide that."""
+        try:
+            self.pending_count()
+        except StoreError as error:
+            logger.warning("The pending entries of the log %s could not be counted: %s", self.name, error)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

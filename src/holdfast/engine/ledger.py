@@ -36,6 +36,7 @@ from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask,
 from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription, Transition, of_move, of_task
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
+from holdfast.engine.redact import redacted
 from holdfast.engine.world import World
 from holdfast.store import Admission, Declared, Store, Submission, Transaction, create_store, open_store
 from holdfast.store.reading import Count
@@ -259,7 +260,8 @@ class Ledger:
 
     def quarantine(self, job_id: int, code: str, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Take a waiting or failed job out of automatic flows. Return its state."""
-        return self.rule(self.job(job_id), commands.Quarantine(code, reason), actor=actor, reason=reason)
+        message = None if reason is None else redacted(reason)
+        return self.rule(self.job(job_id), commands.Quarantine(code, message), actor=actor, reason=message)
 
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""

@@ -154,6 +154,7 @@ def verify(store: Store[Any]) -> dict[str, str]:
     with store.reading() as reading:
         connection = reading._connection  # noqa: SLF001 - the schema lives below the verbs
         require_ledger(store, connection)
+        store.require_present(connection, _epoch(store, connection))
         differing = drift(store, connection)
         if differing:
             raise EnforcementDriftError(

@@ -385,6 +385,9 @@ class Store(ABC, Generic[Connection]):
         """Drop a partition of the journal; False if it is gone already, StoreBusyError if writers are in the way."""
         return False
 
+    def require_present(self, connection: Any, epoch: int) -> None:
+        """Raise EpochError if the database counts transactions from below what was sealed; most do not count them."""
+
     @abstractmethod
     def missing_indexes(self, connection: Any) -> set[str]:
         """Return the names of the unique indexes that enforce a promise and are not there."""

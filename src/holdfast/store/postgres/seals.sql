@@ -48,7 +48,7 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
   FROM pg_current_snapshot() s;
 
 -- name: horizon
--- Both columns grow from seal to seal, so the last one that is near enough has the farthest floor.
+-- Ids grow from seal to seal. A sealer that was late may have a lower number than the seal before: that is as true.
 SELECT s.horizon_seq FROM holdfast_seals s WHERE s.epoch = :epoch AND s.horizon_xid <= :bound
  ORDER BY s.seal_id DESC LIMIT 1;
 

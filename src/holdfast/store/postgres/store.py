@@ -21,6 +21,7 @@ from holdfast.core.errors import (
     ConnectionUnfitError,
     DurabilityError,
     EffectError,
+    EpochError,
     HoldfastError,
     RefusedByDatabaseError,
     StoreBusyError,
@@ -383,6 +384,18 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def _partitions(self, connection: Any) -> list[str]:
         """Return the names of the journal's partitions; the first one comes with the schema."""
         return [partition.name for partition in partitions(connection, self.schema)] or [FIRST]
+
+    def require_present(self, connection: Any, epoch: int) -> None:
+        # What is written before the new epoch begins would sort among sealed rows, and never be sealed.
+        sealed = "SELECT max(last_xid) FROM holdfast_seals WHERE epoch = %s"
+        [[last, next_xid]] = connection.execute(
+            f"SELECT ({sealed}), pg_snapshot_xmax(pg_current_snapshot())::text::bigint", (epoch,)
+        ).fetchall()
+        if last is not None and last >= next_xid:
+            raise EpochError(
+                f"the journal is sealed up to transaction {last}, and this database has come to {next_xid} only",
+                context={"epoch": epoch, "transaction": last, "next": next_xid},
+            )
 
     def extend_journal(self, connection: Any) -> str | None:
         return add_partition(connection, self.schema)

@@ -185,8 +185,10 @@ class SqliteStore(Store[sqlite3.Connection]):
         if name.startswith("SQLITE_NOTADB") and not self._was_a_ledger():
             next_step = "Name another file: this one holds something else."
             return NotALedgerError(f"{self.path} is not a SQLite database", next_step=next_step)
-        if name.startswith(_DAMAGE) or text.startswith("Could not decode to UTF-8"):  # which has no name
-            return self._damaged(text, name or "SQLITE_CORRUPT")
+        if text.startswith("Could not decode to UTF-8"):  # which has no name, and goes on to quote what it read
+            return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
+        if name.startswith(_DAMAGE):
+            return self._damaged(text, name)
         if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
             return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
         return None
