@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.audit.check import check
@@ -227,6 +227,8 @@ def test_corruptions_together_are_found_and_repaired_on_postgres(
 
 
 def repaired_together(url: str, rich: Rich, clock: VirtualClock, names: list[str]) -> None:
+    # A key that was another's is no longer anybody's once the other job is gone: nothing is left to tell of it.
+    assume(not {"a_job_that_is_gone", "a_key_twice"} <= set(names))
     with connect(url, clock) as store:
         before = jobs(store)
         planted = plant(url, rich, names)

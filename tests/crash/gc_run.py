@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 
@@ -53,8 +54,8 @@ def policy(folder: Path) -> Retention:
 
 def collect(ledger: Ledger, folder: Path) -> GcReport:
     """Run gc in small steps: two jobs a batch, two blocks a file."""
-    retention.JOBS_A_BATCH, archiving.BLOCKS_A_FILE = 2, 2
-    return gc(ledger.store, policy(folder), who="gc")
+    with mock.patch.object(retention, "JOBS_A_BATCH", 2), mock.patch.object(archiving, "BLOCKS_A_FILE", 2):
+        return gc(ledger.store, policy(folder), who="gc")
 
 
 def run(url: str, *, folder: str, counted: str, kill_at: int | None = None) -> None:

@@ -57,9 +57,15 @@ def _value(done: Repair) -> dict[str, object]:
         "applied": done.applied,
         "digest": done.digest,
         "violations": [msgspec.to_builtins(violation) for violation in done.violations],
-        "repairs": [msgspec.to_builtins(act) for act in done.acts],
+        "repairs": [_shown(act) for act in done.acts],
         "left": [msgspec.to_builtins(violation) for violation in done.left],
     }
+
+
+def _shown(act: Act) -> dict[str, object]:
+    """Return an act without what the job was given and gave: the journal keeps that."""
+    before = {name: value for name, value in (act.before or {}).items() if name not in ("payload", "result", "value")}
+    return {**msgspec.to_builtins(act), "before": before if act.before is not None else None}
 
 
 def _print(done: Repair) -> None:

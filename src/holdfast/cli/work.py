@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -61,8 +63,8 @@ def worker(
         drain_s=drain,
         periods=Periods(gc_s=None) if no_retention else None,
     )
-    _stop_on_signals(made)
-    attempts = made.run(until_idle=until_idle)
+    with _stopped_by_signals(made):
+        attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:
         # Threads cannot be ended, a process can: this one is replaced by itself.
         os.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *sys.argv[1:]])  # noqa: S606 - our own command
@@ -91,7 +93,9 @@ def load(app: str, db: str | None, schema: str | None) -> "Ledger":
     return Ledger(ledger_url(db, schema), found.operations, schema=schema or "public") if db else found
 
 
-def _stop_on_signals(made: Any) -> None:
+@contextmanager
+def _stopped_by_signals(made: Any) -> Iterator[None]:
+    """Let SIGTERM and SIGINT stop a worker while it runs; a second one ends the process."""
     asked = 0
 
     def stop(*_: object) -> None:
@@ -101,8 +105,12 @@ def _stop_on_signals(made: Any) -> None:
             os._exit(STOPPED_AT_ONCE)
         made.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def cancel(

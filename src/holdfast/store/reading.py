@@ -199,7 +199,9 @@ class Reading(RetentionReading):
     def images(self, table: str, **where: object) -> list[dict[str, Any]]:
         """Return rows of one of the ledger's tables as they stand, by column, whatever they say; times as text."""
         conditions = " AND ".join(f"{column} = :{column}" for column in where)
-        columns, rows = self._store.named(self._connection, f"SELECT * FROM {table} WHERE {conditions}", where)
+        columns, rows = self._store.named(
+            self._connection, f"SELECT * FROM {table} WHERE {conditions} ORDER BY 1, 2", where
+        )
         return [{name: _plain(value) for name, value in zip(columns, row, strict=True)} for row in rows]
 
     def counts(self) -> list[Count]:

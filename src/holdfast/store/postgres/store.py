@@ -7,6 +7,7 @@ says; set-based statements lock with SKIP LOCKED, so workers never queue for eac
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -259,7 +260,8 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
         now = time.monotonic()
         if now >= due:
             if due:
-                connection.execute("DISCARD PLANS")
+                with suppress(psycopg.OperationalError):  # a connection that died is found by the first statement
+                    connection.execute("DISCARD PLANS")
             age_s = min(max(2 * age_s, PLANS_S_MIN), PLANS_S_MAX)
             self._plans_due[connection] = now + age_s, age_s
 
