@@ -213,7 +213,7 @@ def test_corruptions_together_are_found_and_repaired_on_sqlite(
         repaired_together(f"sqlite:///{copy}", rich, later, names)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(names=DRAWS)
 def test_corruptions_together_are_found_and_repaired_on_postgres(
     pg_server: Server, postgres_original: tuple[str, Rich], later: VirtualClock, names: list[str]
