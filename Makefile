@@ -4,6 +4,8 @@
 PYTHON      ?= python3
 DB          ?= sqlite
 PYTEST_ARGS ?=
+# Three at a time on two cores: each waits for its database now and then. JOBS=0 runs them one after the other.
+JOBS        ?= 3
 BENCH_ARGS  ?=
 LOCK_ARGS   ?=
 
@@ -43,7 +45,7 @@ else
 endif
 
 test: setup lint type ## lint, types, and every test that is not slow
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 fmt: setup ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .

@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,11 @@ from holdfast.audit.check import check
 from holdfast.audit.repair import HOPELESS, plan, repair
 from holdfast.core.errors import InputError, PlanStaleError
 from holdfast.core.machines import JobState
-from holdfast.store import Store, connect, create_store
+from holdfast.store import Store, connect
 from holdfast.store.migrations import verify
 from tests.audit.corruptions import CORRUPTIONS, corrupt
 from tests.audit.knife import unguarded
-from tests.audit.rich import Rich, make_rich
+from tests.audit.rich import Rich
 from tests.support.clock import VirtualClock
 from tests.support.postgres import Server, tmpfs_directory
 
@@ -33,49 +32,12 @@ TABLES = ("holdfast_jobs", "holdfast_executions", "holdfast_grants", "holdfast_c
           "holdfast_counts", "holdfast_count_deltas", "holdfast_seals", "holdfast_meta")  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def sqlite_original() -> Iterator[tuple[Path, Rich]]:
-    """A rich ledger, to be copied for every draw."""
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-rich-", dir=tmpfs_directory()))
-    yield directory / "ledger.db", made(str(directory / "ledger.db"))
-    shutil.rmtree(directory)
-
-
-@pytest.fixture(scope="module")
-def postgres_original(pg_server: Server) -> Iterator[tuple[str, Rich]]:
-    pg_server.start()
-    url = pg_server.create_database()
-    yield url.rpartition("/")[2], made(url)
-    pg_server.drop_database(url)
-
-
-def made(url: str) -> Rich:
-    clock = VirtualClock()
-    with create_store(url, clock) as store:
-        return make_rich(store, clock)
-
-
 @pytest.fixture
-def later() -> VirtualClock:
-    """A clock that stands shortly after a rich ledger's last move."""
-    clock = VirtualClock()
-    clock.advance(600)
-    return clock
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def broken(request: pytest.FixtureRequest, later: VirtualClock) -> Iterator[tuple[Store[Any], Rich]]:
-    """The store of a copy of a rich ledger of each kind in turn, to be broken."""
-    original, rich = request.getfixturevalue(f"{request.param}_original")
-    with ExitStack() as ends:
-        if request.param == "sqlite":
-            directory = ends.enter_context(tempfile.TemporaryDirectory(dir=tmpfs_directory()))
-            url = f"sqlite:///{shutil.copy(original, Path(directory) / 'ledger.db')}"
-        else:
-            server: Server = request.getfixturevalue("pg_server")
-            url = server.create_database(template=original)
-            ends.callback(server.drop_database, url)
-        yield ends.enter_context(connect(url, later)), rich
+def broken(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> Iterator[tuple[Store[Any], Rich]]:
+    """The store of a rich ledger of each kind in turn, to be broken."""
+    url, rich = rich_ledger
+    with connect(url, rich_clock) as store:
+        yield store, rich
 
 
 def contents(store: Store[Any]) -> dict[str, list[tuple[Any, ...]]]:
@@ -207,36 +169,36 @@ DRAWS = st.lists(st.sampled_from(sorted(CORRUPTIONS)), min_size=2, max_size=4, u
 @settings(max_examples=200)
 @given(names=DRAWS)
 def test_two_hundred_draws_are_found_and_repaired_on_sqlite(
-    sqlite_original: tuple[Path, Rich], later: VirtualClock, names: list[str]
+    rich_sqlite: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]
 ) -> None:
-    on_a_copy(sqlite_original, later, names)
+    on_a_copy(rich_sqlite, rich_clock, names)
 
 
 @settings(max_examples=60, derandomize=not PROVING)
 @given(names=DRAWS)
 def test_corruptions_together_are_found_and_repaired_on_sqlite(
-    sqlite_original: tuple[Path, Rich], later: VirtualClock, names: list[str]
+    rich_sqlite: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]
 ) -> None:
     """Whatever comes together: found, repaired or quarantined, never a crash, never a wrong repair."""
-    on_a_copy(sqlite_original, later, names)
+    on_a_copy(rich_sqlite, rich_clock, names)
 
 
-def on_a_copy(original: tuple[Path, Rich], later: VirtualClock, names: list[str]) -> None:
+def on_a_copy(original: tuple[Path, Rich], rich_clock: VirtualClock, names: list[str]) -> None:
     path, rich = original
     with tempfile.TemporaryDirectory(dir=tmpfs_directory()) as directory:
         copy = shutil.copy(path, Path(directory) / "ledger.db")
-        repaired_together(f"sqlite:///{copy}", rich, later, names)
+        repaired_together(f"sqlite:///{copy}", rich, rich_clock, names)
 
 
 @settings(max_examples=6, derandomize=not PROVING)
 @given(names=DRAWS)
 def test_corruptions_together_are_found_and_repaired_on_postgres(
-    pg_server: Server, postgres_original: tuple[str, Rich], later: VirtualClock, names: list[str]
+    pg_server: Server, rich_postgres: tuple[str, Rich], rich_clock: VirtualClock, names: list[str]
 ) -> None:
     pg_server.start()
-    url = pg_server.create_database(template=postgres_original[0])
+    url = pg_server.create_database(template=rich_postgres[0])
     try:
-        repaired_together(url, postgres_original[1], later, names)
+        repaired_together(url, rich_postgres[1], rich_clock, names)
     finally:
         pg_server.drop_database(url)
 

@@ -61,7 +61,7 @@ def is_gone(pid: int) -> bool:
     """Tell whether a process has ended; one that nobody has waited for yet has."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before the open, or between the open and the read
         return True
     return stat.rpartition(")")[2].split()[0] == "Z"
 

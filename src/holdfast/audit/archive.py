@@ -27,6 +27,7 @@ import msgspec
 from holdfast.audit.seals import genesis, row_lines, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, SealsBrokenError, invariant
 from holdfast.core.records import Seal
+from holdfast.store.files import sync_directory
 
 VERSION = 1
 LEVEL = 6
@@ -95,9 +96,10 @@ def require_directory(directory: Path) -> None:
         if not directory.is_dir():
             missing = errno.ENOTDIR if directory.exists() else errno.ENOENT
             raise OSError(missing, os.strerror(missing))
-        for entry in os.scandir(directory):
-            if _DRAFT.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - STALE_S:
-                Path(entry.path).unlink(missing_ok=True)
+        for path in list(directory.iterdir()):
+            with suppress(FileNotFoundError):  # another writer's draft, which has got its name meanwhile
+                if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < time.time() - STALE_S:
+                    path.unlink()
         draft = directory / _draft_of(0, 0)
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         draft.unlink()
@@ -235,15 +237,6 @@ class _Block:
         if seal_hash(self._seal) != self._seal.hash:
             return "its seal was altered"
         return None
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _draft_of(first_seal: int, last_seal: int) -> str:

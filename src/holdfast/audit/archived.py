@@ -16,6 +16,7 @@ from holdfast.audit.problems import Problem, Problems
 from holdfast.audit.seals import row_lines
 from holdfast.core.errors import ArchiveInvalidError
 from holdfast.core.records import Archive, Seal
+from holdfast.store.enforcement import MAINTENANCE
 from holdfast.store.sealed import Key, SealedValues
 from holdfast.store.store import Store
 
@@ -120,7 +121,7 @@ class Archives:
 
     def _note(self, rows: Rows) -> None:
         for row in rows:
-            if row[_EVENT] == NOTE and row[_MACHINE] == "MAINTENANCE":
+            if row[_EVENT] == NOTE and row[_MACHINE] == MAINTENANCE:
                 try:
                     self._noted.add(msgspec.json.decode(row[_REASON] or "", type=_Note).sha256)
                 except msgspec.DecodeError:

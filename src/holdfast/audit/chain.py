@@ -62,7 +62,7 @@ class Chain:
 
     def judge_end(self) -> None:
         """Compare the end with what the ledger has noted, and with the head that was given."""
-        found = f"{self._newest.seal_id} {self._newest.hash}" if self._newest else None
+        found = self._newest.mark if self._newest else None
         noted = self.meta.get("seal_head")
         if noted != found:
             number = (noted or "").split(" ")[0]

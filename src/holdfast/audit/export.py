@@ -18,9 +18,9 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.audit.seals import HASHED, PAGE, genesis
-from holdfast.audit.snapshot import give_name
 from holdfast.core.errors import FileThereError, InputError
 from holdfast.core.records import Seal
+from holdfast.store.files import give_name
 from holdfast.store.sealed import BEFORE_ALL, Key
 from holdfast.store.store import Store
 

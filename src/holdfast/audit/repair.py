@@ -29,10 +29,10 @@ from holdfast.core.digest import digest
 from holdfast.core.errors import InputError, PlanStaleError, RepairIncompleteError
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
 from holdfast.store import Store, Transaction
+from holdfast.store.enforcement import MAINTENANCE
 from holdfast.store.migrations import require_ledger, rewrite_enforcement
 
 EVENT = "repair"
-MAINTENANCE = "MAINTENANCE"
 HOPELESS = frozenset({"database", "seals_chained"})
 """What no repair can mend: pages that are damaged, and seals that are not what they were."""
 

@@ -9,29 +9,28 @@ journalled moves of the new epoch, and no fencing token that was ever given out 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
-from holdfast.audit.snapshot import Progress, SnapshotFile, give_name
+from holdfast.audit.snapshot import Progress, SnapshotFile
 from holdfast.audit.snapshot_verify import Verified, verify
 from holdfast.core.decide import Refused
 from holdfast.core.errors import (
     EffectsMayBeNewerError,
+    FileThereError,
     LedgerNotEmptyError,
     RefusedByDatabaseError,
     RefusedError,
     SnapshotInvalidError,
-    StoreError,
-    StoreUnavailableError,
 )
 from holdfast.core.machines import JobState
 from holdfast.store import Clock, connect
 from holdfast.store import migrations as schema_steps
 from holdfast.store.portable import TABLES, Row, Table, advance, bring, end_leases, occupied
+from holdfast.store.sqlite.drafts import drafted
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
@@ -40,8 +39,6 @@ ACTOR = "restore"
 BATCH_ROWS = 2000
 BATCH_BYTES = 1 << 20
 BATCH_LEASES = 1000
-# What SQLite and the turnstile put beside a database file.
-_BESIDE = ("", "-wal", "-shm", "-journal", "-gate", "-turn")
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,22 +98,14 @@ def _place(url: str, schema: str, clock: Clock | None, permission: Permission) -
 
 @contextmanager
 def _draft(place: SqliteStore, clock: Clock | None) -> Iterator[Store[Any]]:
-    path = place.path.with_name(f".holdfast-{uuid4().hex}")
     try:
-        draft = SqliteStore(path, str(path), clock, create=True)
-        with draft:
-            yield draft
-            draft.settle()
-        if not give_name(path, place.path):
-            raise LedgerNotEmptyError(f"{place.path} was made by somebody else meanwhile")
-    except StoreError as error:
-        # The draft is gone, so that even a commit of unknown fate has none.
-        reason = error.message.replace(str(path), str(place.path))
-        raise StoreUnavailableError(f"no ledger could be made: {reason}", context=error.context) from error
-    finally:
-        for suffix in _BESIDE:
-            with suppress(FileNotFoundError):
-                Path(f"{path}{suffix}").unlink()
+        with drafted(place.path) as path:
+            draft = SqliteStore(path, str(path), clock, create=True)
+            with draft:
+                yield draft
+                draft.settle()
+    except FileThereError as error:
+        raise LedgerNotEmptyError(error.message) from None
 
 
 def _refuse_newer_effects(place: Store[Any], permission: Permission) -> None:

@@ -121,7 +121,7 @@ def head_of(meta: dict[str, str], last: Seal | None, rows: int) -> Head:
 def require_sound_end(meta: dict[str, str], last: Seal | None) -> None:
     """Raise SealsBrokenError if seals were cut off or the last one was changed: another would cover it up."""
     noted = meta.get("seal_head")
-    found = f"{last.seal_id} {last.hash}" if last else None
+    found = last.mark if last else None
     if noted != found:
         raise SealsBrokenError(
             f"the last seal is {_named(found)}, but the ledger has noted {_named(noted)}",

@@ -23,7 +23,6 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.audit.archive import sync_directory
 from holdfast.core.errors import (
     FileThereError,
     HoldfastError,
@@ -31,6 +30,7 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
 )
 from holdfast.core.records import time_text
+from holdfast.store.files import give_name
 from holdfast.store.migrations import migrations
 from holdfast.store.portable import NUMBERED, TABLES, Kind, Row, Table, count_of, rows_of, sequences
 from holdfast.store.reading import Reading
@@ -219,20 +219,6 @@ def _drafted(path: Path) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):
             draft.unlink()
-
-
-def give_name(draft: Path, path: Path) -> bool:
-    """Give a finished file its name; return False if that is taken."""
-    try:
-        os.link(draft, path)  # unlike a rename, it never replaces what is there
-    except FileExistsError:
-        return False
-    except OSError:
-        if path.exists():
-            return False
-        draft.rename(path)  # a file system without hard links
-    sync_directory(path.parent)
-    return True
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -5,11 +5,8 @@ when two processes make it at once; `migrate` writes only where something is mis
 """
 
 import os
-from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
-from uuid import uuid4
 
 import typer
 
@@ -17,16 +14,16 @@ from holdfast.cli import output
 from holdfast.cli.options import Db, Json, Schema, ledger_url
 from holdfast.core.errors import (
     EnforcementDriftError,
+    FileThereError,
     InputError,
     NotALedgerError,
     RefusedError,
     SchemaVersionError,
-    StoreError,
     StoreReadOnlyError,
-    StoreUnavailableError,
 )
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.store import migrations as schema_steps
+from holdfast.store.sqlite.drafts import drafted
 from holdfast.store.sqlite.store import SqliteStore
 
 
@@ -36,10 +33,6 @@ class Environment(StrEnum):
     DEV = "dev"
     STAGE = "stage"
     PROD = "prod"
-
-
-# What SQLite and the turnstile put beside a database file.
-_BESIDE = ("", "-wal", "-shm", "-journal", "-gate", "-turn")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -94,41 +87,12 @@ def _create(url: str, schema: str, environment: str, *, governed: bool) -> tuple
         return bool(applied), open_store(url, schema=schema)
     if not os.access(place.path.parent, os.W_OK):
         raise StoreReadOnlyError(f"the directory {place.path.parent} cannot be written")
-    draft = place.path.with_name(f".holdfast-{uuid4().hex}")
     try:
-        create_store(str(draft), environment=environment, governed=governed).close()
-        created = _give_name(draft, place.path)
-        _sync_directory(place.path.parent)
-    except StoreError as error:
-        # The draft is gone, so that even a commit of unknown fate has none.
-        reason = error.message.replace(str(draft), str(place.path))
-        raise StoreUnavailableError(f"no ledger could be made: {reason}", context=error.context) from error
-    finally:
-        for suffix in _BESIDE:
-            with suppress(FileNotFoundError):
-                Path(f"{draft}{suffix}").unlink()
-    return created, open_store(url)
-
-
-def _give_name(draft: Path, path: Path) -> bool:
-    """Give a finished ledger its name, unless another process has taken it meanwhile."""
-    try:
-        os.link(draft, path)  # unlike a rename, it never replaces what is there
-    except FileExistsError:
-        return False
-    except OSError:
-        if path.exists():
-            return False
-        draft.rename(path)  # a file system without hard links
-    return True
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        with drafted(place.path) as draft:
+            create_store(str(draft), environment=environment, governed=governed).close()
+    except FileThereError:
+        return False, open_store(url)
+    return True, open_store(url)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from holdfast.core.digest import canonical, digest
 from holdfast.core.errors import InputError, SealsBrokenError, StoreUnavailableError
 from holdfast.core.records import time_from, time_text
 from holdfast.store import Clock
+from holdfast.store.files import sync_directory
 
 FILE_BYTES_MAX = 5 * 1024 * 1024
 RETENTION = timedelta(days=30)
@@ -225,14 +226,14 @@ class AuditChain:
         new = self._directory / "head.json.new"
         _write(new, 0, msgspec.json.encode(head))
         new.rename(self._directory / "head.json")
-        _sync_directory(self._directory)
+        sync_directory(self._directory)
 
     def _write_line(self, head: _Head) -> None:
         path = self._directory / head.file
         born = not path.exists()
         _write(path, head.offset, head.line.encode())
         if born:
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -328,14 +329,6 @@ def _write(path: Path, offset: int, text: bytes) -> None:
         while text:
             written = os.pwrite(file, text, offset)
             text, offset = text[written:], offset + written
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync_directory(directory: Path) -> None:
-    file = os.open(directory, os.O_RDONLY)
-    try:
         os.fsync(file)
     finally:
         os.close(file)

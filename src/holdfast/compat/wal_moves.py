@@ -26,6 +26,7 @@ from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitio
 from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.committer import CallTask, Points
+from holdfast.engine.heartbeat import BEATS_A_LEASE
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 RACES_MAX = 100
 ID_MAX = (1 << 63) - 1
-BEATS_A_LEASE = 3
 PAUSE_REASON = "a write-ahead log: its entries are completed through the log alone"
 PENDING = tuple(state for state, status in ENTRY_STATUS.items() if status is EntryStatus.PENDING)
 ENDED = tuple(state for state, status in ENTRY_STATUS.items() if status is not EntryStatus.PENDING)

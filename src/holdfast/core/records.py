@@ -186,6 +186,11 @@ class Seal(msgspec.Struct, frozen=True):
     horizon_seq: int
 
     @property
+    def mark(self) -> str:
+        """Return what the ledger notes of its last seal."""
+        return f"{self.seal_id} {self.hash}"
+
+    @property
     def end(self) -> tuple[int, int, int]:
         """Return the key of its last row: what sorts after it is not in it."""
         return self.epoch, self.last_xid, self.last_seq

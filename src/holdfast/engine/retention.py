@@ -313,7 +313,7 @@ class _Run:
                     )
                     transaction.forget_executions(leaving.exec_ids)
                     transaction.begin_histories(leaving.versions)
-                    transaction.forget_rows(leaving.seqs)
+                    transaction.forget_archived_rows(leaving.seqs)
         except _NothingToDoError:
             return False
         return True

@@ -16,6 +16,9 @@ from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import COMMITTED, EXECUTION, GRANT, JOB, PROCEDURE, VALUE, GrantState
 
+MAINTENANCE = "MAINTENANCE"
+"""What the journal calls the door: no machine, but its opening, its notes and its shutting are told like one's."""
+
 
 class Refusal(StrEnum):
     """The codes that the databases answer with: SQLSTATE on PostgreSQL, the head of the message on SQLite."""

@@ -20,8 +20,9 @@ from holdfast.core.machine import Machine
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE
 from holdfast.core.records import Execution, Job, JournalRow, Seal
 from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
-from holdfast.store.reading import Reading, encoded
+from holdfast.store.reading import Reading
 from holdfast.store.sealed import Key
+from holdfast.store.statements import encoded
 from holdfast.store.upkeep import Upkeep
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)

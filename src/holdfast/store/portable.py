@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.store.reading import Reading, encoded
+from holdfast.store.reading import Reading
+from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Transaction

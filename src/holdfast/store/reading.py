@@ -17,6 +17,7 @@ from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow, time_text
 from holdfast.store.requests import Declared
 from holdfast.store.retention import RetentionReading
+from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -28,11 +29,6 @@ _Reader = Callable[[Sequence[Any], Callable[[Any], datetime]], _Record]
 
 RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # those of a partial index
 FEW_WAITING = 20_000  # so many can be sorted for a page; among more, a page is found soon
-
-
-def encoded(rows: object) -> str:
-    """Return rows as the JSON text that the statements take."""
-    return msgspec.json.encode(rows).decode()
 
 
 def unreadable(what: str) -> StoreDamagedError:

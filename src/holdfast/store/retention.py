@@ -17,6 +17,7 @@ from holdfast.core.errors import PlanStaleError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE
 from holdfast.core.records import Archive, Execution, Seal, time_text
 from holdfast.store.sealed import Key, SealedReading
+from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -64,16 +65,16 @@ class RetentionReading(SealedReading):
         """
         rows = self._run(
             "block_holder",
-            soon=_encoded([[state, time_text(before)] for state, before in sorted(soon.items())]),
-            grants=_encoded(sorted(GRANT.final)),
-            procedures=_encoded(sorted(PROCEDURE.final)),
+            soon=encoded([[state, time_text(before)] for state, before in sorted(soon.items())]),
+            grants=encoded(sorted(GRANT.final)),
+            procedures=encoded(sorted(PROCEDURE.final)),
             **_between(start, seal),
         )
         return Holder(*rows[0]) if rows else None
 
     def executions_told(self, last_moves: Mapping[int, int]) -> list[dict[str, object]]:
         """Return the executions, given as id and version, whose last move is that one: every column, times as text."""
-        rows = self._run("executions_told", rows=_encoded(sorted(last_moves.items())))
+        rows = self._run("executions_told", rows=encoded(sorted(last_moves.items())))
         return [self._image(row) for row in rows]
 
     def _image(self, row: Sequence[Any]) -> dict[str, object]:
@@ -111,7 +112,7 @@ class RetentionWriting(ABC):
 
     def forget_executions(self, exec_ids: Sequence[int]) -> None:
         """Delete executions that are archived."""
-        gone = self._run("forget_executions", rows=_encoded(sorted(exec_ids)))
+        gone = self._run("forget_executions", rows=encoded(sorted(exec_ids)))
         _require_all(len(gone), len(exec_ids), "executions")
 
     def begin_histories(self, archived: Mapping[tuple[str, int], int]) -> None:
@@ -120,11 +121,11 @@ class RetentionWriting(ABC):
         for (machine, subject), version in sorted(archived.items()):
             if machine in _HISTORIES:
                 found[_HISTORIES[machine]].append((subject, version + 1))
-        self._run("begin_histories", **{name: _encoded(rows) for name, rows in found.items()})
+        self._run("begin_histories", **{name: encoded(rows) for name, rows in found.items()})
 
-    def forget_rows(self, seqs: Sequence[int]) -> None:
+    def forget_archived_rows(self, seqs: Sequence[int]) -> None:
         """Remove archived journal rows; where the journal has partitions, they stay until theirs is dropped."""
-        gone = self._run("forget_rows", rows=_encoded(seqs))
+        gone = self._run("forget_archived_rows", rows=encoded(seqs))
         _require_all(len(gone), len(seqs), "journal rows")
 
     @abstractmethod
@@ -152,7 +153,3 @@ def _require_all(found: int, expected: int, what: str) -> None:
             next_step="Run `holdfast gc` again; if it says so again, run `holdfast check`.",
             context={"archived": expected, "found": found},
         )
-
-
-def _encoded(rows: object) -> str:
-    return msgspec.json.encode(rows).decode()

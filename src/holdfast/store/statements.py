@@ -8,6 +8,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+import msgspec
+
 from holdfast.core.errors import invariant
 from holdfast.core.records import Archive, Execution, Grant, Job, JournalRow, Seal
 
@@ -42,6 +44,11 @@ COLUMNS = {
     "seal_columns": _columns(Seal, "s"),
     "archive_columns": _columns(Archive, "a"),
 }
+
+
+def encoded(rows: object) -> str:
+    """Return rows as the JSON text that the statements take."""
+    return msgspec.json.encode(rows).decode()
 
 
 @cache

@@ -8,7 +8,6 @@ triggers that this version of Holdfast generates.
 from __future__ import annotations
 
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
 from holdfast.core.records import Seal
 from holdfast.store.effects import Effect
+from holdfast.store.pool import Pool
 from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Transaction
@@ -33,81 +33,6 @@ Connection = TypeVar("Connection")
 def host_clock() -> datetime:
     """Return the host's time, in UTC."""
     return datetime.now(UTC)
-
-
-class Pool(Generic[Connection]):
-    """Connections that are kept for the next caller; as many as are used at once."""
-
-    def __init__(self, connect: Callable[[], Connection], disconnect: Callable[[Connection], None]) -> None:
-        self._connect = connect
-        self._disconnect = disconnect
-        self._closed = False
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Forget every connection without a word: in a forked child they are the parent's."""
-        self._idle: list[Connection] = []
-        self._out = 0
-        self._holds = 0
-        self._changed = threading.Condition(threading.Lock())
-
-    def take(self) -> Connection:
-        with self._changed:
-            while self._holds:
-                self._changed.wait()
-            self._out += 1
-            if self._idle:
-                return self._idle.pop()
-        try:
-            return self._connect()
-        except BaseException:
-            self._one_less()
-            raise
-
-    def give(self, connection: Connection, *, sound: bool) -> None:
-        """Take a connection back; one that is not sound is dropped, and the idle ones with it: they died together."""
-        with self._changed:
-            if sound and not self._closed and not self._holds:
-                self._idle.append(connection)
-                self._out -= 1
-                return
-        self._disconnect(connection)
-        self._drop_idle()
-        self._one_less()
-
-    def close(self) -> None:
-        self._closed = True
-        self._drop_idle()
-
-    @property
-    def held(self) -> bool:
-        """Whether connections are wanted back: whoever keeps one for long should give it, and take another."""
-        return self._holds > 0
-
-    def hold(self, wait_s: float) -> None:
-        """Let nobody have a connection until `release`, and close all; wait a while for those that are in use."""
-        with self._changed:
-            self._holds += 1
-        self._drop_idle()
-        with self._changed:
-            self._changed.wait_for(lambda: self._out == 0, wait_s)
-
-    def release(self) -> None:
-        """Let connections be taken again."""
-        with self._changed:
-            self._holds -= 1
-            self._changed.notify_all()
-
-    def _drop_idle(self) -> None:
-        with self._changed:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            self._disconnect(connection)
-
-    def _one_less(self) -> None:
-        with self._changed:
-            self._out -= 1
-            self._changed.notify_all()
 
 
 class Watch(ABC):

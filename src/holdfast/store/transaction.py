@@ -22,8 +22,8 @@ from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job, time_text
 from holdfast.store.effects import Effect
-from holdfast.store.reading import encoded
 from holdfast.store.requests import Admission, Lease, Submission
+from holdfast.store.statements import encoded
 from holdfast.store.upkeep import Upkeep, step_of
 
 # What the moves of a batch have in common, numbered: most batches have one shape, and a row names its own.

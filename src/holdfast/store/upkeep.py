@@ -21,9 +21,10 @@ from holdfast.core.errors import invariant
 from holdfast.core.machines import GRANT, JOB
 from holdfast.core.records import Grant, Seal, time_text
 from holdfast.store.enforcement import Guarded
-from holdfast.store.reading import Reading, encoded
+from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
 from holdfast.store.retention import RetentionWriting
+from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -194,7 +195,7 @@ class Upkeep(Reading, RetentionWriting):
             return None
         values = {name: value for name, value in msgspec.structs.asdict(seal).items() if name != "horizon_xid"}
         [[horizon_xid]] = self._run("insert_seal", **values)
-        self.set_meta("seal_head", f"{seal.seal_id} {seal.hash}")
+        self.set_meta("seal_head", seal.mark)
         return msgspec.structs.replace(seal, horizon_xid=horizon_xid)
 
     def take_duty(self, name: str, every_s: float) -> bool:

@@ -73,6 +73,6 @@ WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS fi
 UPDATE holdfast_values AS r SET history_from = k.first FROM k
  WHERE r.value_id = ANY (ARRAY(SELECT id FROM k)) AND r.value_id = k.id AND r.history_from < k.first;
 
--- name: forget_rows
+-- name: forget_archived_rows
 -- Here they stay until their whole partition can go: this only makes sure that they are all there.
 SELECT seq FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));

@@ -22,7 +22,6 @@ from holdfast.core.errors import (
     ConnectionUnfitError,
     DurabilityError,
     EffectError,
-    EpochError,
     HoldfastError,
     RefusedByDatabaseError,
     StoreBusyError,
@@ -31,14 +30,12 @@ from holdfast.core.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from holdfast.core.records import Seal
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
-from holdfast.store.enforcement import INDEXES, Refusal
-from holdfast.store.postgres.partitions import FIRST, add_partition, archived_partition, drop_partition, partitions
-from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
+from holdfast.store.enforcement import Refusal
+from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.watch import Announcer, ListenWatch
 from holdfast.store.statements import pyformat, statements
-from holdfast.store.store import Clock, Params, Store, Watch
+from holdfast.store.store import Clock, Params, Watch
 
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
@@ -50,21 +47,17 @@ _DATABASE = (
 )
 TIME_TEXT = """to_char("{column}" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
-# A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
-_SETTING = "enable_nestloop=off"
 _DAMAGED = {"XX001", "XX002"}  # data_corrupted, index_corrupted
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
 
-class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
+class PostgresStore(PostgresSchema):
     """A ledger in one schema of a PostgreSQL database."""
 
     dialect = "postgres"
 
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
-        super().__init__(url, clock)
-        self.schema = schema
-        self._channel = f"holdfast_{schema}"
+        super().__init__(url, clock, schema)
         self._announcer = Announcer(self._open, self._channel)
         self._statements = {
             name: tuple(self._qualified(pyformat(text)) for text in texts)
@@ -279,135 +272,6 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def _rollback(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
 
-    def lock_schema(self, connection: Any) -> None:
-        connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (self._channel,))
-
-    def tables(self, connection: Any) -> set[str]:
-        rows = connection.execute(
-            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace(quote_ident(%s))"
-            " AND c.relkind IN ('r', 'p') AND c.relname LIKE 'holdfast\\_%%'",
-            (self.schema,),
-        )
-        return {name for (name,) in rows}
-
-    def enforcement(self, connection: Any, epoch: int) -> list[str]:
-        return [
-            *(
-                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET {_SETTING}"
-                f" AS $holdfast${body}$holdfast$"
-                for name, body in functions(self._prefix(), epoch).items()
-            ),
-            *(
-                text
-                for (table, name), definition in self._triggers(connection).items()
-                # ALWAYS: a session that calls itself a replica is guarded too.
-                for text in (
-                    f"DROP TRIGGER IF EXISTS {name} ON {table}",
-                    definition,
-                    f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}",
-                )
-            ),
-        ]
-
-    def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
-        expected, bodies = self._triggers(connection), functions(self._prefix(), epoch)
-        found = ((table, name) for table, name, _, _, copied in self._found_triggers(connection) if not copied)
-        return [
-            *(f"DROP TRIGGER {name} ON {table}" for table, name in found if (table, name) not in expected),
-            *(f"DROP FUNCTION {name}()" for name in self._found_functions(connection) if name not in bodies),
-        ]
-
-    def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
-        rows = self._found_triggers(connection)
-        # A partition's copy of a trigger can be switched off alone.
-        off = {name for _, name, _, enabled, _ in rows if enabled != "A"}
-        found = {(table, name): text for table, name, text, _, copied in rows if not copied}
-        bodies, expected_bodies = self._found_functions(connection), functions(self._prefix(), epoch)
-        expected = self._triggers(connection)
-        differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
-        functions_seen = bodies.keys() | expected_bodies.keys()
-        differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
-        return sorted(off | differing | self.missing_indexes(connection))
-
-    def faults(self, connection: Any) -> list[tuple[str, str]]:
-        rows = connection.execute(
-            "SELECT 'CONSTRAINT ' || k.conname, 'it is not validated on ' || c.relname FROM pg_constraint k"
-            " JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s))"
-            " AND c.relname LIKE 'holdfast\\_%%' AND NOT k.convalidated"
-            " UNION ALL SELECT 'INDEX ' || x.relname, 'it is not valid' FROM pg_index i"
-            " JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relname LIKE 'holdfast\\_%%'"
-            " AND NOT (i.indisvalid AND i.indisready AND i.indislive)"
-            " UNION ALL SELECT 'TABLE ' || c.relname, 'it has no primary key' FROM pg_class c"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relkind IN ('r', 'p')"
-            " AND NOT c.relispartition AND c.relname LIKE 'holdfast\\_%%' AND c.relname <> 'holdfast_transitions'"
-            " AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1",
-            {"schema": self.schema},
-        )
-        return cast("list[tuple[str, str]]", rows.fetchall())
-
-    def _found_functions(self, connection: Any) -> dict[str, str]:
-        rows = connection.execute(
-            "SELECT proname::text, CASE WHEN proconfig = %s THEN prosrc ELSE '' END FROM pg_proc"
-            " WHERE pronamespace = to_regnamespace(quote_ident(%s)) AND proname LIKE 'holdfast\\_%%'",
-            ([_SETTING], self.schema),
-        )
-        return dict(rows.fetchall())
-
-    def _found_triggers(self, connection: Any) -> list[tuple[str, str, str, str, bool]]:
-        rows = connection.execute(
-            "SELECT c.relname::text, t.tgname::text, pg_get_triggerdef(t.oid, true), t.tgenabled::text,"
-            " t.tgparentid <> 0 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT t.tgisinternal"
-            " AND t.tgname LIKE 'holdfast\\_%%'",
-            (self.schema,),
-        )
-        # A trigger without a text is one of a partition that was dropped since this view began.
-        return [cast("tuple[str, str, str, str, bool]", row) for row in rows.fetchall() if row[2] is not None]
-
-    def missing_indexes(self, connection: Any) -> set[str]:
-        rows = connection.execute(
-            "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND i.indisunique AND i.indisvalid",
-            (self.schema,),
-        )
-        present = {name for (name,) in rows.fetchall()}
-        expected = {
-            name.replace("holdfast_journal_", f"{partition}_")
-            for name in INDEXES
-            for partition in self._partitions(connection)
-        }
-        return expected - present
-
-    def _triggers(self, connection: Any) -> dict[tuple[str, str], str]:
-        own = (partition_triggers(partition) for partition in self._partitions(connection))
-        return triggers() | {key: text for texts in own for key, text in texts.items()}
-
-    def _partitions(self, connection: Any) -> list[str]:
-        """Return the names of the journal's partitions; the first one comes with the schema."""
-        return [partition.name for partition in partitions(connection, self.schema)] or [FIRST]
-
-    def require_present(self, connection: Any, epoch: int) -> None:
-        # What is written before the new epoch begins would sort among sealed rows, and never be sealed.
-        sealed = "SELECT max(last_xid) FROM holdfast_seals WHERE epoch = %s"
-        [[last, next_xid]] = connection.execute(
-            f"SELECT ({sealed}), pg_snapshot_xmax(pg_current_snapshot())::text::bigint", (epoch,)
-        ).fetchall()
-        if last is not None and last >= next_xid:
-            raise EpochError(
-                f"the journal is sealed up to transaction {last}, and this database has come to {next_xid} only",
-                context={"epoch": epoch, "transaction": last, "next": next_xid},
-            )
-
-    def extend_journal(self, connection: Any) -> str | None:
-        return add_partition(connection, self.schema)
-
-    def archived_partition(self, archived: Seal) -> str | None:
-        return archived_partition(self, self.schema, archived)
-
-    def drop_partition(self, connection: Any, name: str) -> bool:
-        return drop_partition(connection, self.schema, name)
-
     def stream(self, connection: Any, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         # COPY gives one row at a time, however large; a cursor would give a page.
         with connection.cursor().copy(f"COPY ({sql}) TO STDOUT") as copy:
@@ -433,9 +297,6 @@ class PostgresStore(Store["psycopg.Connection[tuple[Any, ...]]"]):
     def _qualified(self, text: str) -> str:
         """Name the schema: a borrowed connection may look elsewhere."""
         return _TABLE.sub(lambda table: self._prefix() + table[0], text)
-
-    def _prefix(self) -> str:
-        return '"' + self.schema.replace('"', '""') + '".'
 
 
 def _first_line(error: psycopg.Error) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import StoreUnavailableError
-from holdfast.store.store import Pool
+from holdfast.store.pool import Pool
 
 WAIT_S = 2.0  # how long a fork waits for transactions to end
 

@@ -8,7 +8,8 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
-from holdfast.store.store import Pool, Watch
+from holdfast.store.pool import Pool
+from holdfast.store.store import Watch
 
 PERIOD_S = 0.002
 HELD_S = 0.05  # how soon it notices, while it is not armed, that the pool wants its connection back

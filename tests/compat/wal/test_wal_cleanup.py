@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
@@ -21,28 +21,11 @@ from holdfast.compat import (
 from holdfast.compat import wal as wal_module
 from holdfast.testing import START, VirtualClock
 from tests.compat.support import rows
-from tests.compat.wal_support import append, apply, effects, make_storage, put, virtual_ledger
+from tests.compat.wal_support import append, apply, effects, put
 
 PENDING, COMPLETED, FAILED = EntryStatus
 START_MS = int(START.timestamp() * 1000)
 MICROSECOND = timedelta(microseconds=1)
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def ledger(ledger_url: str, clock: VirtualClock) -> Iterator[Ledger]:
-    with virtual_ledger(ledger_url, clock) as ledger:
-        make_storage(ledger)
-        yield ledger
-
-
-@pytest.fixture
-def wal(ledger: Ledger) -> Wal:
-    return Wal(ledger)
 
 
 def dropped(wal: Wal, ids: list[int]) -> list[bool]:

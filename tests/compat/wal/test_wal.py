@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -36,27 +36,10 @@ from holdfast.core.records import Attempt
 from holdfast.store import Lease, Submission
 from holdfast.testing import START, VirtualClock
 from tests.compat.support import everything, rows
-from tests.compat.wal_support import append, apply, effects, make_storage, put, virtual_ledger
+from tests.compat.wal_support import append, apply, effects, put
 
 START_MS = int(START.timestamp() * 1000)
 PENDING, COMPLETED, FAILED = EntryStatus
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def ledger(ledger_url: str, clock: VirtualClock) -> Iterator[Ledger]:
-    with virtual_ledger(ledger_url, clock) as ledger:
-        make_storage(ledger)
-        yield ledger
-
-
-@pytest.fixture
-def wal(ledger: Ledger) -> Wal:
-    return Wal(ledger)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

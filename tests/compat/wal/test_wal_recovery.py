@@ -34,23 +34,6 @@ LEASE_S = 2.0
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def ledger(ledger_url: str, clock: VirtualClock) -> Iterator[Ledger]:
-    with virtual_ledger(ledger_url, clock) as ledger:
-        make_storage(ledger)
-        yield ledger
-
-
-@pytest.fixture
-def wal(ledger: Ledger) -> Wal:
-    return Wal(ledger)
-
-
-@pytest.fixture
 def real(ledger_url: str) -> Iterator[Ledger]:
     """A ledger on the real clock."""
     with Ledger(ledger_url) as ledger:

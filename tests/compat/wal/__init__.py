@@ -1,0 +1,1 @@
+"""The write-ahead log's face over the ledger."""
