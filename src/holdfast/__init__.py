@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.operations import Call, Operation, Operations
+    from holdfast.engine.procedures import resume_procedure, run_procedure, undo_procedure
     from holdfast.engine.receipt import Receipt
     from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
+    from holdfast.engine.steps import At, Mode, Procedure, Step, StepFailed, procedure
     from holdfast.engine.worker import Worker
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "At",
     "Call",
     "Cancel",
     "Execution",
@@ -27,16 +30,24 @@ __all__ = [
     "IdempotencyConflictError",
     "LeaseLostError",
     "Ledger",
+    "Mode",
     "Operation",
     "Operations",
+    "Procedure",
     "Quarantine",
     "Receipt",
     "RetryAfter",
     "RetryPolicy",
     "Snooze",
+    "Step",
+    "StepFailed",
     "Strategy",
     "Worker",
     "__version__",
+    "procedure",
+    "resume_procedure",
+    "run_procedure",
+    "undo_procedure",
 ]
 
 # Where each name lives. The command imports this package too, and most commands need none of the engine.
@@ -49,6 +60,9 @@ _HOMES = {
     "Call": "engine.operations",
     "Operation": "engine.operations",
     "Operations": "engine.operations",
+    "resume_procedure": "engine.procedures",
+    "run_procedure": "engine.procedures",
+    "undo_procedure": "engine.procedures",
     "Receipt": "engine.receipt",
     "Cancel": "engine.retry",
     "FailureKind": "engine.retry",
@@ -57,6 +71,12 @@ _HOMES = {
     "RetryPolicy": "engine.retry",
     "Snooze": "engine.retry",
     "Strategy": "engine.retry",
+    "At": "engine.steps",
+    "Mode": "engine.steps",
+    "Procedure": "engine.steps",
+    "Step": "engine.steps",
+    "StepFailed": "engine.steps",
+    "procedure": "engine.steps",
     "Worker": "engine.worker",
 }
 

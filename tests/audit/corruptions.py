@@ -85,7 +85,72 @@ def a_quarantined_job_let_out(k: Knife) -> Found:
 @listed
 def a_draft_grant_called_active(k: Knife) -> Found:
     k.set("GRANT", k.rich.draft_grant, state="active")
-    return {("journal_continuous", f"GRANT {k.rich.draft_grant}")}
+    subject = f"GRANT {k.rich.draft_grant}"
+    return {("journal_continuous", subject), ("grants_authentic", subject)}
+
+
+@listed
+def a_step_undone_by_hand(k: Knife) -> Found:
+    k.set("STEP", k.rich.step, state="undone")
+    return {("journal_continuous", f"STEP {k.rich.step}")}
+
+
+@listed
+def a_switch_switched_off_by_hand(k: Knife) -> Found:
+    k.set("SWITCH", k.rich.switch, state="off")
+    return {("journal_continuous", f"SWITCH {k.rich.switch}")}
+
+
+@listed
+def a_switch_lifted_without_a_grant(k: Knife) -> Found:
+    k.set_row(k.row("SWITCH", k.rich.lifted_switch, "lift"), grant_id=None)
+    return {("journal_legal", f"SWITCH {k.rich.lifted_switch}")}
+
+
+@listed
+def a_superseded_value_called_active(k: Knife) -> Found:
+    k.set("VALUE", k.rich.superseded, state="active")
+    return {("journal_continuous", f"VALUE {k.rich.superseded}")} | on_sqlite(k, "LEDGER")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Governance
+
+
+@listed
+def a_grant_used_by_nobody(k: Knife) -> Found:
+    k.set("GRANT", k.rich.released_grant, consumed_by=None)
+    return {("grants_authentic", f"GRANT {k.rich.released_grant}")} | on_sqlite(k, "LEDGER")
+
+
+@listed
+def a_grant_that_nobody_approved(k: Knife) -> Found:
+    k.set("GRANT", k.rich.active_grant, approved_by=None)
+    return {("grants_authentic", f"GRANT {k.rich.active_grant}")}
+
+
+@listed
+def a_step_of_no_run(k: Knife) -> Found:
+    k.set("STEP", k.rich.step, run_id=7777)
+    return {("governance_whole", f"STEP {k.rich.step}")} | on_sqlite(k, f"STEP {k.rich.step}")
+
+
+@listed
+def a_value_of_no_collection(k: Knife) -> Found:
+    k.set("VALUE", k.rich.value, collection="nowhere")
+    return {("governance_whole", f"VALUE {k.rich.value}")} | on_sqlite(k, f"VALUE {k.rich.value}")
+
+
+@listed
+def evidence_of_no_run(k: Knife) -> Found:
+    k.run("UPDATE holdfast_evidence SET run_id = 7777")
+    return {("governance_whole", f"EVIDENCE {k.rich.evidence}")} | on_sqlite(k, "TABLE holdfast_evidence")
+
+
+@listed
+def evidence_that_was_edited(k: Knife) -> Found:
+    k.run("UPDATE holdfast_evidence SET content = '{\"values\":3}'")
+    return {("governance_whole", f"EVIDENCE {k.rich.evidence}")}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

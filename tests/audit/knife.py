@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.store import connect
+from holdfast.store.enforcement import GUARDED
 from holdfast.store.migrations import rewrite_enforcement
 from tests.audit.rich import Rich
 from tests.enforcement.raw import Client
 
-TABLES = {"JOB": ("holdfast_jobs", "job_id"), "EXECUTION": ("holdfast_executions", "exec_id"),
-          "GRANT": ("holdfast_grants", "grant_id")}  # fmt: skip
+TABLES = {guarded.machine.name: (guarded.table, guarded.id) for guarded in GUARDED}
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
 
 
@@ -142,7 +142,9 @@ def _without_checks(client: Client) -> list[tuple[str, str, str]]:
         return []
     found = client.run(
         "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint"
-        " WHERE contype = 'c' AND conrelid::regclass::text IN ('holdfast_jobs', 'holdfast_executions')"
+        " WHERE contype = 'c'"
+        " AND conrelid::regclass::text"
+        " IN ('holdfast_jobs', 'holdfast_executions', 'holdfast_grants', 'holdfast_values')"
     )
     for table, name, _ in found:
         client.run(f"ALTER TABLE {table} DROP CONSTRAINT {name}")

@@ -24,8 +24,8 @@ from holdfast.core.commands import (
     Replay,
 )
 from holdfast.core.decide import Move
-from holdfast.core.records import Attempt
-from holdfast.store import Declared, Lease, Store, Submission
+from holdfast.core.records import Attempt, time_text
+from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from tests.support.clock import VirtualClock
 
 WORKER = "worker-1"
@@ -56,6 +56,15 @@ class Rich(msgspec.Struct, frozen=True, kw_only=True):
     slimmed_quarantined: int
     released_grant: int
     draft_grant: int
+    active_grant: int
+    run: int  # of a procedure: running, under a grant that it has consumed
+    step: int  # performed
+    undone_step: int
+    value: int  # in force
+    superseded: int  # by `value`
+    switch: int  # on
+    lifted_switch: int
+    evidence: int
     maintenance: int  # the act that slimmed
 
 
@@ -99,26 +108,38 @@ class Maker:
             [answer] = transaction.rule([(transaction.job(job_id), command)], actor=OPERATOR, reason="as asked")
         assert isinstance(answer, Move), answer
 
-    def grant(self) -> int:
+    def grant(self, action: str = "release", target: str = "job") -> int:
         with self.store.transaction() as transaction:
             return transaction.request_grant(
-                action="release",
-                target="job",
-                scope="one job",
+                action=action,
+                target=target,
+                scope=f"one {target}",
                 actor=OPERATOR,
                 reason="it was mended",
                 expires_at=self.clock.after(LONG_S),
             )
 
-    def release(self, job_id: int) -> int:
-        grant_id = self.grant()
+    def approved(self, action: str, target: str) -> int:
+        grant_id = self.grant(action, target)
         self.clock.advance(1)
         with self.store.transaction() as transaction:
-            for event, actor in (("approve", "approver-1"), ("consume", OPERATOR)):
-                grant = transaction.grant(grant_id)
-                assert grant
-                moved = transaction.move_grant(grant, GrantEvent(event, actor), move_id=f"{event}-{job_id}")
-                assert isinstance(moved, Move)
+            self._move_grant(transaction, grant_id, GrantEvent("approve", "approver-1"), f"approve-{grant_id}")
+        return grant_id
+
+    def consume(self, transaction: Transaction, grant_id: int, move_id: str) -> str:
+        self._move_grant(transaction, grant_id, GrantEvent("consume", OPERATOR), move_id)
+        return move_id
+
+    @staticmethod
+    def _move_grant(transaction: Transaction, grant_id: int, command: GrantEvent, move_id: str) -> None:
+        grant = transaction.grant(grant_id)
+        assert grant
+        assert isinstance(transaction.move_grant(grant, command, move_id=move_id), Move)
+
+    def release(self, job_id: int) -> int:
+        grant_id = self.approved("release", "job")
+        with self.store.transaction() as transaction:
+            self.consume(transaction, grant_id, f"consume-{job_id}")
             release = Release(operator=OPERATOR, reason="it was mended", grant_id=grant_id)
             job = transaction.job(job_id)
             [answer] = transaction.rule(
@@ -126,6 +147,82 @@ class Maker:
             )
         assert isinstance(answer, Move)
         return grant_id
+
+    def govern(self) -> dict[str, int]:
+        """Build a registry as far as its last step, replace one of its values, throw two switches and lift one."""
+        build = self.approved("registry.build", "operations")
+        with self.store.transaction() as transaction:
+            self.consume(transaction, build, "consume-build")
+            run_id = transaction.begin_run(
+                "build-1",
+                "build",
+                params="{}",
+                plan="p",
+                lease="registry:operations",
+                grant_id=build,
+                actor=OPERATOR,
+                reason="new",
+            )
+            run = transaction.run_of("build-1")
+            assert run_id
+            assert run
+            assert isinstance(transaction.move_run(run, "run", actor=OPERATOR), Move)
+            undone = transaction.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
+        self.clock.advance(1)
+        with self.store.transaction() as transaction:
+            assert isinstance(transaction.undo_step(transaction.performed_steps(run_id)[0], actor=OPERATOR), Move)
+            at = time_text(self.clock.time)
+            transaction.execute(
+                "INSERT INTO holdfast_collections (collection, schema, schema_digest, standing, run_id, created_at,"
+                f" updated_at) VALUES ('operations', '{{}}', '{'0' * 64}', 'in force', {run_id}, '{at}', '{at}')"
+            )
+            step = transaction.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
+            old, value = (self._value(transaction, code, run_id, build) for code in ("echo", "echo.two"))
+            transaction.execute("UPDATE holdfast_values SET standing = 'in force'")
+            evidence = transaction.add_evidence("readback", "operations", '{"values":2}', actor=OPERATOR, run_id=run_id)
+            assert evidence
+        self._supersede(old)
+        for name in ("replay", "registration"):
+            with self.store.transaction() as transaction:
+                assert transaction.throw_switch(name, actor=OPERATOR, reason="harm was seen")
+        lift = self.approved("switch.lift", "registration")
+        with self.store.transaction() as transaction:
+            move_id = self.consume(transaction, lift, "lift-registration")
+            on = transaction.switches_on()
+            moved = transaction.lift_switch(
+                on["registration"], grant_id=lift, actor=OPERATOR, reason="it is over", move_id=move_id
+            )
+            assert isinstance(moved, Move)
+            assert transaction.add_approver("approver-1", "0a" * 32, actor=OPERATOR, reason="a key", grant_id=None)
+        return {
+            "run": run_id, "step": step, "undone_step": undone, "value": value, "superseded": old,
+            "switch": on["replay"].switch_id, "lifted_switch": on["registration"].switch_id, "evidence": evidence,
+            "active_grant": self.approved("registry.retire", "echo.two"),
+        }  # fmt: skip
+
+    def _value(self, transaction: Transaction, code: str, run_id: int, grant_id: int) -> int:
+        row = {
+            "vocab_id": f"vocab-{code}", "collection": "operations", "operation_code": code,
+            "protocol_version": "1.0.0", "act_type": "operation", "semantics": "{}", "authority_ref": "charter",
+            "digest": "0" * 64, "standing": "staged", "state": "active", "version": 1,
+            "run_id": run_id, "grant_id": grant_id,
+            "event": "admit", "actor": OPERATOR, "reason": "new", "move_id": f"admit-{code}",
+            "created_at": time_text(self.clock.time), "updated_at": time_text(self.clock.time),
+        }  # fmt: skip
+        values = ", ".join(repr(value) for value in row.values())
+        insert = f"INSERT INTO holdfast_values ({', '.join(row)}) VALUES ({values}) RETURNING value_id"
+        [[value_id]] = transaction.execute(insert)
+        return int(value_id)
+
+    def _supersede(self, value_id: int) -> None:
+        grant = self.approved("registry.supersede", "echo")
+        with self.store.transaction() as transaction:
+            self.consume(transaction, grant, "supersede-echo")
+            transaction.execute(
+                "UPDATE holdfast_values SET state = 'superseded', version = version + 1, event = 'supersede',"
+                f" move_id = 'supersede-echo', grant_id = {grant}, successor_code = 'echo.two',"
+                f" successor_version = '1.0.0' WHERE value_id = {value_id}"
+            )
 
     def slim(self, *job_ids: int) -> int:
         self.clock.advance(1)
@@ -174,6 +271,7 @@ def make_rich(store: Store[Any], clock: VirtualClock) -> Rich:
         scheduled=make.submit("scheduled", run_at=clock.after(LONG_S)),
         replacing=make.submit("replacing", replaces=done),
         draft_grant=make.grant(),
+        **make.govern(),
         retried=retried, running=running, leased=leased, committed=committed, done=done, followup=followup,
         done_late=done_late, failed=failed, replayed=replayed, quarantined=quarantined, poisoned=poisoned,
         cancelled=cancelled, released=released, slimmed=slimmed, slimmed_quarantined=slimmed_quarantined,

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.audit.restore import Permission, Restored, restore
 from holdfast.audit.snapshot import create
 from holdfast.core.commands import Complete
-from holdfast.core.machines import PROCEDURE, VALUE
+from holdfast.core.machines import PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import time_text
 from holdfast.store import Declared, Lease, Store, Submission, create_store, open_store
 from tests.audit.rich import LONG_S, WORKER, Maker, Rich, make_rich
@@ -27,8 +27,8 @@ from tests.support.clock import VirtualClock
 NewUrl = Callable[[str], str]  # the fixture `new_url`
 KINDS = ("sqlite", "postgres")
 TRAVELLING = (
-    "meta", "operations", "queues", "grants", "procedures", "values", "jobs", "executions", "checkpoints", "seals",
-    "archives", "journal",
+    "meta", "operations", "queues", "grants", "approvers", "procedures", "steps", "collections", "values", "evidence",
+    "switches", "jobs", "executions", "checkpoints", "seals", "archives", "journal",
 )  # fmt: skip
 BIG = '{"big":1606938044258990275541962092341162602522202993782792835301377,"ключ":"значение 🪸","small":1e-300}'
 THIRD = 1 / 3
@@ -55,16 +55,22 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
         transaction.set_meta("motd: día", "buenos días")
         assert transaction.take_duty("fold", 60)
         transaction.worker_seen("worker-1", ["default"], ["echo"], 8)
+        assert transaction.acquire_lease("registry", "operator-1", 60)  # which stays behind
+        for name in ("zoë", "bob"):
+            assert transaction.add_approver(name, "0a" * 32, actor="operator-1", reason="a key", grant_id=None)
+        assert transaction.revoke_approver("bob", actor="operator-1")
+        for subject in ("job 1", "job 2"):
+            assert transaction.add_evidence("review", subject, '{"ok":"да"}', actor="operator-1")
     _write_by_hand(store.url)
     return rich
 
 
 def _write_by_hand(url: str) -> None:
-    """Write what no verb writes yet: procedures, and values of the registry."""
+    """Write what no verb writes alone: runs, steps, values and switches, one in each of their states."""
     client = Client(url)
     try:
         hand = Hand(client)
-        for machine in (PROCEDURE, VALUE):
+        for machine in (PROCEDURE, STEP, VALUE, SWITCH):
             for state in sorted(machine.states):
                 hand.put(machine, state)
         client.commit()

@@ -24,7 +24,7 @@ from tests.enforcement.schema import everything_in
 from tests.support.clock import VirtualClock
 
 EVERY_JOB = range(1, 100)
-RICH = {"jobs": 18, "executions": 14, "journal": 103}  # what the rich ledger holds
+RICH = {"jobs": 18, "executions": 14, "journal": 125}  # what the rich ledger holds
 
 
 def pairs(violations: Sequence[Violation]) -> Found:
@@ -77,6 +77,22 @@ def test_every_invariant_has_a_corruption_that_breaks_it(rich_sqlite_url: str, r
         knife.after, knife.keep_counts = [], False
     assert broken == BY_NAME.keys()
     assert len(CORRUPTIONS) >= 25
+
+
+@pytest.mark.req("L-12")
+@pytest.mark.parametrize("environment", ["dev", "stage", "prod"])
+def test_an_active_grant_is_approved_by_somebody_else_outside_dev(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, environment: str
+) -> None:
+    url, rich = rich_ledger
+    with unguarded(url, rich) as knife:
+        knife.run("UPDATE holdfast_meta SET value = ? WHERE name = 'environment'", environment)
+        knife.run("UPDATE holdfast_grants SET approved_by = requested_by WHERE approved_by IS NOT NULL")
+    report = checked(url, rich_clock)
+    subject, detail = f"GRANT {rich.active_grant}", "it is active, and operator-1 has approved it, who asked for it"
+    # What was used under such an approval is on record, and is no permission any more.
+    expected = [] if environment == "dev" else [("grants_authentic", subject, detail)]
+    assert [(found.invariant, found.subject, found.detail) for found in report.violations] == expected
 
 
 def test_a_violation_says_where_and_by_what(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:

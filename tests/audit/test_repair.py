@@ -17,9 +17,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.audit.check import check
-from holdfast.audit.repair import HOPELESS, plan, repair
+from holdfast.audit.repair import HOPELESS, Repair, plan
+from holdfast.audit.repair import repair as carry_out
+from holdfast.core.authority import Act
 from holdfast.core.errors import InputError, PlanStaleError
 from holdfast.core.machines import JobState
+from holdfast.engine.grants import permission
 from holdfast.store import Store, connect
 from holdfast.store.migrations import verify
 from tests.audit.corruptions import CORRUPTIONS, corrupt
@@ -38,6 +41,12 @@ def broken(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> Iterator[
     url, rich = rich_ledger
     with connect(url, rich_clock) as store:
         yield store, rich
+
+
+def repair(store: Store[Any], *, operator: str, reason: str, expected: str) -> Repair:
+    """Repair as the command does, under a grant of the operator's own."""
+    permit = permission(Act.REPAIR, "ledger", executor=operator, reason=reason, plan=expected)
+    return carry_out(store, operator=operator, reason=reason, expected=expected, permit=permit)
 
 
 def contents(store: Store[Any]) -> dict[str, list[tuple[Any, ...]]]:

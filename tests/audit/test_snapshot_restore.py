@@ -482,6 +482,8 @@ def test_every_kind_of_difference_is_told(kind: str, snapshot: Path, new_url: Ne
     assert found == {
         "meta": (1, 0, 1),
         "operations": (0, 0, 1),
+        "collections": (0, 0, 1),
+        "evidence": (0, 0, 1),
         "jobs": (0, 1, 0),
         "checkpoints": (0, 0, 1),
     }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.audit.check import check
 from holdfast.audit.seals import head_now, seal
+from holdfast.audit.slips import write_slip
 from holdfast.audit.snapshot import create
 from holdfast.audit.snapshot_diff import diff
 from holdfast.audit.snapshot_verify import verify
@@ -316,11 +318,15 @@ def test_the_snapshot_says_what_it_is_of(kind: str, new_url: NewUrl, tmp_path: P
             meta = reading.meta()
     header = verify(tmp_path / "a").header
     assert header == made.header
-    assert (header.holdfast_snapshot, header.schema, header.epoch) == (1, 2, 1)
+    assert (header.holdfast_snapshot, header.schema, header.epoch) == (1, 3, 1)
     assert (header.ledger_id, header.environment, header.governed) == (meta["ledger_id"], "stage", True)
     assert (header.dialect, header.created_at) == (kind, "2026-03-15T09:26:53.589793Z")
     new = new_url("sqlite")
-    put(tmp_path / "a", new)
+    slip = write_slip(
+        action="snapshot.restore", target=made.trailer.sha256, executor="operator-1", approved_by="bob",
+        rollback_plan="delete the file", reason="moved", ttl=timedelta(hours=1), now=clock(),
+    )  # fmt: skip
+    put(tmp_path / "a", new, clock, slip=slip)
     with open_store(new) as store, store.reading() as reading:
         arrived = reading.meta()
     assert arrived == meta | {"epoch": "2"}

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.core.commands import Cancel, Complete, Fail
-from holdfast.store import Declared, Lease, Submission, create_store
-from tests.cli.commands import holdfast
+from holdfast.store import Declared, Lease, Submission, open_store
 
 WORKER = "worker-1"
 FAR = datetime(2099, 1, 31, 12, tzinfo=UTC)
@@ -22,23 +21,21 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> str:
+def ledger(new_ledger_url: str) -> str:
     """The URL of a new, empty ledger of each kind in turn."""
-    assert holdfast("init", "--db", ledger_url).code == 0
-    return ledger_url
+    return new_ledger_url
 
 
 @pytest.fixture
-def sqlite_ledger(sqlite_url: str) -> str:
+def sqlite_ledger(new_sqlite_ledger: str) -> str:
     """The URL of a new, empty SQLite ledger."""
-    assert holdfast("init", "--db", sqlite_url).code == 0
-    return sqlite_url
+    return new_sqlite_ledger
 
 
 @pytest.fixture
-def history(ledger_url: str) -> str:
+def history(new_ledger_url: str) -> str:
     """A ledger with five jobs: succeeded, failed after a retry, cancelled, running, and one not due for long."""
-    with create_store(ledger_url) as store:
+    with open_store(new_ledger_url) as store:
         with store.transaction() as transaction:
             transaction.declare({"echo": Declared(), "thumbnail": Declared()})
             for submission in (
@@ -61,4 +58,4 @@ def history(ledger_url: str) -> str:
                         retry_at = datetime.now(UTC) - timedelta(seconds=60)
                         failure = Fail(token, "io_error", "the disk said no", retry_at=retry_at)
                         transaction.work([(attempt, failure)], actor=WORKER)
-    return ledger_url
+    return new_ledger_url

@@ -168,7 +168,24 @@ def test_json_has_exactly_the_edges_of_the_table(machine: Machine) -> None:
 
 def test_json_of_all_machines_is_a_list() -> None:
     values = holdfast("machines", "--json").json
-    assert [value["machine"] for value in values] == ["JOB", "ENTRY", "EXECUTION", "GRANT", "PROCEDURE", "VALUE"]
+    assert [value["machine"] for value in values] == [
+        "JOB", "ENTRY", "EXECUTION", "GRANT", "PROCEDURE", "STEP", "VALUE", "SWITCH",
+    ]  # fmt: skip
+
+
+def test_a_step_and_a_switch_are_drawn_with_what_needs_a_grant() -> None:
+    assert drawn("STEP", "ascii").splitlines() == [
+        "STEP",
+        "  [*]        -- perform --> performed",
+        "  performed  -- undo -----> (undone)",
+        "  [*] nothing yet, (state) final",
+    ]
+    assert drawn("SWITCH", "ascii").splitlines() == [
+        "SWITCH",
+        "  [*]  -- throw ------------> on",
+        "  on   == lift (governed) ==> (off)",
+        "  [*] nothing yet, (state) final, ==> needs a grant",
+    ]
 
 
 @pytest.mark.req("G-03")

@@ -14,8 +14,9 @@ from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
 
 HEADER = ["ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed"]
 ROWS = {
-    "meta": 4, "operations": 3, "queues": 0, "grants": 0, "procedures": 0, "values": 0, "jobs": 5, "executions": 4,
-    "checkpoints": 0, "seals": 0, "archives": 0,
+    "meta": 4, "operations": 3, "queues": 0, "grants": 0, "approvers": 0, "procedures": 0, "steps": 0,
+    "collections": 0, "values": 0, "evidence": 0, "switches": 0, "jobs": 5, "executions": 4, "checkpoints": 0,
+    "seals": 0, "archives": 0,
 }  # fmt: skip
 
 
@@ -67,8 +68,8 @@ def test_restore_makes_the_ledger_and_says_so(snapshot: Path, tmp_path: Path) ->
         "attempts that were under way: 1 ended, 0 finished",
     ]
     told = holdfast("snapshot", "restore", str(snapshot), "--db", str(tmp_path / "newer.db"), "--json").json
-    assert list(told) == ["ledger_id", "epoch", "environment", "sha256", "rows", "expired", "finished"]
-    assert (told["epoch"], told["expired"], told["finished"]) == (2, 1, 0)
+    assert list(told) == ["ledger_id", "epoch", "environment", "sha256", "rows", "expired", "finished", "grant_id"]
+    assert (told["epoch"], told["expired"], told["finished"], told["grant_id"]) == (2, 1, 0, None)
     states = holdfast("stats", "--db", new, "--json").json["states"]
     assert states == {"pending": 2, "running": 0, "succeeded": 1, "failed": 1, "quarantined": 1}
     assert holdfast("submit", "noop", "--db", new).out == "job 6  pending  (new)\n"

@@ -19,14 +19,27 @@ from holdfast.core.machines import (
     JOB,
     OPEN,
     PROCEDURE,
+    STEP,
+    SWITCH,
     VALUE,
     ExecutionStatus,
     GrantState,
     JobState,
     ProcedureState,
+    StepState,
+    SwitchState,
     ValueState,
 )
-from holdfast.core.records import Attempt, Execution, Grant, Job, ProcedureRun, RegistryValue
+from holdfast.core.records import (
+    Attempt,
+    Execution,
+    Grant,
+    Job,
+    PerformedStep,
+    ProcedureRun,
+    RegistryValue,
+    Switch,
+)
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -91,6 +104,22 @@ def procedure_run(state: ProcedureState) -> ProcedureRun:
     return made
 
 
+def step(state: StepState) -> PerformedStep:
+    made: PerformedStep = _made(
+        PerformedStep, step_id=8, run_id=5, number=0, name="S0", state=state, version=1, outcome="{}", actor="ann",
+        created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    return made
+
+
+def switch(state: SwitchState) -> Switch:
+    made: Switch = _made(
+        Switch, switch_id=9, name="replay", state=state, version=1, thrown_by="ann", actor="ann", reason="r",
+        created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    return made
+
+
 def value(state: ValueState) -> RegistryValue:
     made: RegistryValue = _made(
         RegistryValue, value_id=6, operation_code="o", protocol_version="1.0.0", state=state, version=1,
@@ -106,15 +135,16 @@ def asked(machine: Machine, source: str | None, event: str) -> Step | None:
     """
     question = {
         JOB.name: _of_a_job, EXECUTION.name: _of_an_execution, GRANT.name: _of_a_grant,
-        PROCEDURE.name: _of_a_procedure, VALUE.name: _of_a_value,
+        PROCEDURE.name: _of_a_procedure, STEP.name: _of_a_step, VALUE.name: _of_a_value,
+        SWITCH.name: _of_a_switch,
     }[machine.name](source, event)  # fmt: skip
     if question is None:
         return None
     answer = decide(*question, NOW)
     if isinstance(answer, Refused):
         return None
-    step = answer.step(machine)
-    return step if step and (step.source, step.event) == (source, event) else None
+    taken = answer.step(machine)
+    return taken if taken and (taken.source, taken.event) == (source, event) else None
 
 
 Question = tuple[object, msgspec.Struct]
@@ -122,7 +152,10 @@ Question = tuple[object, msgspec.Struct]
 
 def unasked(machine: Machine) -> set[str]:
     """The events that no command asks for: the births that the store writes without a decision."""
-    return {GRANT.name: {"request"}, PROCEDURE.name: {"plan"}, VALUE.name: {"admit"}}.get(machine.name, set())
+    births = {
+        GRANT.name: "request", PROCEDURE.name: "plan", STEP.name: "perform", VALUE.name: "admit", SWITCH.name: "throw",
+    }  # fmt: skip
+    return {births[machine.name]} if machine.name in births else set()
 
 
 def _job_state(status: ExecutionStatus) -> JobState:
@@ -196,6 +229,14 @@ def _of_a_grant(source: str | None, event: str) -> Question | None:
 
 def _of_a_procedure(source: str | None, event: str) -> Question | None:
     return None if source is None else (procedure_run(ProcedureState(source)), ask.ProcedureEvent(event))
+
+
+def _of_a_step(source: str | None, event: str) -> Question | None:
+    return None if source is None else (step(StepState(source)), ask.StepEvent(event))
+
+
+def _of_a_switch(source: str | None, event: str) -> Question | None:
+    return None if source is None else (switch(SwitchState(source)), ask.SwitchEvent(event, 4))
 
 
 def _of_a_value(source: str | None, event: str) -> Question | None:

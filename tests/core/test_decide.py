@@ -20,14 +20,18 @@ from holdfast.core.machines import (
     GRANT,
     JOB,
     PROCEDURE,
+    STEP,
+    SWITCH,
     VALUE,
     ExecutionStatus,
     GrantState,
     JobState,
     ProcedureState,
+    StepState,
+    SwitchState,
     ValueState,
 )
-from tests.core.asking import NOW, TICK, TOKEN, attempt, execution, grant, job, procedure_run, value
+from tests.core.asking import NOW, TICK, TOKEN, attempt, execution, grant, job, procedure_run, step, switch, value
 
 SOON = NOW + timedelta(hours=1)
 WRONG = TOKEN + 1
@@ -578,6 +582,31 @@ def test_a_value_moves_under_a_grant_and_is_superseded_by_something() -> None:
     assert told(active, ask.ValueEvent("supersede", None, ("o", "2.0.0"))) == "grant_required"
     assert told(active, ask.ValueEvent("supersede", 4)) == "successor_required"
     assert told(active, ask.ValueEvent("retire", 4)) == "VALUE retire: active → retired"
+
+
+@pytest.mark.parametrize("state", StepState)
+@pytest.mark.parametrize("event", [*STEP.events, "unheard"])
+def test_every_event_of_a_performed_step(state: StepState, event: str) -> None:
+    answer = decide(step(state), ask.StepEvent(event), NOW)
+    if (state, event) == ("performed", "undo"):
+        assert answer == Move(steps=(Step("STEP", 8, "undo", "performed", "undone", 1, 1),))
+    else:
+        assert isinstance(answer, Refused)
+        assert answer.code == "wrong_state"
+
+
+@pytest.mark.parametrize("state", SwitchState)
+@pytest.mark.parametrize("event", [*SWITCH.events, "unheard"])
+@pytest.mark.parametrize("grant_id", [4, None])
+def test_a_switch_is_lifted_once_and_under_a_grant(state: SwitchState, event: str, grant_id: int | None) -> None:
+    answer = decide(switch(state), ask.SwitchEvent(event, grant_id), NOW)
+    if (state, event) != ("on", "lift"):
+        assert isinstance(answer, Refused)
+        assert answer.code == "wrong_state"
+    elif grant_id is None:
+        assert answer == Refused("grant_required", "to lift the switch replay needs a grant of its own")
+    else:
+        assert answer == Move(steps=(Step("SWITCH", 9, "lift", "on", "off", 1, 1),))
 
 
 # -- what holds for every answer --------------------------------------------------------------------------------------

@@ -16,10 +16,12 @@ import pytest
 from holdfast.core import errors
 from holdfast.core.errors import (
     BrokenError,
+    GovernanceError,
     HoldfastError,
     InvalidStateTransitionError,
     JobNotFoundError,
     PayloadTooLargeError,
+    RecordNotFoundError,
     StateTransitionRaceError,
     invariant,
 )
@@ -53,9 +55,11 @@ CODES = {
     "HeadInvalidError": ("head_invalid", 2),
     "KeyInvalidError": ("key_invalid", 2),
     "FileThereError": ("file_exists", 2),
+    "SpecInvalidError": ("spec_invalid", 2),
     "ExtraMissingError": ("extra_missing", 2),
     "MachineError": ("machine_invalid", 2),
     "JobNotFoundError": ("job_not_found", 1),
+    "RecordNotFoundError": ("record_not_found", 1),
     "ResultExpiredError": ("result_expired", 1),
     "SealsBrokenError": ("seals_broken", 1),
     "WaitTimeoutError": ("wait_timeout", 1),
@@ -69,6 +73,13 @@ CODES = {
     "LedgerNotEmptyError": ("ledger_not_empty", 3),
     "EffectsMayBeNewerError": ("effects_may_be_newer", 3),
     "HistoryArchivedError": ("history_archived", 3),
+    "RuntimeLeaseError": ("lease_held", 3),
+    "GovernanceError": ("governance_refused", 3),
+    "AuthorityError": ("authority_refused", 3),
+    "ApprovalError": ("approval_refused", 3),
+    "RegistryError": ("registry_refused", 3),
+    "ReplayGuardError": ("replay_refused", 3),
+    "ProcedureStoppedError": ("procedure_stopped", 3),
     "RefusedByDatabaseError": ("refused_by_database", 3),
     "StoreError": ("store_error", 4),
     "StoreUnavailableError": ("store_unavailable", 4),
@@ -85,6 +96,7 @@ CODES = {
     "BrokenError": ("broken", 1),
 }
 FAMILIES = {"InputError": 2, "RefusedError": 3, "StoreError": 4}
+GOVERNANCE = list(tree_below(GovernanceError))
 
 
 def drawn() -> list[tuple[str, str | None]]:
@@ -160,8 +172,10 @@ def test_the_named_errors_keep_the_bases_that_callers_catch() -> None:
     assert issubclass(InvalidStateTransitionError, ValueError)
     assert issubclass(StateTransitionRaceError, RuntimeError)
     assert issubclass(JobNotFoundError, KeyError)
+    assert issubclass(RecordNotFoundError, KeyError)
     # A KeyError would print the repr of its message.
     assert str(JobNotFoundError("there is no job 7")) == "there is no job 7"
+    assert str(RecordNotFoundError("there is no grant 7")) == "there is no grant 7"
 
 
 @pytest.mark.parametrize("kind", TREE)
@@ -169,6 +183,32 @@ def test_an_error_survives_the_way_from_another_process(kind: type[HoldfastError
     error = pickle.loads(pickle.dumps(kind("m", context={"n": 1}, next_step="Do this.")))  # noqa: S301 - our own bytes
     assert type(error) is kind
     assert error.as_dict() == kind("m", context={"n": 1}, next_step="Do this.").as_dict()
+
+
+@pytest.mark.parametrize("kind", GOVERNANCE)
+def test_an_error_of_governance_has_the_code_of_its_rule_also_after_the_way_from_another_process(
+    kind: type[GovernanceError],
+) -> None:
+    error = kind("m", code="REJECT_AUTH_EXPIRED", context={"n": 1}, next_step="Do this.")
+    expected = {
+        "error_code": "REJECT_AUTH_EXPIRED",
+        "error_message": "m",
+        "context": {"n": 1, "next_step": "Do this."},
+    }
+    assert error.as_dict() == expected
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (type(arrived), arrived.code, arrived.as_dict()) == (kind, "REJECT_AUTH_EXPIRED", expected)
+    # The code is the instance's: the class, and the next instance, keep theirs.
+    assert kind.code == kind("m").code == CODES[kind.__name__][0]
+
+
+def test_only_errors_of_governance_have_a_code_that_differs_from_their_class() -> None:
+    takes_a_code = [kind for kind in TREE if "code" in inspect.signature(kind).parameters]
+    assert takes_a_code == GOVERNANCE
+    assert {kind.__name__ for kind in GOVERNANCE} == {
+        "GovernanceError", "AuthorityError", "ApprovalError", "RegistryError", "ReplayGuardError",
+        "ProcedureStoppedError",
+    }  # fmt: skip
 
 
 def test_an_invariant_raises_also_where_assert_is_compiled_away() -> None:

@@ -21,10 +21,14 @@ from holdfast.core.machines import (
     MACHINES,
     OPEN,
     PROCEDURE,
+    STEP,
+    SWITCH,
     TABLE,
     VALUE,
     ExecutionStatus,
     JobState,
+    StepState,
+    SwitchState,
     entry_edges,
 )
 
@@ -220,10 +224,16 @@ EDGES = {
         running → compensating
         compensating → stopped
         stopped → running""",
+    "STEP": """
+        ∅ → performed
+        performed → undone""",
     "VALUE": """
         ∅ → active
         active → superseded
         active → retired""",
+    "SWITCH": """
+        ∅ → on
+        on → off""",
 }
 
 EVENTS = {
@@ -267,10 +277,18 @@ EVENTS = {
         "stop": {"compensating → stopped"},
         "resume": {"stopped → running"},
     },
+    "STEP": {
+        "perform": {"∅ → performed"},
+        "undo": {"performed → undone"},
+    },
     "VALUE": {
         "admit": {"∅ → active"},
         "supersede": {"active → superseded"},
         "retire": {"active → retired"},
+    },
+    "SWITCH": {
+        "throw": {"∅ → on"},
+        "lift": {"on → off"},
     },
 }
 
@@ -309,14 +327,18 @@ def test_what_is_final_and_what_is_governed() -> None:
         "EXECUTION": {"DONE", "ABORTED"},
         "GRANT": {"consumed", "revoked", "expired"},
         "PROCEDURE": {"done"},
+        "STEP": {"undone"},
         "VALUE": {"superseded", "retired"},
+        "SWITCH": {"off"},
     }
     assert {name: {str(edge) for edge in machine.governed_edges} for name, machine in MACHINES.items()} == {
         "JOB": {"quarantined → pending"},
         "EXECUTION": set(),
         "GRANT": set(),
         "PROCEDURE": set(),
+        "STEP": set(),
         "VALUE": {"∅ → active", "active → superseded", "active → retired"},
+        "SWITCH": {"on → off"},
     }
 
 
@@ -328,6 +350,8 @@ def test_the_states_are_words_that_a_person_can_read() -> None:
     assert set(GRANT.states) == {"draft", "active", "consumed", "revoked", "expired"}
     assert set(PROCEDURE.states) == {"planned", "running", "compensating", "stopped", "done"}
     assert set(VALUE.states) == {"active", "superseded", "retired"}
+    assert (list(StepState), list(SwitchState)) == (["performed", "undone"], ["on", "off"])
+    assert (set(STEP.states), set(SWITCH.states)) == (set(StepState), set(SwitchState))
 
 
 def test_which_executions_are_open_and_which_are_committed() -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import psycopg
 
 from holdfast.core.machine import Machine, Path
-from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE, GrantState
+from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, GrantState, ValueState
 from holdfast.store.enforcement import GUARDED, Guarded, Refusal
 
 AT = "2030-01-02T03:04:05.000006Z"
@@ -150,6 +150,7 @@ class Hand:
         row: dict[str, object] = {
             **self._columns(machine),
             **({"consumed_by": "raw"} if machine is GRANT and state == GrantState.CONSUMED else {}),
+            **(self.successor(state) if machine is VALUE else {}),
             guarded.state: state,
             "version": version,
             "event": event,
@@ -167,6 +168,7 @@ class Hand:
         guarded = GUARDED_BY_NAME[machine.name]
         row: dict[str, object] = {
             **({"consumed_by": "raw" if target == GrantState.CONSUMED else None} if machine is GRANT else {}),
+            **(self.successor(target) if machine is VALUE else {}),
             guarded.state: target,
             "event": event,
             **self._signature(),
@@ -182,17 +184,14 @@ class Hand:
     def born(self, machine: Machine, path: Path | None = None, **columns: object) -> int:
         """Write a record by one of its machine's births, and return its id."""
         path = path or next(machine.births())
-        extra = {"grant_id": self.consumed_grant()} if path.governed else {}
+        extra = self.governed() if path.governed else {}
         birth = self.birth(machine, path.event, path.target, len(path.edges), **{**extra, **columns})
         [[subject]] = self.client.run(*birth)
         return int(subject)
 
     def take(self, machine: Machine, subject: int, path: Path, **columns: object) -> None:
         """Move a record along a path, with a grant of its own where the path is governed."""
-        extra: dict[str, object] = {}
-        if path.governed:
-            move_id = self.unique("governed")
-            extra = {"move_id": move_id, "grant_id": self.consumed_grant(move_id)}
+        extra = self.governed() if path.governed else {}
         move = self.move(machine, subject, path.event, path.target, len(path.edges), **{**extra, **columns})
         assert self.client.changed(*move) == 1
 
@@ -211,6 +210,11 @@ class Hand:
         self.take(GRANT, grant, GRANT.path("consume", GrantState.ACTIVE), **columns)
         return grant
 
+    def governed(self) -> dict[str, object]:
+        """Return a grant and the move that has consumed it: what a governed write needs."""
+        move_id = self.unique("governed")
+        return {"move_id": move_id, "grant_id": self.consumed_grant(move_id)}
+
     def _signature(self) -> dict[str, object]:
         return {"actor": "raw", "reason": "by hand", "move_id": self.unique("move")}
 
@@ -225,12 +229,40 @@ class Hand:
             return {"job_id": self.born(JOB), "attempt": 1, "lease_owner": "raw", "lease_expires_at": LATER}
         if machine is GRANT:
             return {
-                "action": "release", "target": "job", "scope": "{}", "requested_by": "raw", "expires_at": LATER,
+                "action": "release", "target": self.unique("job"), "scope": "{}", "requested_by": "raw",
+                "expires_at": LATER,
             }  # fmt: skip
         if machine is PROCEDURE:
             return {"idempotency_root": self.unique("root"), "procedure": "build"}
+        if machine is STEP:
+            return {"run_id": self.born(PROCEDURE), "number": 0, "name": "S0", "outcome": "{}"}
+        if machine is SWITCH:
+            return {"name": self.unique("switch"), "thrown_by": "raw"}
         assert machine is VALUE
-        return {"operation_code": self.unique("code"), "protocol_version": "1.0.0", "semantics": "{}"}
+        return {
+            "vocab_id": self.unique("vocab"), "collection": self.collection(), "operation_code": self.unique("code"),
+            "protocol_version": "1.0.0", "act_type": "operation", "semantics": "{}", "authority_ref": "raw",
+            "digest": "0" * 64, "standing": "staged",
+        }  # fmt: skip
+
+    def successor(self, state: str) -> dict[str, object]:
+        """Return what a value in a state says of the one that follows it: something if it is superseded."""
+        if state != ValueState.SUPERSEDED:
+            return {"successor_code": None, "successor_version": None}
+        code = self.unique("code")
+        self.born(VALUE, operation_code=code)
+        return {"successor_code": code, "successor_version": "1.0.0"}
+
+    def collection(self) -> str:
+        """Write a collection of the registry, and return its name."""
+        name = self.unique("collection")
+        row = {
+            "collection": name, "schema": "{}", "schema_digest": "0" * 64, "standing": "staged",
+            "run_id": self.born(PROCEDURE), "created_at": AT, "updated_at": AT,
+        }  # fmt: skip
+        marks = ", ".join("?" for _ in row)
+        self.client.run(f"INSERT INTO holdfast_collections ({', '.join(row)}) VALUES ({marks})", *row.values())
+        return name
 
 
 def shortest(machine: Machine, state: str) -> list[Path]:

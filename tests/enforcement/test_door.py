@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from holdfast.core.errors import EnforcementDriftError
-from holdfast.core.machines import JOB, JobState
+from holdfast.core.machine import Machine
+from holdfast.core.machines import JOB, SWITCH, VALUE, JobState
 from holdfast.store import create_store, open_store
 from holdfast.store.enforcement import Refusal
-from tests.enforcement.raw import AT, Client, Hand, refusal_of
+from tests.enforcement.raw import AT, GUARDED_BY_NAME, Client, Hand, refusal_of
 
 OPEN = "INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (?, ?, ?, ?) RETURNING maintenance_id"
 SHUT = "DELETE FROM holdfast_maintenance WHERE maintenance_id = ?"
@@ -121,6 +122,29 @@ def test_the_door_does_not_open_everything(client: Client, hand: Hand) -> None:
     assert client.refusal("UPDATE holdfast_journal SET actor = 'nobody'") == Refusal.APPEND_ONLY
     assert client.refusal("UPDATE holdfast_jobs SET state = 'failed'") == Refusal.UNSIGNED
     assert client.refusal(*hand.move(JOB, job, "release", "pending", 1)) == Refusal.GRANT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    "machine, event", [(VALUE, "retire"), (VALUE, "supersede"), (SWITCH, "lift")], ids=["retire", "supersede", "lift"]
+)
+def test_under_the_door_a_record_goes_back_only_where_a_grant_has_brought_it(
+    client: Client, hand: Hand, machine: Machine, event: str
+) -> None:
+    guarded = GUARDED_BY_NAME[machine.name]
+    path = machine.path(event, next(machine.births()).target)
+    moved, other = hand.put(machine, path.target), hand.born(machine)
+    door = opened(client)
+    back = hand.move(machine, moved, "repair", str(path.source), 1)  # as if somebody had edited it
+    assert client.refusal(*back) is None
+    assert client.refusal(*hand.move(machine, other, event, path.target, 1)) == Refusal.GRANT_REQUIRED
+    client.run(SHUT, door)
+    again = hand.move(machine, moved, event, path.target, 1)
+    assert client.refusal(*again) == Refusal.GRANT_REQUIRED
+    door = opened(client)
+    assert client.refusal(*again) is None
+    [[state]] = client.run(f"SELECT state FROM {guarded.table} WHERE {guarded.id} = ?", moved)
+    assert state == path.target
+    assert client.journal(machine.name, moved)[-1]["maintenance_id"] == door
 
 
 @pytest.mark.parametrize("column", ["who", "why", "opened_at", "maintenance_id"])

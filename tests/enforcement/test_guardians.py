@@ -1,13 +1,17 @@
-"""What guards history from any client: seals and archives stay, a slimmed job rests, no move is told twice."""
+"""What guards history from any client: what was kept stays, a slimmed job rests, no move is told twice."""
 
 from __future__ import annotations
 
-from holdfast.core.machines import JOB, JobState
-from holdfast.store import connect, create_store, open_store
+from holdfast.audit.check import check
+from holdfast.core.decide import Move
+from holdfast.core.machines import GRANT, JOB, PROCEDURE, GrantState, JobState
+from holdfast.core.records import Evidence
+from holdfast.store import connect, create_store, enforcement, open_store
 from holdfast.store.enforcement import GUARDED, Refusal
 from holdfast.store.migrations import RECORD, migrate, migrations
-from tests.enforcement.raw import AT, Client, Hand
+from tests.enforcement.raw import AT, LATER, Client, Hand
 from tests.enforcement.test_door import opened
+from tests.enforcement.test_refusals import untouched
 
 SEAL = (
     "INSERT INTO holdfast_seals (seal_id, epoch, last_xid, last_seq, low_seq, high_seq, rows, digest, previous, hash,"
@@ -39,8 +43,8 @@ def test_a_seal_follows_the_last_one_and_stays(client: Client) -> None:
     ]
 
 
-def test_seals_and_archives_are_not_truncated(postgres_client: Client) -> None:
-    for table in ("holdfast_seals", "holdfast_archives"):
+def test_no_table_of_history_is_truncated(postgres_client: Client) -> None:
+    for table in ("holdfast_seals", "holdfast_archives", "holdfast_evidence", "holdfast_leases"):
         assert postgres_client.refusal(f"TRUNCATE {table} CASCADE") == Refusal.NEVER_DELETED
 
 
@@ -50,6 +54,88 @@ def test_insert_or_replace_cannot_replace_a_seal(sqlite_client: Client) -> None:
     assert sqlite_client.refusal(replace, 1, 1, "genesis", "other") == Refusal.WRITTEN_BY_HAND
     sqlite_client.run(ARCHIVE)
     assert sqlite_client.refusal(ARCHIVE.replace("INSERT", "INSERT OR REPLACE", 1)) == Refusal.WRITTEN_BY_HAND
+
+
+# -- evidence and leases ----------------------------------------------------------------------------------------------
+
+EVIDENCE = (
+    "INSERT INTO holdfast_evidence (run_id, kind, subject, content, digest, actor, created_at)"
+    f" VALUES (?, ?, 'registry', 'what was seen', 'd', 'raw', '{AT}') RETURNING evidence_id"
+)
+CHANGES = {
+    "evidence_id": 777, "run_id": None, "kind": "other", "subject": "other", "content": "other", "digest": "other",
+    "actor": "other", "grant_id": None, "created_at": LATER,
+}  # fmt: skip
+
+
+def test_a_piece_of_evidence_is_declared_void_once_and_stays(client: Client, hand: Hand) -> None:
+    run, grant = hand.born(PROCEDURE), hand.put(GRANT, GrantState.ACTIVE)
+    [[evidence]] = client.run(EVIDENCE, run, "digest")
+    opened(client)  # not even maintenance may do it
+    update = "UPDATE holdfast_evidence SET {} = ? WHERE evidence_id = ?"
+    changes = {**CHANGES, "grant_id": grant}
+    with untouched(client, "holdfast_evidence"):
+        for column, other in changes.items():
+            assert client.refusal(update.format(column), other, evidence) == Refusal.APPEND_ONLY, column
+        void = "UPDATE holdfast_evidence SET voided_at = ?, content = 'other' WHERE evidence_id = ?"
+        assert client.refusal(void, AT, evidence) == Refusal.APPEND_ONLY
+        assert client.refusal("DELETE FROM holdfast_evidence") == Refusal.APPEND_ONLY
+    assert client.refusal(update.format("voided_at"), AT, evidence) is None
+    with untouched(client, "holdfast_evidence"):
+        for again in (AT, LATER, None):
+            assert client.refusal(update.format("voided_at"), again, evidence) == Refusal.APPEND_ONLY
+        assert client.refusal("DELETE FROM holdfast_evidence") == Refusal.APPEND_ONLY
+    # What was declared void makes room for another of its kind, and stays beside it.
+    client.run(EVIDENCE, run, "digest")
+    assert client.count("holdfast_evidence") == 2
+
+
+def test_all_columns_of_evidence_were_tried(client: Client) -> None:
+    names = set(Evidence.__struct_fields__)
+    assert names - {"voided_at"} == set(CHANGES) == set(enforcement.EVIDENCE)
+    client.run(EVIDENCE, None, "digest")
+    [row] = client.run("SELECT * FROM holdfast_evidence")
+    assert len(row) == len(names)
+
+
+def test_a_run_has_one_piece_of_evidence_of_a_kind(client: Client, hand: Hand) -> None:
+    run = hand.born(PROCEDURE)
+    [[evidence]] = client.run(EVIDENCE, run, "digest")
+    verbs = ["INSERT"]
+    if client.dialect == "sqlite":
+        verbs += ["INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE"]
+    by_id = EVIDENCE.replace("(run_id", "(evidence_id, run_id").replace("VALUES (", f"VALUES ({evidence}, ")
+    expected = Refusal.APPEND_ONLY if client.dialect == "sqlite" else "23505"
+    with untouched(client, "holdfast_evidence"):
+        for verb in verbs:
+            assert client.refusal(EVIDENCE.replace("INSERT", verb, 1), run, "digest") == expected, verb
+            assert client.refusal(by_id.replace("INSERT", verb, 1), run, "another") == expected, verb
+    client.run(EVIDENCE, run, "another")
+    client.run(EVIDENCE, hand.born(PROCEDURE), "digest")
+    for _ in range(2):
+        client.run(EVIDENCE, None, "digest")  # of no run: as many as there are
+
+
+LEASE = (
+    "INSERT INTO holdfast_leases (name, holder, token, acquired_at, expires_at)"
+    f" VALUES ('build', ?, ?, '{AT}', '{LATER}')"
+)
+
+
+def test_the_token_of_a_lease_only_grows(client: Client) -> None:
+    client.run(LEASE, "ann", 3)
+    update = "UPDATE holdfast_leases SET holder = ?, token = ?, expires_at = ? WHERE name = 'build'"
+    with untouched(client, "holdfast_leases"):
+        for holder, token in (("ann", 2), ("bob", 2), ("bob", 3)):
+            assert client.refusal(update, holder, token, LATER) == Refusal.NOT_MONOTONE, (holder, token)
+        assert client.refusal("UPDATE holdfast_leases SET name = 'other'") == Refusal.NOT_MONOTONE
+        assert client.refusal("DELETE FROM holdfast_leases") == Refusal.NEVER_DELETED
+        if client.dialect == "sqlite":
+            for token in (1, 3):
+                assert client.refusal(LEASE.replace("INSERT", "REPLACE"), "bob", token) == Refusal.NOT_MONOTONE
+    for holder, token in (("ann", 3), ("ann", 4), ("bob", 5)):
+        assert client.refusal(update, holder, token, AT) is None
+    assert client.run("SELECT holder, token FROM holdfast_leases") == [("bob", 5)]
 
 
 # -- what rests -------------------------------------------------------------------------------------------------------
@@ -135,20 +221,68 @@ def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(pg_url: str) ->
 # -- from the first schema --------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_of_the_first_schema_is_brought_to_this_one(ledger_url: str) -> None:
-    first = migrations("postgres" if ledger_url.startswith("postgres") else "sqlite")[0]
-    with connect(ledger_url, create=True) as store, store.transaction() as transaction:
-        for statement in (RECORD, *first.statements()):
-            transaction.execute(statement)
-        row = f"({first.number}, '{first.name}', '{first.digest}', '{AT}')"
-        transaction.execute(f"INSERT INTO holdfast_migrations VALUES {row}")
+def make_old(url: str, schemas: int, *rows: str) -> None:
+    """Make a ledger of the first schemas, with rows of then."""
+    with connect(url, create=True) as store, store.transaction() as transaction:
+        transaction.execute(RECORD)
+        for migration in migrations(store.dialect)[:schemas]:
+            for statement in migration.statements():
+                transaction.execute(statement)
+            row = f"({migration.number}, '{migration.name}', '{migration.digest}', '{AT}')"
+            transaction.execute(f"INSERT INTO holdfast_migrations VALUES {row}")
         transaction.set_meta("epoch", "1")
+        for statement in rows:
+            transaction.execute(statement)
+
+
+def test_a_ledger_of_the_first_schema_is_brought_to_this_one(ledger_url: str) -> None:
+    make_old(ledger_url, 1)
     with connect(ledger_url) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
     with open_store(ledger_url) as store, store.reading() as reading:
         assert len(reading.meta()["ledger_id"]) == 32
         for guarded in GUARDED:
             assert reading.execute(f"SELECT count(history_from) FROM {guarded.table}") == [(0,)]
+
+
+SIGNED = f"'{AT}', '{AT}', 'ann', 'why'"
+TELLING = (
+    "INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, reason,"
+    " move_id, grant_id, at) VALUES (1, 0, '{}', 1, {}, {}, '{}', '{}', 'ann', 'why', '{}', {}, '" + AT + "')"
+)
+
+
+def test_what_a_ledger_held_before_governance_is_there_after_it(ledger_url: str) -> None:
+    make_old(
+        ledger_url,
+        2,
+        "INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, approved_by, consumed_by,"
+        " expires_at, created_at, updated_at, actor, reason, event, move_id) VALUES ('consumed', 3, 'release', 'job 1',"
+        f" 'one', 'ann', 'bob', 'ann', '{LATER}', {SIGNED}, 'consume', 'g3')",
+        TELLING.format("GRANT", 1, "NULL", "draft", "request", "g1", 1),
+        TELLING.format("GRANT", 2, "'draft'", "active", "approve", "g2", 1),
+        TELLING.format("GRANT", 3, "'active'", "consumed", "consume", "g3", 1),
+        "INSERT INTO holdfast_procedures (idempotency_root, procedure, state, version, step, created_at, updated_at,"
+        f" actor, reason, event, move_id) VALUES ('root', 'build', 'planned', 1, 0, {SIGNED}, 'plan', 'p1')",
+        TELLING.format("PROCEDURE", 1, "NULL", "planned", "plan", "p1", "NULL"),
+    )
+    with connect(ledger_url) as store:
+        assert migrate(store) == ("governance",)
+    with open_store(ledger_url) as store:
+        assert check(store).violations == ()
+        with store.transaction() as transaction:
+            grant, run = transaction.grant(1), transaction.run_of("root")
+            assert grant is not None
+            assert run is not None
+            assert (grant.state, grant.consumed_by, grant.requested_via, grant.approved_via) == (
+                "consumed",
+                "ann",
+                None,
+                None,
+            )
+            assert (run.params, run.plan, run.lease, run.grant_id, run.failure) == ("{}", "", "", None, None)
+            assert isinstance(transaction.move_run(run, "run", actor="ann"), Move)
+        assert check(store).violations == ()
 
 
 def test_every_ledger_has_an_id_of_its_own(sqlite_url: str) -> None:

@@ -21,6 +21,8 @@ from holdfast.core.machines import (
     JOB,
     MACHINES,
     PROCEDURE,
+    STEP,
+    SWITCH,
     VALUE,
     ExecutionStatus,
     GrantState,
@@ -28,11 +30,12 @@ from holdfast.core.machines import (
     ProcedureState,
 )
 from holdfast.store.enforcement import Guarded, Refusal
-from tests.enforcement.raw import AT, GUARDED_BY_NAME, LATER, Client, Hand
+from tests.enforcement.raw import AT, GUARDED_BY_NAME, LATER, Client, Hand, shortest
 
 every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 
 UNIQUE_VIOLATION = "23505"
+FOREIGN_KEY_VIOLATION = "23503"
 NOT_NULL_VIOLATION = {"sqlite": "SQLITE_CONSTRAINT_NOTNULL", "postgres": "23502"}
 JOURNAL_ROW = (
     "INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, move_id, at)"
@@ -83,7 +86,7 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_id(sqlite_client: Clie
     hand, guarded = Hand(sqlite_client), GUARDED_BY_NAME[machine.name]
     birth = next(machine.births())
     subject = hand.put(machine, birth.target)
-    grant = {"grant_id": hand.consumed_grant()} if birth.governed else {}
+    grant = hand.governed() if birth.governed else {}
     insert, *params = hand.birth(machine, birth.event, birth.target, 1, **{guarded.id: subject, **grant})
     with untouched(sqlite_client, guarded.table):
         for verb in ("INSERT", "INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT OR FAIL"):
@@ -101,8 +104,14 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_id(sqlite_client: Clie
         (EXECUTION, {"attempt": 1}),
         (PROCEDURE, {"idempotency_root": "r"}),
         (VALUE, {"operation_code": "o", "protocol_version": "1.0.0"}),
+        (VALUE, {"vocab_id": "v"}),
+        # Those that no two records share only while they are in some states.
+        (GRANT, {"action": "a", "target": "t", "scope": "{}"}),
+        (STEP, {"number": 1}),
+        (VALUE, {"operation_code": "o", "act_type": "a"}),
+        (SWITCH, {"name": "s"}),
     ],
-    ids=["JOB", "EXECUTION", "PROCEDURE", "VALUE"],
+    ids=["JOB", "EXECUTION", "PROCEDURE", "VALUE", "VALUE by id", "GRANT", "STEP", "VALUE by act", "SWITCH"],
 )
 def test_insert_or_replace_cannot_replace_a_record_by_its_key(
     sqlite_client: Client, machine: Machine, columns: dict[str, object]
@@ -111,14 +120,47 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_key(
     birth = next(machine.births())
     if machine is EXECUTION:
         columns = {**columns, "job_id": hand.born(JOB)}
-    if birth.governed:
-        columns = {**columns, "grant_id": hand.consumed_grant()}
+    if machine is STEP:
+        columns = {**columns, "run_id": hand.born(PROCEDURE)}
+    if "act_type" in columns:
+        columns = {**columns, "protocol_version": "1.0.0"}
     hand.born(machine, birth, **columns)
-    insert, *params = hand.birth(machine, birth.event, birth.target, 1, **columns)
+    more = hand.governed() if birth.governed else {}
+    if "act_type" in columns:
+        more["protocol_version"] = "2.0.0"
+    insert, *params = hand.birth(machine, birth.event, birth.target, 1, **{**columns, **more})
     with untouched(sqlite_client, GUARDED_BY_NAME[machine.name].table):
         for verb in ("INSERT", "INSERT OR REPLACE", "REPLACE"):
             statement = insert.replace("INSERT", verb, 1)
             assert sqlite_client.refusal(statement, *params) == Refusal.ILLEGAL_BIRTH, verb
+
+
+ALONE = [guarded for guarded in GUARDED_BY_NAME.values() if guarded.alone]
+
+
+@pytest.mark.parametrize("guarded", ALONE, ids=[guarded.machine.name for guarded in ALONE])
+def test_a_record_alike_is_born_only_when_the_first_has_moved_on(client: Client, hand: Hand, guarded: Guarded) -> None:
+    """Of two grants alike one would be left over; a step is performed, a code in force and a switch on but once."""
+    machine, refused = guarded.machine, Refusal.ILLEGAL_BIRTH if client.dialect == "sqlite" else UNIQUE_VIOLATION
+    assert guarded.alone is not None
+    columns, states = guarded.alone
+    birth = next(machine.births())
+    select = f"SELECT {', '.join(columns)} FROM {guarded.table} WHERE {guarded.id} = ?"
+    for end in machine.states:
+        if end in states:
+            continue
+        first = hand.born(machine)
+        [same] = client.run(select, first)
+        for path in (None, *shortest(machine, end)[1:]):
+            if path:
+                hand.take(machine, first, path)
+            alike: dict[str, object] = dict(zip(columns, same, strict=True))
+            if machine is VALUE:
+                alike["protocol_version"] = hand.unique("version")
+            signature = hand.governed() if birth.governed else {}
+            again = hand.birth(machine, birth.event, birth.target, 1, **{**signature, **alike})
+            stands = (path or birth).target in states
+            assert client.refusal(*again) == (refused if stands else None), (end, path)
 
 
 @pytest.mark.req("K-01", "K-10")
@@ -160,7 +202,8 @@ ONCE = [(guarded, column) for guarded in GUARDED_BY_NAME.values() for column in 
 def test_a_write_once_column_never_changes(client: Client, hand: Hand, guarded: Guarded, column: str) -> None:
     subject = hand.born(guarded.machine)
     other = {
-        "created_at": LATER, "expires_at": AT, "attempt": 2, "job_id": hand.born(JOB), "history_from": 2,
+        "created_at": LATER, "expires_at": AT, "attempt": 2, "job_id": hand.born(JOB), "history_from": 2, "number": 7,
+        "run_id": hand.born(PROCEDURE),
     }.get(column, "something else")  # fmt: skip
     update = f"UPDATE {guarded.table} SET {column} = ? WHERE {guarded.id} = ?"
     with untouched(client, guarded.table):
@@ -210,6 +253,9 @@ def test_update_or_replace_cannot_push_out_another_job(sqlite_client: Client) ->
         (GRANT, "version", {}),
         (PROCEDURE, "version", {}),
         (PROCEDURE, "step", {"step": 1}),
+        (STEP, "version", {}),
+        (VALUE, "version", {}),
+        (SWITCH, "version", {}),
     ],
 )
 def test_a_number_that_only_grows_is_never_made_smaller(
@@ -259,6 +305,8 @@ def test_a_move_needs_an_event_of_its_own(client: Client, hand: Hand, machine: M
         sets: dict[str, object] = {guarded.state: path.target, "move_id": move_id}
         if machine is GRANT:
             sets["consumed_by"] = "raw" if path.target == GrantState.CONSUMED else None
+        if machine is VALUE:
+            sets |= hand.successor(path.target)
         if path.governed:
             sets["grant_id"] = hand.consumed_grant(move_id)
         update = (
@@ -337,16 +385,100 @@ def test_a_grant_does_not_release_a_whole_set(client: Client, hand: Hand) -> Non
     assert refusal is not None
 
 
-@pytest.mark.parametrize("state", ["no grant", *GrantState])
-@pytest.mark.parametrize("event", ["admit", "supersede", "retire"])
-def test_a_registry_value_moves_only_under_a_consumed_grant(client: Client, hand: Hand, event: str, state: str) -> None:
-    grant = None if state == "no grant" else hand.put(GRANT, state)
-    path = VALUE.path(event, None if event == "admit" else "active")
-    if event == "admit":
-        write = hand.birth(VALUE, event, path.target, 1, grant_id=grant)
+GOVERNED = [(VALUE, "admit"), (VALUE, "supersede"), (VALUE, "retire"), (SWITCH, "lift")]
+
+
+@pytest.mark.parametrize("state", ["no grant", "no such grant", *GrantState, "consumed by another move"])
+@pytest.mark.parametrize("machine, event", GOVERNED, ids=[event for _, event in GOVERNED])
+def test_a_value_and_a_switch_need_a_grant_consumed_by_that_very_move(
+    client: Client, hand: Hand, machine: Machine, event: str, state: str
+) -> None:
+    move_id = hand.unique("governed")
+    grant: int | None
+    if state == GrantState.CONSUMED:
+        grant = hand.consumed_grant(move_id)
+    elif state == "consumed by another move":
+        grant = hand.consumed_grant()
+    elif state in ("no grant", "no such grant"):
+        grant = None if state == "no grant" else 999_999
     else:
-        write = hand.move(VALUE, hand.born(VALUE), event, path.target, 1, grant_id=grant)
-    assert client.refusal(*write) == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
+        grant = hand.put(GRANT, state)
+        assert client.refusal("UPDATE holdfast_grants SET move_id = ? WHERE grant_id = ?", move_id, grant) is None
+    [path] = [path for path in machine.paths if path.event == event]
+    signature: dict[str, object] = {"move_id": move_id, "grant_id": grant}
+    if path.source is None:
+        write = hand.birth(machine, event, path.target, 1, **signature)
+    else:
+        write = hand.move(machine, hand.born(machine), event, path.target, 1, **signature)
+    guarded = GUARDED_BY_NAME[machine.name]
+    if state == GrantState.CONSUMED:
+        assert client.refusal(*write) is None
+    else:
+        # What names no grant at all is refused for that where the database looks there first.
+        unknown = state == "no such grant" and machine is VALUE and client.dialect == "postgres"
+        with untouched(client, guarded.table):
+            assert client.refusal(*write) == (FOREIGN_KEY_VIOLATION if unknown else Refusal.GRANT_REQUIRED)
+
+
+def test_every_governed_edge_was_tried_above() -> None:
+    governed = {(machine, path.event) for machine in MACHINES.values() for path in machine.paths if path.governed}
+    assert governed == {(JOB, "release"), *GOVERNED}
+
+
+def running_build(hand: Hand, state: str = ProcedureState.RUNNING) -> tuple[int, int]:
+    """Write a run that has consumed a grant, and walk it to a state; return the run and the grant."""
+    run, grant = hand.put(PROCEDURE, state), hand.consumed_grant()
+    hand.client.run("UPDATE holdfast_procedures SET grant_id = ? WHERE run_id = ?", grant, run)
+    return run, grant
+
+
+@pytest.mark.parametrize("state", ProcedureState)
+def test_a_build_admits_values_under_its_grant_as_long_as_it_runs(client: Client, hand: Hand, state: str) -> None:
+    run, grant = running_build(hand, state)
+    expected = None if state == ProcedureState.RUNNING else Refusal.GRANT_REQUIRED
+    for _ in range(2):
+        birth = hand.birth(VALUE, "admit", "active", 1, run_id=run, grant_id=grant)
+        assert client.refusal(*birth) == expected
+    assert client.count("holdfast_values") == (2 if expected is None else 0)
+
+
+def test_a_build_admits_nothing_under_a_grant_that_is_not_its_own(client: Client, hand: Hand) -> None:
+    (run, own), (_, anothers) = running_build(hand), running_build(hand)
+    without = hand.put(PROCEDURE, ProcedureState.RUNNING)
+    unused = hand.put(GRANT, GrantState.ACTIVE)
+    hand.client.run("UPDATE holdfast_procedures SET grant_id = ? WHERE run_id = ?", unused, without)
+    for names, grant in ((run, anothers), (run, None), (None, own), (without, own), (without, unused)):
+        birth = hand.birth(VALUE, "admit", "active", 1, run_id=names, grant_id=grant)
+        with untouched(client, "holdfast_values"):
+            assert client.refusal(*birth) == Refusal.GRANT_REQUIRED, (names, grant)
+    assert client.refusal(*hand.birth(VALUE, "admit", "active", 1, run_id=run, grant_id=own)) is None
+
+
+@pytest.mark.parametrize("event", ["supersede", "retire"])
+def test_the_grant_of_a_running_build_moves_no_value(client: Client, hand: Hand, event: str) -> None:
+    (first, admitted_by), (later, grant) = running_build(hand), running_build(hand)
+    value = hand.born(VALUE, run_id=first, grant_id=admitted_by)
+    move = hand.move(VALUE, value, event, VALUE.path(event, "active").target, 1, grant_id=grant)
+    assert client.refusal(*move) == Refusal.GRANT_REQUIRED
+    assert later != first
+
+
+def test_a_grant_lifts_one_switch_once(client: Client, hand: Hand) -> None:
+    first, second = hand.born(SWITCH, name="replay"), hand.born(SWITCH)
+    lift = {"move_id": "the-lift", "grant_id": hand.consumed_grant("the-lift")}
+    assert client.refusal(*hand.move(SWITCH, first, "lift", "off", 1, **lift)) is None
+    again, whole = hand.born(SWITCH, name="replay"), hand.consumed_grant("all")
+    refused = Refusal.GRANT_REQUIRED if client.dialect == "sqlite" else UNIQUE_VIOLATION
+    with untouched(client, "holdfast_switches"):
+        for switch in (second, again):
+            move, *params = hand.move(SWITCH, switch, "lift", "off", 1, **lift)
+            for verb in ("UPDATE", "UPDATE OR REPLACE") if client.dialect == "sqlite" else ("UPDATE",):
+                assert client.refusal(move.replace("UPDATE", verb, 1), *params) == refused, verb
+        lift_all = "UPDATE holdfast_switches SET state = 'off', event = 'lift', version = version + 1, move_id = 'all'"
+        assert client.refusal(f"{lift_all}, grant_id = ? WHERE state = 'on'", whole) == refused
+    [born, lifted] = client.journal("SWITCH", first)
+    assert (born["event"], born["target"], born["grant_id"]) == ("throw", "on", None)
+    assert (lifted["event"], lifted["target"], lifted["grant_id"]) == ("lift", "off", lift["grant_id"])
 
 
 @pytest.mark.parametrize("event", ["supersede", "retire"])
@@ -680,7 +812,7 @@ def test_no_record_takes_an_id_that_keeps_others_from_being_born(client: Client,
     """Before SQLite gives a row its id, a trigger sees -1 in its place."""
     guarded = GUARDED_BY_NAME[machine.name]
     birth = next(machine.births())
-    grant = {"grant_id": hand.consumed_grant()} if birth.governed else {}
     for odd in (-1, 0):
+        grant = hand.governed() if birth.governed else {}
         client.refusal(*hand.birth(machine, birth.event, birth.target, 1, **{guarded.id: odd, **grant}))
-    assert hand.born(machine, birth, **grant) > 0
+    assert hand.born(machine, birth) > 0

@@ -36,11 +36,12 @@ def render(path: str, width: int) -> bytes:
 
 
 @pytest.mark.req("M-08", "W-03", "W-20")
-def test_the_example_of_the_design(ledger_url: str, database: Database) -> None:
+def test_the_example_of_the_design(empty_url: str) -> None:
+    database = Database(empty_url)
     database.run(f"CREATE TABLE thumbs (path text, data {'bytea' if database.is_postgres else 'blob'})")
     told: list[str] = []
 
-    ledger = Ledger(ledger_url)
+    ledger = Ledger(empty_url)
 
     @ledger.operation("notify")
     def notify(run: Execution, url: str) -> None:
@@ -80,6 +81,7 @@ def test_the_example_of_the_design(ledger_url: str, database: Database) -> None:
     run = begin(ledger, call)
     assert thumbnail.fn(run, path="a.png", width=64) == {"bytes": 11}
     ledger.close()
+    database.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ import pytest
 
 from holdfast import Execution, Ledger
 from holdfast.cli.app import COMMANDS
+from holdfast.compat.wal import Wal
 from holdfast.core.commands import Cancel, Commit, Complete, GiveBack, Quarantine
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
 from holdfast.engine.explain import AHEAD_MAX, ALIVE_S, Code, Explanation, Finding, Verdict, explain
 from holdfast.engine.heartbeat import BEATS_A_LEASE, Heartbeat
+from holdfast.engine.switches import throw
 from holdfast.engine.worker import POLL_S
 from holdfast.store import Declared, Submission, create_store
 from tests.engine.working import PATIENCE_S, eventually, working
@@ -115,6 +117,40 @@ def test_not_due_because_it_was_given_back(verbs: Verbs) -> None:
     assert (found.evidence["excuse"], found.evidence["spent"], found.evidence["attempts"]) == ("snoozed", 0, 1)
 
 
+@pytest.mark.req("K-55")
+def test_an_operation_that_is_switched_off(verbs: Verbs) -> None:
+    hello(verbs, operations=("noop", "echo"))
+    job_id = verbs.submit()
+    behind = verbs.submit(operation="echo")
+    switch = throw(verbs.store, "operation:noop", actor=OPERATOR, reason="it eats disks").switch
+    thrown_at = text(verbs)
+    verbs.clock.advance(10)
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "kill_switch")
+    assert found.message == (
+        "the operation noop was switched off by operator-1 at 2026-03-14 09:26:53 UTC (10 s ago): it eats disks"
+    )
+    assert found.evidence == {
+        "switch": switch.name, "thrown_at": thrown_at, "thrown_by": OPERATOR, "reason": "it eats disks"
+    }  # fmt: skip
+    assert found.next == "holdfast switch lift operation:noop --reason TEXT"
+    # What is passed over is not ahead of anybody.
+    only(asked(verbs, behind), Verdict.WAITING, "about_to_start")
+
+
+def test_an_entry_of_a_log_is_not_for_workers(ledger_url: str) -> None:
+    """Its queue is paused for good: nobody is sent to resume it."""
+    with Ledger(ledger_url) as ledger:
+        entry = Wal(ledger, name="main").append("web", "Create", b"x")
+        with ledger.store.reading() as reading:
+            answer = explain(reading, entry, ledger.store.now())
+    found = only(answer, Verdict.BLOCKED, "log_entry")
+    assert found.message == (
+        "it is an entry of the write-ahead log main: the log itself carries it out, at the latest when it recovers"
+    )
+    assert (found.evidence["log"], found.evidence["operation"]) == ("main", "wal.main.Create")
+    assert found.next == f"holdfast show {entry}"
+
+
 def test_a_paused_queue(verbs: Verbs) -> None:
     hello(verbs, queues=("a b",))
     job_id = verbs.submit(queue="a b")
@@ -182,8 +218,10 @@ def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
     hello(verbs, "worker-b", queues=("other",), operations=("echo",))
     job_id = verbs.submit(operation="echo")
     found = only(asked(verbs, job_id), Verdict.BLOCKED, "operation_not_served")
-    assert found.message == "no living worker of the queue default has a handler for echo"
-    assert found.evidence == {"operation": "echo", "workers": {"worker-a": ["noop", "thumbnail"]}}
+    assert found.message == "no living worker of the queue default has a handler for echo 1.0.0"
+    assert found.evidence == {
+        "operation": "echo", "version": "1.0.0", "workers": {"worker-a": ["noop", "thumbnail"]}
+    }  # fmt: skip
     assert found.next == "holdfast worker MODULE:LEDGER --queue default"
 
 
@@ -463,7 +501,7 @@ def test_quarantined(verbs: Verbs) -> None:
         "code": "poison", "reason": "looks wrong", "by": OPERATOR, "at": at, "attempts": 0, "spent": 0,
         "max_attempts": 5, "replay_attempts": 5, "last_error_code": "poison", "last_error_message": "it cannot be read",
     }  # fmt: skip
-    assert found.next == f"holdfast show {job_id}"
+    assert found.next == f"holdfast quarantine release {job_id} --reason TEXT"
 
 
 def test_cancelled(verbs: Verbs) -> None:

@@ -309,8 +309,8 @@ class Oracle:
         grant_id, actor, reason = grant["grant_id"], grant["requested_by"], grant["reason"]
         self._write_down("GRANT", grant_id, 1, None, "draft", "request", actor, reason, None, grant_id, now)
         self.grants[grant_id] = {
-            **grant, "state": "draft", "version": 1, "approved_by": None, "consumed_by": None, "created_at": now,
-            "updated_at": now,
+            **grant, "state": "draft", "version": 1, "approved_by": None, "consumed_by": None,
+            "requested_via": None, "approved_via": None, "created_at": now, "updated_at": now,
         }  # fmt: skip
         self._grant_moves(self.grants[grant_id], "draft", "active", "approve", approver)
         self.grants[grant_id]["approved_by"] = approver

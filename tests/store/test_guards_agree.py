@@ -25,15 +25,18 @@ from holdfast.core.commands import (
     Finish,
     GiveBack,
     GrantEvent,
+    ProcedureEvent,
     Quarantine,
     Release,
     Replay,
     Retry,
     Start,
+    StepEvent,
+    SwitchEvent,
 )
 from holdfast.core.decide import Move, Refused, decide
-from holdfast.core.machines import ExecutionStatus, JobState
-from holdfast.core.records import Attempt, Job
+from holdfast.core.machines import PROCEDURE, ExecutionStatus, JobState, ProcedureState, StepState, SwitchState
+from holdfast.core.records import Attempt, Job, PerformedStep, ProcedureRun, Switch
 from holdfast.store import Lease
 from tests.store.verbs import OPERATOR, WORKER, Verbs, changed, found
 
@@ -46,7 +49,7 @@ pytestmark = pytest.mark.req("G-10", "G-13", "M-06", "X-05")
 def deciding(monkeypatch: pytest.MonkeyPatch, move: Move) -> Iterator[None]:
     """Let the verbs write a given move without a decision of their own."""
     with monkeypatch.context() as patched:
-        for module in ("transaction", "upkeep"):
+        for module in ("transaction", "governance"):
             patched.setattr(f"holdfast.store.{module}.decide", lambda *_: move)
         yield
 
@@ -294,6 +297,117 @@ def test_a_grant_moves_exactly_when_decide_would_move_it(verbs: Verbs, monkeypat
                     if expected:
                         accepted.add((str(truth.state), event))
     assert accepted == {("draft", "approve"), ("draft", "revoke"), ("active", "consume"), ("active", "revoke")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs of procedures, their steps, and switches: state by version by event
+
+
+def runs_in_every_state(verbs: Verbs) -> list[ProcedureRun]:
+    ways = {"planned": (), "running": ("run",), "compensating": ("run", "compensate"), "stopped": ("abort",),
+            "done": ("run", "finish")}  # fmt: skip
+    made = []
+    for state in ProcedureState:
+        with verbs.store.transaction() as transaction:
+            assert transaction.begin_run(
+                state, "build", params="{}", plan="p", lease="build", grant_id=None, actor=OPERATOR, reason=None
+            )
+            for event in ways[state]:
+                assert isinstance(transaction.move_run(found(transaction.run_of(state)), event, actor=OPERATOR), Move)
+            made.append(found(transaction.run_of(state)))
+    assert [run.state for run in made] == list(ProcedureState)
+    return made
+
+
+def test_a_run_moves_exactly_when_decide_would_move_it(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = set()
+    for truth in runs_in_every_state(verbs):
+        for event in (path.event for path in PROCEDURE.moves()):
+            for state in ProcedureState:
+                for version in (truth.version - 1, truth.version, truth.version + 1):
+                    move = decide(changed(truth, state=state, version=version), ProcedureEvent(event), verbs.clock())
+                    if isinstance(move, Refused):
+                        continue
+                    expected = decide(truth, ProcedureEvent(event), verbs.clock()) == move
+                    with verbs.undone() as transaction:
+                        with deciding(monkeypatch, move):
+                            answer = transaction.move_run(truth, event, actor=OPERATOR)
+                        assert (answer == move) == expected, (truth, event)
+                        assert (transaction.run_of(truth.idempotency_root) == truth) == (not expected)
+                    if expected:
+                        accepted.add((str(truth.state), event))
+    assert accepted == {
+        ("planned", "run"), ("planned", "abort"), ("running", "finish"), ("running", "abort"),
+        ("running", "compensate"), ("compensating", "stop"), ("stopped", "resume"),
+    }  # fmt: skip
+
+
+def test_a_step_is_undone_exactly_when_decide_would_undo_it(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs_in_every_state(verbs)[1]
+    with verbs.store.transaction() as transaction:
+        for number in (0, 1):
+            transaction.perform_step(run.run_id, number, f"S{number}", "{}", actor=OPERATOR)
+        undone = transaction.performed_steps(run.run_id)[0]
+        assert isinstance(transaction.undo_step(undone, actor=OPERATOR), Move)
+        truths = transaction.steps_of(run.run_id)
+    assert [(step.number, step.state, step.version) for step in truths] == [(0, "undone", 2), (1, "performed", 1)]
+    accepted = []
+    for truth in truths:
+        for state in StepState:
+            for version in (truth.version - 1, truth.version, truth.version + 1):
+                belief: PerformedStep = changed(truth, state=state, version=version)
+                move = decide(belief, StepEvent("undo"), verbs.clock())
+                if isinstance(move, Refused):
+                    continue
+                expected = (state, version) == (truth.state, truth.version)
+                with verbs.undone() as transaction:
+                    with deciding(monkeypatch, move):
+                        answer = transaction.undo_step(truth, actor=OPERATOR)
+                    assert (answer == move) == expected
+                    assert (transaction.steps_of(run.run_id) == truths) == (not expected)
+                if expected:
+                    accepted.append(truth.number)
+    assert accepted == [1]
+
+
+def test_a_switch_is_lifted_exactly_when_decide_would_lift_it(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    with verbs.store.transaction() as transaction:
+        assert transaction.throw_switch("lifted", actor=OPERATOR, reason="harm")
+        assert transaction.throw_switch("thrown", actor=OPERATOR, reason="harm")
+        assert not transaction.throw_switch("thrown", actor="another", reason="again")
+    first = verbs.active_grant(1)
+    with verbs.store.transaction() as transaction:
+        assert isinstance(transaction.move_grant(first, GrantEvent("consume", OPERATOR), move_id="first"), Move)
+        lifted = transaction.switches_on()["lifted"]
+        answer = transaction.lift_switch(
+            lifted, grant_id=first.grant_id, actor=OPERATOR, reason="over", move_id="first"
+        )
+        assert isinstance(answer, Move)
+        truths = transaction.switches()
+    assert [(switch.name, switch.state, switch.version) for switch in truths] == [
+        ("thrown", "on", 1),
+        ("lifted", "off", 2),
+    ]
+    grant, accepted = verbs.active_grant(2), []
+    for truth in truths:
+        for state in SwitchState:
+            for version in (truth.version - 1, truth.version, truth.version + 1):
+                belief: Switch = changed(truth, state=state, version=version)
+                move = decide(belief, SwitchEvent("lift", grant.grant_id), verbs.clock())
+                if isinstance(move, Refused):
+                    continue
+                expected = (state, version) == (truth.state, truth.version)
+                with verbs.undone() as transaction:
+                    transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id="m")
+                    with deciding(monkeypatch, move):
+                        answer = transaction.lift_switch(
+                            truth, grant_id=grant.grant_id, actor=OPERATOR, reason="over", move_id="m"
+                        )
+                    assert (answer == move) == expected
+                    assert (transaction.switches() == truths) == (not expected)
+                if expected:
+                    accepted.append(truth.name)
+    assert accepted == ["thrown"]
 
 
 def test_structs_compare_by_every_field() -> None:

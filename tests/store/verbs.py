@@ -6,6 +6,7 @@ themselves, so that "nothing was written" means every row of every table.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,14 @@ TABLES = (
     "holdfast_executions",
     "holdfast_journal",
     "holdfast_grants",
+    "holdfast_leases",
+    "holdfast_procedures",
+    "holdfast_steps",
+    "holdfast_collections",
+    "holdfast_values",
+    "holdfast_evidence",
+    "holdfast_switches",
+    "holdfast_approvers",
     "holdfast_counts",
     "holdfast_count_deltas",
     "holdfast_operations",
@@ -55,6 +64,7 @@ class Verbs:
     def __init__(self, store: Store[Any], clock: VirtualClock) -> None:
         self.store = store
         self.clock = clock
+        self._asked = itertools.count(1)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -108,12 +118,12 @@ class Verbs:
             transaction.fold_counts()
 
     def active_grant(self, target: int, seconds: float = 600) -> Grant:
-        """Request and approve a grant to release one job."""
+        """Request and approve a grant to release one job; no two are alike, so that a job can have several."""
         with self.store.transaction() as transaction:
             grant_id = transaction.request_grant(
                 action="release",
                 target=f"job/{target}",
-                scope="one job",
+                scope=f"one job, asked for {next(self._asked)} times",
                 actor=OPERATOR,
                 reason="it was mended",
                 expires_at=self.clock.after(seconds),

@@ -1,4 +1,4 @@
-"""What is wrong with one record, and what would put it right.
+"""What is wrong with one job or one execution, and what would put it right; and the record that any diagnosis is of.
 
 Invariants: nothing is written here; what a sound journal says of a record is right if the record's last move vouches
 for it, and so is what a committed execution says of its job; where neither can tell, the job is quarantined; a payload
@@ -18,7 +18,7 @@ from holdfast.audit.faults import Page
 from holdfast.audit.jobs import is_fit, is_json
 from holdfast.core.digest import Json
 from holdfast.core.machine import Machine
-from holdfast.core.machines import COMMITTED, EXECUTION, GRANT, JOB, OPEN, ExecutionStatus, GrantState, JobState
+from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_from, time_text
 from holdfast.store.enforcement import GUARDED
@@ -66,7 +66,7 @@ class Record:
         self.kept = [row for row in self.rows if row.version >= begins]
         self.archived = begins > 1 and not self.kept
         self.sound = self.archived or (
-            readable and _is_sound(machine, self.kept, begins, Page(evidence, limit=1, batch=1))
+            readable and is_sound(machine, self.kept, begins, Page(evidence, limit=1, batch=1))
         )
 
     @property
@@ -123,7 +123,7 @@ class Record:
             yield self.act("mend", why, **changed)
 
 
-def _is_sound(machine: Machine, rows: Sequence[Entry], begins: int, page: Page) -> bool:
+def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, page: Page) -> bool:
     """Tell whether rows make a whole history, as `check` would judge a record that stands where they end."""
     if not rows:
         return False
@@ -182,7 +182,7 @@ def execution_acts(record: Record, *, succeeded: bool = False) -> tuple[Settled,
 
 
 def _execution_columns(record: Record, status: str) -> dict[str, Json]:
-    image, columns = record.image or {}, _times(record)
+    image, columns = record.image or {}, times_of(record)
     ended = status in EXECUTION.final
     if ended != (_moment(image["finished_at"]) is not None):
         columns["finished_at"] = columns.get("updated_at", image["updated_at"]) if ended else None
@@ -196,7 +196,7 @@ def _execution_columns(record: Record, status: str) -> dict[str, Json]:
     return columns
 
 
-def _times(record: Record) -> dict[str, Json]:
+def times_of(record: Record) -> dict[str, Json]:
     """Return when a record was made and last changed, as its journal knows it."""
     image, first, last = record.image or {}, record.rows[0] if record.rows else None, record.last
     created, updated = _moment(image["created_at"]), _moment(image["updated_at"])
@@ -306,7 +306,7 @@ def _stopped(reading: Reading, executions: Iterable[Settled]) -> Iterator[Act]:
 
 def _columns(job: Record, executions: Sequence[Settled], target: str, why: str) -> dict[str, Json]:
     """Return what the other columns of a job must be, where that can be told."""
-    image, columns = job.image or {}, _times(job)
+    image, columns = job.image or {}, times_of(job)
     if image["history_from"] == 1:
         columns |= {"attempts": len(executions), "excused": sum(execution.excused for execution in executions)}
     if image["max_attempts"] < 1:
@@ -397,34 +397,5 @@ def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
 
 
 def _aborted(record: Record, why: str) -> Act:
-    at = _times(record)["updated_at"]
+    at = times_of(record)["updated_at"]
     return record.act("move", why, status=ExecutionStatus.ABORTED, error_code=UNSOUND, finished_at=at, updated_at=at)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Other records
-
-
-def uncut(reading: Reading, machine: Machine, subject: int) -> list[Act]:
-    """Return what lets a history begin where it does, if somebody has cut it off by hand."""
-    record = Record(reading, machine, subject)
-    page = Page(Evidence(reading), limit=1, batch=1)
-    if record.image is None or not record.rows or not _is_sound(machine, record.rows, 1, page):
-        return []
-    return [record.act("mend", "its history is all there", history_from=1)]
-
-
-def record_acts(reading: Reading, machine: Machine, subject: int) -> list[Act] | None:
-    """Return what puts a grant, a run or a value right; None if that cannot be told."""
-    record = Record(reading, machine, subject)
-    if record.image is None:
-        return None
-    last = record.last
-    if record.vouched and last is not None:
-        return list(record.put(last.target, f"its journal says {last.target}", **_times(record)))
-    if record.state not in machine.states:
-        return None
-    # A permission whose history is not whole is no permission.
-    revoked = machine is GRANT and record.state not in machine.final
-    state = GrantState.REVOKED if revoked else record.state
-    return list(record.put(state, "its journal cannot be believed", anew=True))

@@ -154,6 +154,18 @@ INVARIANTS: tuple[Invariant, ...] = (
         of_ledger=(surveys.orphans,),
     ),
     Invariant(
+        name="governance_whole",
+        meaning="Steps, values and evidence belong to runs and collections that are there; evidence is what was kept.",
+        mending="nothing: restore the newest snapshot, or put back what is missing",
+        of_ledger=(surveys.governance,),
+    ),
+    Invariant(
+        name="grants_authentic",
+        meaning="A used grant says by whom; an active one was approved, and outside dev by another than asked for it.",
+        mending="says who used it, as the journal tells; revokes what nobody, or nobody else, has approved",
+        of_ledger=(surveys.approvals,),
+    ),
+    Invariant(
         name="keys_unique",
         meaning="No client has used a key for two jobs.",
         mending="leaves the key to the first job, and quarantines the others",

@@ -3,11 +3,12 @@
 A dry run is the real run, rolled back: what it shows is what applying does, and its digest says whether it still is.
 
 Invariants: everything happens in one transaction under the maintenance door, with every before-image in the journal;
-either `check` is clean afterwards, but for what no repair can mend, or nothing has changed.
+the door has the number of a grant for this very plan, used up by the same transaction; either `check` is clean
+afterwards, but for what no repair can mend, or nothing has changed, and the grant is as good as it was.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -21,10 +22,9 @@ from holdfast.audit.diagnosis import (
     is_time,
     job_acts,
     rebuilt_execution,
-    record_acts,
-    uncut,
 )
 from holdfast.audit.invariants import Violation
+from holdfast.audit.mending import record_acts, uncut
 from holdfast.core.digest import digest
 from holdfast.core.errors import InputError, PlanStaleError, RepairIncompleteError
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
@@ -33,8 +33,9 @@ from holdfast.store.enforcement import MAINTENANCE
 from holdfast.store.migrations import require_ledger, rewrite_enforcement
 
 EVENT = "repair"
-HOPELESS = frozenset({"database", "seals_chained"})
-"""What no repair can mend: pages that are damaged, and seals that are not what they were."""
+Permit = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
+HOPELESS = frozenset({"database", "governance_whole", "seals_chained"})
+"""What no repair can mend: damaged pages, governance that is missing, and seals that are not what they were."""
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +63,20 @@ def plan(store: Store[Any]) -> Repair:
     """Return what a repair would do; nothing is changed."""
     try:
         with store.transaction() as transaction:
-            raise _Undone(_repaired(store, transaction, who="plan", why="dry run", applied=False))
+            raise _Undone(_repaired(store, transaction, who="plan", why="dry run", permit=None))
     except _Undone as undone:
         return undone.repair
 
 
-def repair(store: Store[Any], *, operator: str, reason: str, expected: str) -> Repair:
-    """Carry out the plan whose digest is `expected`; raise PlanStaleError if it is another one by now."""
+def repair(store: Store[Any], *, operator: str, reason: str, expected: str, permit: Permit) -> Repair:
+    """Carry out the plan whose digest is `expected`; raise PlanStaleError if it is another one by now.
+
+    `permit` is asked once there is something to do: `engine.grants.permission` makes one.
+    """
     if not operator.strip() or not reason.strip():
         raise InputError("a repair names its operator and its reason")
     with store.transaction() as transaction:
-        done = _repaired(store, transaction, who=operator, why=reason, applied=True)
+        done = _repaired(store, transaction, who=operator, why=reason, permit=permit)
         if done.digest != expected:
             raise PlanStaleError(
                 "the ledger has changed since the plan was made", context={"expected": expected, "found": done.digest}
@@ -80,7 +84,7 @@ def repair(store: Store[Any], *, operator: str, reason: str, expected: str) -> R
     return done
 
 
-def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str, applied: bool) -> Repair:
+def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str, permit: Permit | None) -> Repair:
     require_ledger(store, transaction._connection)  # noqa: SLF001 - the schema lives below the verbs
     transaction.lock_records()
     violations = tuple(check_in(transaction).violations)
@@ -94,7 +98,8 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
         acts.append(Act(kind="rewrite", subject="LEDGER", why="what it enforces differs", before={"differs": differs}))
         rewrite_enforcement(store, transaction)
     if standing or any(violation.invariant not in HOPELESS for violation in violations):
-        with transaction.maintenance(who=who, why=why) as door:
+        grant_id = permit(transaction) if permit else None
+        with transaction.maintenance(who=who, why=why, grant_id=grant_id) as door:
             surgeon = _Surgeon(transaction, door, who, acts)
             surgeon.shut(standing)
             surgeon.mend(violations)
@@ -107,7 +112,7 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
             f"{stubborn[0].subject} would still break {stubborn[0].invariant}: {stubborn[0].detail}",
             context={"violations": [f"{v.invariant}: {v.subject}" for v in stubborn[:20]]},
         )
-    return Repair(applied=applied, digest=_digest(acts), violations=violations, acts=tuple(acts), left=left)
+    return Repair(applied=permit is not None, digest=_digest(acts), violations=violations, acts=tuple(acts), left=left)
 
 
 def _digest(acts: Iterable[Act]) -> str:

@@ -3,7 +3,8 @@
 Invariants: the snapshot is read through and found right before anything is opened; the ledger is written in one
 transaction under the maintenance door, so a restore that fails or is killed leaves the place as empty as it was; rows
 keep their ids, numbers, epochs and transaction ids; nobody who worked before goes on: open leases are ended as
-journalled moves of the new epoch, and no fencing token that was ever given out is given out again.
+journalled moves of the new epoch, and no fencing token that was ever given out is given out again. What is not a dev
+ledger is restored under a slip, which becomes a used grant of the ledger that is made.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.audit.slips import Permit, kept, permit_restore
 from holdfast.audit.snapshot import Progress, SnapshotFile
 from holdfast.audit.snapshot_verify import Verified, verify
+from holdfast.core.authority import Slip
 from holdfast.core.decide import Refused
 from holdfast.core.errors import (
     EffectsMayBeNewerError,
@@ -32,7 +35,7 @@ from holdfast.store import migrations as schema_steps
 from holdfast.store.portable import TABLES, Row, Table, advance, bring, end_leases, occupied
 from holdfast.store.sqlite.drafts import drafted
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.store import Store
+from holdfast.store.store import Store, host_clock
 from holdfast.store.transaction import Transaction
 
 ACTOR = "restore"
@@ -51,13 +54,15 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     expired: int  # attempts that were under way, ended
     finished: int  # attempts that had committed, done
+    grant_id: int | None  # what the slip has become
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
-    """Who restores, why, and whether the tables beside the ledger are of the same moment."""
+    """Who restores, why, by whose leave, and whether the tables beside the ledger are of the same moment."""
 
     who: str
     why: str
+    slip: Slip | None = None
     tables_from_same_snapshot: bool = False
 
 
@@ -72,8 +77,10 @@ def restore(
 ) -> Restored:
     """Make a ledger from a snapshot: in a new file, an empty database, or a ledger that has no work and no history."""
     verified = verify(path, progress=progress)
+    now = (clock or host_clock)()
+    permit = permit_restore(permission.slip, verified, executor=permission.who, now=now)
     with _place(url, schema, clock, permission) as store:
-        made = _written(store, verified, permission, progress)
+        made = _written(store, verified, permission, permit, progress)
         schema_steps.verify(store)
     return made
 
@@ -127,7 +134,9 @@ def _refuse_newer_effects(place: Store[Any], permission: Permission) -> None:
 # The rows
 
 
-def _written(store: Store[Any], verified: Verified, permission: Permission, progress: Progress | None) -> Restored:
+def _written(
+    store: Store[Any], verified: Verified, permission: Permission, permit: Permit | None, progress: Progress | None
+) -> Restored:
     header, epoch = verified.header, verified.header.epoch + 1
     with store.transaction() as transaction:
         connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
@@ -141,7 +150,8 @@ def _written(store: Store[Any], verified: Verified, permission: Permission, prog
         advance(transaction, _given_out(verified, store))
         while store.extend_journal(connection):
             pass
-        with transaction.maintenance(who=permission.who, why=permission.why) as door:
+        grant_id = kept(transaction, permit, ledger_id=header.ledger_id, reason=permission.why) if permit else None
+        with transaction.maintenance(who=permission.who, why=permission.why, grant_id=grant_id) as door:
             _bring_all(transaction, Path(verified.file), verified, progress)
             transaction.set_meta("epoch", str(epoch))
             expired, finished = _end_open_leases(transaction)
@@ -165,6 +175,7 @@ def _written(store: Store[Any], verified: Verified, permission: Permission, prog
         rows=verified.trailer.rows,
         expired=expired,
         finished=finished,
+        grant_id=grant_id,
     )
 
 

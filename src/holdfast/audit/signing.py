@@ -134,20 +134,37 @@ def _parsed(path: Path) -> SignedHead:
 
 
 def _require_signature(path: Path, head: SignedHead, signature: str, public_key: str) -> None:
-    from_raw = _ed25519().Ed25519PublicKey.from_public_bytes
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-
-    try:
-        from_raw(bytes.fromhex(public_key)).verify(bytes.fromhex(signature), signed_bytes(head))
-    except (InvalidSignature, ValueError):
+    if not verified(signed_bytes(head), signature, public_key):
         raise HeadInvalidError(
             f"the signature in {path} does not hold: the head or its signature was altered",
             context={"path": str(path)},
-        ) from None
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Keys
+
+
+def verified(message: bytes, signature: str, public_key: str) -> bool:
+    """Tell whether a signature is that of a public key, both given in hexadecimal digits, under a message."""
+    from_raw = _ed25519().Ed25519PublicKey.from_public_bytes
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
+
+    try:
+        from_raw(bytes.fromhex(public_key)).verify(bytes.fromhex(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def signature_of(message: bytes, path: Path) -> str:
+    """Return the signature under a message by the private key in a file, in hexadecimal digits."""
+    return private_key(path).sign(message).hex()
+
+
+def public_key_text(path: Path) -> str:
+    """Return the public key that a file holds, in hexadecimal digits."""
+    return _public_key(path).public_bytes_raw().hex()
 
 
 def private_key(path: Path) -> "Ed25519PrivateKey":

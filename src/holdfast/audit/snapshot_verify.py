@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.audit.seals import genesis, row_lines, seal_hash
 from holdfast.audit.snapshot import Progress, SnapshotFile, Summary
-from holdfast.core.errors import SealsBrokenError
+from holdfast.core.errors import SealsBrokenError, SnapshotInvalidError
 from holdfast.core.records import Archive, Seal
 from holdfast.store.portable import TABLES, Row
 
@@ -27,14 +27,17 @@ class Verified(Summary, frozen=True, kw_only=True):
     sealed: int  # rows of the journal, those of archived blocks included
     unsealed: int
     given_out: dict[str, int]  # the greatest id of each table
+    approvers: dict[str, str | None]  # the public key of everybody who ever might approve; None if that was revoked
 
 
 def verify(path: Path, *, progress: Progress | None = None) -> Verified:
     """Read a snapshot through, and raise unless it is whole and its history is what was sealed."""
     with SnapshotFile(path, progress=progress, doing="verifying") as snapshot:
         sealed = SealedHistory(snapshot.header.ledger_id)
+        carried = _Carried(sealed)
         takes = {
-            "meta": sealed.take_setting,
+            "approvers": carried.take_approver,
+            "meta": carried.take_setting,
             "seals": sealed.take_seal,
             "archives": sealed.take_archive,
             "journal": sealed.take_row,
@@ -46,6 +49,7 @@ def verify(path: Path, *, progress: Progress | None = None) -> Verified:
                     take(row)
         summary = snapshot.finish()  # first: of a file that was altered, the seals tell less
         given_out = snapshot.given_out()
+    carried.require_agreement(summary)
     sealed.finish()
     return Verified(
         **msgspec.structs.asdict(summary),
@@ -54,7 +58,34 @@ def verify(path: Path, *, progress: Progress | None = None) -> Verified:
         sealed=sum(seal.rows for seal in sealed.seals),
         unsealed=sealed.unsealed,
         given_out=given_out,
+        approvers=carried.approvers,
     )
+
+
+class _Carried:
+    """What a snapshot says of the ledger itself."""
+
+    def __init__(self, sealed: SealedHistory) -> None:
+        self.approvers: dict[str, str | None] = {}
+        self._sealed = sealed
+        self._environment: str | None = None
+
+    def take_setting(self, row: Row) -> None:
+        self._sealed.take_setting(row)
+        if row[0] == "environment":
+            self._environment = row[1]
+
+    def take_approver(self, row: Row) -> None:
+        name, public_key, _, _, _, _, revoked_at, _ = row
+        self.approvers[name] = public_key if revoked_at is None else None
+
+    def require_agreement(self, summary: Summary) -> None:
+        """Raise unless the first line says of which environment it is: who may restore it depends on that."""
+        if self._environment != summary.header.environment:
+            raise SnapshotInvalidError(
+                f"{summary.file} is not a snapshot that can be used: its first line calls it one of a"
+                f" {summary.header.environment} ledger, and its settings one of a {self._environment} ledger"
+            )
 
 
 class SealedHistory:

@@ -12,8 +12,10 @@ from datetime import timedelta
 
 from holdfast.audit.faults import Fault, Page
 from holdfast.audit.seals import genesis, require_sound_end, seal_hash
+from holdfast.core.authority import DEV
+from holdfast.core.digest import sha256
 from holdfast.core.errors import NotALedgerError, SealsBrokenError
-from holdfast.core.machines import EXECUTION, JOB, MACHINES
+from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
 from holdfast.core.records import Seal, time_text
 from holdfast.store.enforcement import INDEXES
 from holdfast.store.migrations import DOOR_OPEN
@@ -117,6 +119,35 @@ def _orphan_rows(page: Page) -> Iterator[Fault]:
             subject if known else None,
             {"kind": "journal", "rows": len(seqs), "seqs": seqs[:NAMED_MAX]},
         )
+
+
+def governance(page: Page) -> Iterator[Fault]:
+    """Yield steps, values and evidence of what is not there, and evidence that is not what was kept."""
+    ask, after = page.evidence.ask, 0
+    for kind, subject, what, missing in ask("orphans_of_governance", n=page.limit):
+        machine, number = (kind, subject) if kind in MACHINES else (None, None)
+        evidence = {"kind": what, what: missing}
+        yield Fault(f"{kind} {subject}", f"there is no {what} {missing}", machine, number, evidence)
+    while kept := ask("evidence_to_check", after=after, n=page.batch):
+        for after, content, digest in kept:
+            if sha256(content) != digest:
+                detail = "it is not what was kept: its digest is another"
+                yield Fault(f"EVIDENCE {after}", detail, evidence={"kind": "digest", "digest": digest})
+
+
+def approvals(page: Page) -> Iterator[Fault]:
+    """Yield grants that were used by nobody, and active ones that nobody, or nobody else, has approved."""
+    by_another = page.evidence.meta().get("environment", DEV) != DEV
+    for grant_id, state, requester, approver in page.evidence.ask(
+        "grants_to_doubt", by_another=by_another, n=page.limit
+    ):
+        if state == GrantState.CONSUMED:
+            yield _of(GRANT.name, grant_id, "consumed_by", "it was used, and does not say by whom")
+        elif approver is None:
+            yield _of(GRANT.name, grant_id, "approved_by", "it is active, and nobody has approved it")
+        else:
+            detail = f"it is active, and {requester} has approved it, who asked for it"
+            yield _of(GRANT.name, grant_id, "approved_by", detail, requested_by=requester)
 
 
 def maintenance(page: Page) -> Iterator[Fault]:

@@ -8,7 +8,7 @@ violation, 2 bad arguments or spec, 3 a guard refused, 4 the database is out of 
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -52,6 +52,13 @@ COMMANDS = {
     "audit": Command("Operate", "holdfast.cli.audit:audit", "Prove that history is what it was: verify, head, export."),
     "check": Command("Operate", "holdfast.cli.check:check", "Ask the ledger every invariant, and say what is broken."),
     "repair": Command("Operate", "holdfast.cli.repair:repair", "Show what would put a broken ledger right, and do it."),
+    "grant": Command("Govern", "holdfast.cli.grant:grant", "Ask for permission, give it, take it back."),
+    "procedure": Command("Govern", "holdfast.cli.procedure:procedure", "Run several steps that end done, or undone."),
+    "registry": Command("Govern", "holdfast.cli.registry:registry", "Govern which operations may be used."),
+    "replay": Command("Govern", "holdfast.cli.replay:replay", "Put failed jobs back under rules."),
+    "quarantine": Command("Govern", "holdfast.cli.quarantine:quarantine", "Look at what was taken out; release it."),
+    "switch": Command("Govern", "holdfast.cli.switch:switch", "Stop something for the fleet; lift it by a grant."),
+    "nodd": Command("Applications", "holdfast.cli.nodd:nodd", "NOAA's open data, catalogued exactly once."),
     "stats": Command("Work", "holdfast.cli.jobs:stats", "Count jobs by state and operation."),
 }
 
@@ -73,7 +80,7 @@ class Lazy(TyperCommand):
         if not isinstance(target, typer.Typer):
             function, target = target, typer.Typer(add_completion=False)
             target.command(self.name)(function)
-        return _quick(get_command(target))
+        return quick(get_command(target))
 
 
 class _Trivial:
@@ -90,7 +97,7 @@ class _Trivial:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
-def _quick(command: Any) -> Any:
+def quick(command: Any) -> Any:
     """Return a command, or a group with all its commands, that converts only what needs it."""
     params_of = command.get_params
 
@@ -103,7 +110,7 @@ def _quick(command: Any) -> Any:
 
     command.get_params = get_params
     for inner in getattr(command, "commands", {}).values():
-        _quick(inner)
+        quick(inner)
     return command
 
 
@@ -131,12 +138,12 @@ def _root(
 ) -> None: ...
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code."""
+def run(arguments: Sequence[str], answered: Callable[[list[str]], Any] | None = None) -> int:
+    """Run one command line, of `holdfast` or of another command with the same ways, and return its exit code."""
     output.make_printable()
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        return _answered(list(arguments) or ["--help"])
+        return _code((answered or _answered)(list(arguments) or ["--help"]))
     except BrokenPipeError:
         # Whoever read the output has gone: there is nobody left to tell.
         output.give_up()
@@ -145,11 +152,17 @@ def run(arguments: Sequence[str]) -> int:
         output.error({"error_code": "interrupted", "error_message": "interrupted", "context": {}}, as_json=as_json)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last resort: nothing may reach the user as a traceback
-        if os.environ.get("HOLDFAST_DEBUG"):
-            traceback.print_exc()
-        known = error if isinstance(error, HoldfastError) else _understood(error)
-        output.error(known.as_dict() if known else _internal(error), as_json=as_json)
-        return known.exit_code if known else 1
+        told, code = explained(error)
+        output.error(told, as_json=as_json)
+        return code
+
+
+def explained(error: Exception) -> tuple[dict[str, object], int]:
+    """Return what is told of an error that is being handled, and the exit code that goes with it."""
+    if os.environ.get("HOLDFAST_DEBUG"):
+        traceback.print_exc()
+    known = error if isinstance(error, HoldfastError) else _understood(error)
+    return (known.as_dict(), known.exit_code) if known else (_internal(error), 1)
 
 
 def main() -> None:
@@ -157,11 +170,14 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _answered(arguments: list[str]) -> int:
-    group = _quick(get_command(app))
+def _answered(arguments: list[str]) -> Any:
+    group = quick(get_command(app))
     for name, command in COMMANDS.items():
         group.add_command(Lazy(name, command))
-    code = group.main(arguments, prog_name="holdfast", standalone_mode=False)
+    return group.main(arguments, prog_name="holdfast", standalone_mode=False)
+
+
+def _code(code: object) -> int:
     if code == INTERRUPTED:
         raise KeyboardInterrupt
     # Now, while an error can still be told: at exit Python would only mumble.

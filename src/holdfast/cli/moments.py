@@ -33,5 +33,20 @@ def past_moment(text: str, flag: str, now: datetime) -> datetime:
         ) from None
 
 
+def duration(text: str, flag: str) -> timedelta:
+    """Return the time that was given for a flag, such as 30m, 2h or 1d, or raise InputError."""
+    words = text.strip().lower()
+    try:
+        if re.fullmatch(rf"(?:{_PART.pattern})+", words):
+            return _span(words)
+    except (KeyError, OverflowError):
+        pass
+    raise InputError(
+        f"{flag} is no length of time: {text}",
+        next_step="Write it as 30m, 2h or 1d.",
+        context={"flag": flag, "value": text},
+    )
+
+
 def _span(text: str) -> timedelta:
     return sum((timedelta(seconds=float(n) * UNITS[unit]) for n, unit in _PART.findall(text)), timedelta())

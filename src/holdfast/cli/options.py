@@ -35,9 +35,9 @@ def _word(value: str | None) -> str | None:
     return value
 
 
-def word(flag: str, help_text: str) -> Any:
+def word(flag: str, help_text: str, *more_flags: str, metavar: str = "NAME") -> Any:
     """Return the option of a name: of a client, a key, a queue, an operation."""
-    return typer.Option(flag, metavar="NAME", help=help_text, callback=_word, show_default=True)
+    return typer.Option(flag, *more_flags, metavar=metavar, help=help_text, callback=_word, show_default=True)
 
 
 Db = Annotated[

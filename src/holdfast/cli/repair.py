@@ -1,6 +1,7 @@
 """`holdfast repair`: shows what would put a broken ledger right, and does it once somebody has looked.
 
-Invariants: nothing is changed without the digest of a plan that was shown, an operator and a reason.
+Invariants: nothing is changed without the digest of a plan that was shown, an operator, a reason, and a grant for that
+plan; in a dev ledger the operator's own.
 """
 
 from typing import Annotated, Any
@@ -12,9 +13,11 @@ from holdfast.audit.diagnosis import Act
 from holdfast.audit.repair import Repair, plan
 from holdfast.audit.repair import repair as carry_out
 from holdfast.cli import output
-from holdfast.cli.options import Db, Json, Schema, ledger_url
+from holdfast.cli.options import ID_MAX, Db, Json, Schema, ledger_url
 from holdfast.cli.output import Column
+from holdfast.core.authority import Act as Governed
 from holdfast.core.errors import InputError
+from holdfast.engine.grants import DEV, environment_of, permission
 from holdfast.store import connect
 
 Apply = Annotated[
@@ -22,6 +25,10 @@ Apply = Annotated[
 ]
 Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Who repairs.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why: it stays in the journal.")]
+Grant = Annotated[
+    int | None, typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="The grant; in dev it needs none.")
+]
+TARGET = "ledger"
 
 
 def repair(
@@ -29,6 +36,7 @@ def repair(
     apply: Apply = None,
     operator: Operator = None,
     reason: Reason = None,
+    grant: Grant = None,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -41,14 +49,21 @@ def repair(
         raise InputError("a repair names who does it and why", next_step="Give --operator and --reason.")
     # Not verified: triggers that were dropped are among the things to put right.
     with connect(ledger_url(db, schema), schema=schema or "public") as store:
-        done = plan(store) if apply is None else _carried_out(store, apply, operator or "", reason or "")
-    output.answer(_value(done), lambda: _print(done), as_json=as_json)
+        if apply is None:
+            done = plan(store)
+            with store.reading() as reading:
+                governed = environment_of(reading) != DEV
+        else:
+            done = _carried_out(store, apply, operator or "", reason or "", grant)
+            governed = False
+    output.answer(_value(done), lambda: _print(done, governed=governed), as_json=as_json)
     if done.left or (done.acts and not done.applied):
         raise typer.Exit(1)
 
 
-def _carried_out(store: Any, digest: str, operator: str, reason: str) -> Repair:
-    return carry_out(store, operator=operator, reason=reason, expected=digest)
+def _carried_out(store: Any, digest: str, operator: str, reason: str, grant: int | None) -> Repair:
+    permit = permission(Governed.REPAIR, TARGET, executor=operator, reason=reason, plan=digest, grant_id=grant)
+    return carry_out(store, operator=operator, reason=reason, expected=digest, permit=permit)
 
 
 def _value(done: Repair) -> dict[str, object]:
@@ -68,7 +83,7 @@ def _shown(act: Act) -> dict[str, object]:
     return {**msgspec.to_builtins(act), "before": before if act.before is not None else None}
 
 
-def _print(done: Repair) -> None:
+def _print(done: Repair, *, governed: bool) -> None:
     if not done.acts and not done.left:
         output.line("nothing to repair")
         return
@@ -87,7 +102,10 @@ def _print(done: Repair) -> None:
         output.line("Restore a snapshot beside this ledger and compare: `holdfast snapshot restore`, `snapshot diff`.")
     if done.acts and not done.applied:
         output.line("Nothing has been changed. To do it:")
-        output.line(f"  holdfast repair --apply {done.digest} --operator NAME --reason TEXT")
+        if governed:
+            asked = f"{Governed.REPAIR} {TARGET} --plan {done.digest}"
+            output.line(f"  holdfast grant request {asked} --executor NAME --rollback-plan TEXT --reason TEXT")
+        output.line(f"  holdfast repair --apply {done.digest} --operator NAME --reason TEXT{' --grant ID' * governed}")
 
 
 def _after(act: Act) -> str:

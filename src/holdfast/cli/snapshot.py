@@ -1,7 +1,7 @@
 """`holdfast snapshot`: keep a whole ledger in a file, make one from it, compare two, and look whether one is whole.
 
-Invariants: a snapshot never replaces a file, and a restore never touches a ledger that has work in it; bars are shown
-on a terminal only, on standard error.
+Invariants: a snapshot never replaces a file, and a restore never touches a ledger that has work in it, and of stage and
+prod needs a slip of somebody else's; bars are shown on a terminal only, on standard error.
 """
 
 from pathlib import Path
@@ -11,6 +11,7 @@ import typer
 
 from holdfast.audit.restore import Permission, Restored
 from holdfast.audit.restore import restore as restore_now
+from holdfast.audit.slips import read_slip
 from holdfast.audit.snapshot import Header, Summary
 from holdfast.audit.snapshot import create as create_now
 from holdfast.audit.snapshot_diff import Comparison, Differences, Key
@@ -51,7 +52,11 @@ def restore(
         bool,
         typer.Option("--tables-from-same-snapshot", help="The tables beside the ledger are of the same moment."),
     ] = False,
+    operator: Annotated[str | None, word("--operator", "Who restores; without it, the user who types.")] = None,
     reason: Annotated[str, word("--reason", "Why, for the journal.")] = "restored from a snapshot",
+    grant: Annotated[
+        Path | None, typer.Option("--grant", metavar="FILE", help="A slip of `grant slip`; in dev it needs none.")
+    ] = None,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -59,9 +64,14 @@ def restore(
     """Make a ledger from a snapshot, in an empty place.
 
     The place is a new file, an empty database or schema, or a ledger without any work or history. Attempts that were
-    under way are ended, and a new epoch begins.
+    under way are ended, and a new epoch begins. A stage or prod ledger is restored by leave of somebody else.
     """
-    permission = Permission(who=actor(), why=reason, tables_from_same_snapshot=tables_from_same_snapshot)
+    permission = Permission(
+        who=operator or actor(),
+        why=reason,
+        slip=read_slip(grant) if grant else None,
+        tables_from_same_snapshot=tables_from_same_snapshot,
+    )
     with output.progress(as_json=as_json) as progress:
         url = ledger_url(db, schema)
         made = restore_now(Path(file), url, permission, schema=schema or "public", progress=progress)
@@ -161,6 +171,8 @@ def _n(n: int, what: str) -> str:
 
 def _print_restored(made: Restored) -> None:
     output.line(f"restored {_n(made.rows['jobs'], 'job')} to a {made.environment} ledger, epoch {made.epoch}")
+    if made.grant_id is not None:
+        output.line(f"the slip is grant {made.grant_id} of it, and used")
     if made.expired or made.finished:
         output.line(f"attempts that were under way: {made.expired} ended, {made.finished} finished")
 

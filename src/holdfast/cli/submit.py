@@ -16,6 +16,7 @@ from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
 from holdfast.core.machines import JOB
+from holdfast.core.protocol import ranked
 from holdfast.store import Declared, Submission
 from holdfast.store.requests import INTEGER_MAX
 
@@ -39,6 +40,10 @@ def submit(
         int | None,
         typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Attempts before automatic retry stops."),
     ] = None,
+    operation_version: Annotated[
+        str | None,
+        word("--operation-version", "Its version; if not the one in force, or the newest declared.", metavar="VERSION"),
+    ] = None,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -49,12 +54,14 @@ def submit(
     """
     size_max = payload_bytes_max()
     text = payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max)
-    moment = _moment(run_at)
+    moment = due_moment(run_at)
+    _require_version(operation_version)
     with opened(db, schema) as store, store.transaction() as transaction:
         declared = transaction.operations().get(operation, Declared())
+        in_force = transaction.operation_in_force(operation) if transaction.governed else None
         submission = Submission(
             operation=operation,
-            operation_version=declared.version,
+            operation_version=operation_version or in_force or declared.version,
             payload=text,
             client=client,
             key=key,
@@ -103,7 +110,17 @@ def _bounded(file: BinaryIO, size_max: int) -> bytes:
     return text
 
 
-def _moment(text: str | None) -> datetime | None:
+def _require_version(text: str | None) -> None:
+    if text is not None and ranked(text) is None:
+        raise InputError(
+            f"--operation-version is not a version: {text}",
+            next_step="Write it as SemVer, without build metadata: 1.0.0.",
+            context={"operation_version": text},
+        )
+
+
+def due_moment(text: str | None) -> datetime | None:
+    """Return the time that was given for --run-at, or raise InputError."""
     if text is None:
         return None
     try:

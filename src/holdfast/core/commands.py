@@ -101,6 +101,7 @@ class GiveBack(msgspec.Struct, frozen=True):
     token: int
     run_at: datetime
     code: str | None = None
+    message: str | None = None
 
 
 class Expire(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Commands to a grant, a procedure run and a registry value
+# Commands to a grant, a procedure run and its steps, a registry value and a switch
 
 
 class GrantEvent(msgspec.Struct, frozen=True):
@@ -131,6 +132,19 @@ class ProcedureEvent(msgspec.Struct, frozen=True):
     """Move a procedure run by one of its events."""
 
     event: str
+
+
+class StepEvent(msgspec.Struct, frozen=True):
+    """Undo a performed step."""
+
+    event: str
+
+
+class SwitchEvent(msgspec.Struct, frozen=True):
+    """Lift a switch, under a grant."""
+
+    event: str
+    grant_id: int | None
 
 
 class ValueEvent(msgspec.Struct, frozen=True):

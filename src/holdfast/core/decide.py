@@ -31,20 +31,34 @@ from holdfast.core.commands import (
     Replay,
     Retry,
     Start,
+    StepEvent,
     Submit,
+    SwitchEvent,
     ValueEvent,
 )
+from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
     EXECUTION,
     GRANT,
     JOB,
     PROCEDURE,
+    STEP,
+    SWITCH,
     VALUE,
     ExecutionStatus,
     JobState,
 )
-from holdfast.core.records import Attempt, Execution, Grant, Job, ProcedureRun, RegistryValue
+from holdfast.core.records import (
+    Attempt,
+    Execution,
+    Grant,
+    Job,
+    PerformedStep,
+    ProcedureRun,
+    RegistryValue,
+    Switch,
+)
 
 REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})
 CANCELLED = "cancelled"
@@ -93,6 +107,13 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
             if step.machine == machine.name:
                 return step
         return None
+
+
+def step_of(answer: Move | Refused, machine: str) -> Step:
+    """Return the one step of a machine that a move has."""
+    steps = [step for step in answer.steps if step.machine == machine] if isinstance(answer, Move) else []
+    invariant(len(steps) == 1, f"a move with {len(steps)} steps of {machine}")
+    return steps[0]
 
 
 Answer = Move | Refused
@@ -297,6 +318,7 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
         lease_live=True,
         run_at=command.run_at,
         error_code=command.code,
+        error_message=command.message,
         excused=True,
     )
 
@@ -333,7 +355,7 @@ def _beat(attempt: Attempt, command: Beat, now: datetime) -> Answer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Guards of grants, procedure runs and values
+# Guards of grants, procedure runs, values and switches
 
 
 @_guards(GrantEvent)
@@ -356,6 +378,22 @@ def _procedure_event(run: ProcedureRun, command: ProcedureEvent, _now: datetime)
     if not PROCEDURE.allows(command.event, run.state):
         return _wrong_state(PROCEDURE, command.event, run.state)
     return Move(steps=(_step(PROCEDURE, run.run_id, command.event, run.state, run.version),))
+
+
+@_guards(StepEvent)
+def _step_event(step: PerformedStep, command: StepEvent, _now: datetime) -> Answer:
+    if not STEP.allows(command.event, step.state):
+        return _wrong_state(STEP, command.event, step.state)
+    return Move(steps=(_step(STEP, step.step_id, command.event, step.state, step.version),))
+
+
+@_guards(SwitchEvent)
+def _switch_event(switch: Switch, command: SwitchEvent, _now: datetime) -> Answer:
+    if not SWITCH.allows(command.event, switch.state):
+        return _wrong_state(SWITCH, command.event, switch.state)
+    if command.grant_id is None:
+        return Refused("grant_required", f"to {command.event} the switch {switch.name} needs a grant of its own")
+    return Move(steps=(_step(SWITCH, switch.switch_id, command.event, switch.state, switch.version),))
 
 
 @_guards(ValueEvent)

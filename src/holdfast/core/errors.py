@@ -16,9 +16,11 @@
     │   ├── HeadInvalidError
     │   ├── KeyInvalidError
     │   ├── FileThereError
+    │   ├── SpecInvalidError             a selection or a manifest that is not what it should be, and where
     │   ├── ExtraMissingError            a part of Holdfast that was not installed
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
+    ├── RecordNotFoundError              exit 1: no such grant, run, value or switch (also a KeyError)
     ├── ResultExpiredError               exit 1: retention has dropped it
     ├── SealsBrokenError                 exit 1: sealed history is not what it was
     ├── WaitTimeoutError                 exit 1 (also a TimeoutError)
@@ -32,6 +34,13 @@
     │   ├── LedgerNotEmptyError
     │   ├── EffectsMayBeNewerError
     │   ├── HistoryArchivedError
+    │   ├── RuntimeLeaseError            somebody else holds the named lease
+    │   ├── GovernanceError              a rule of governance said no; each instance has the code of its rule
+    │   │   ├── AuthorityError           REJECT_AUTH_*: the grant does not permit it
+    │   │   ├── ApprovalError            somebody may not approve that, or not like that
+    │   │   ├── RegistryError            REJECT_*, RBP-*, CANONICAL_*: the vocabulary does not allow it
+    │   │   ├── ReplayGuardError         scope_too_broad, kill_switch_active and the other guards of replay
+    │   │   └── ProcedureStoppedError    a run ended in a stop state, which is its code
     │   └── RefusedByDatabaseError       a trigger or an index of the ledger said no
     ├── StoreError                       exit 4: the database is out of reach, or is not fit to use
     │   ├── StoreUnavailableError
@@ -58,7 +67,7 @@ from typing import ClassVar
 class HoldfastError(Exception):
     """The root: a stable code, a message for people, a next step and a little context."""
 
-    code: ClassVar[str] = "error"
+    code: str = "error"
     exit_code: ClassVar[int] = 1
     next_step: ClassVar[str] = "Read the message; `holdfast doctor` checks the ledger."
 
@@ -189,6 +198,13 @@ class FileThereError(InputError):
     next_step = "Name another file, or move this one away first."
 
 
+class SpecInvalidError(InputError):
+    """A selection, a manifest or a parameter file that cannot be taken; `context` has the path of the field."""
+
+    code = "spec_invalid"
+    next_step = "Correct the field that is named."
+
+
 class ExtraMissingError(InputError):
     """What was asked for needs a package that comes with an extra of Holdfast."""
 
@@ -208,6 +224,13 @@ class JobNotFoundError(HoldfastError, KeyError):
 
     code = "job_not_found"
     next_step = "List jobs with `holdfast jobs`."
+
+
+class RecordNotFoundError(HoldfastError, KeyError):
+    """There is no record under that id or name."""
+
+    code = "record_not_found"
+    next_step = "List them: `holdfast grant list`, `holdfast procedure list`, `holdfast registry list`."
 
 
 class ResultExpiredError(HoldfastError):
@@ -300,6 +323,65 @@ class HistoryArchivedError(RefusedError):
 
     code = "history_archived"
     next_step = "Ask for a later time, or read the archive."
+
+
+class RuntimeLeaseError(RefusedError):
+    """Somebody else holds the lease; nothing was written."""
+
+    code = "lease_held"
+    next_step = "Wait until the lease runs out or is released, and try again: nothing has to be cleaned up."
+
+
+class GovernanceError(RefusedError):
+    """A rule of governance said no; nothing was written. An instance has the code of its rule."""
+
+    code = "governance_refused"
+    next_step = "Ask for a grant that permits exactly this: `holdfast grant request --help`."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        next_step: str | None = None,
+        context: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(message, next_step=next_step, context=context)
+        self.code = code or self.code
+
+
+class AuthorityError(GovernanceError):
+    """No grant permits the act."""
+
+    code = "authority_refused"
+
+
+class ApprovalError(GovernanceError):
+    """An approval that this ledger's environment does not accept."""
+
+    code = "approval_refused"
+    next_step = "Let somebody else approve, with a registered key (`holdfast grant approvers`) or by a database role."
+
+
+class RegistryError(GovernanceError):
+    """The registry does not allow the operation, the version or the change."""
+
+    code = "registry_refused"
+    next_step = "See what is in force with `holdfast registry list`."
+
+
+class ReplayGuardError(GovernanceError):
+    """A guard of replay said no; the code is the guard's type."""
+
+    code = "replay_refused"
+    next_step = "Narrow the selection and look at it with `holdfast replay dry-run`."
+
+
+class ProcedureStoppedError(GovernanceError):
+    """A run of a procedure stopped; the code is its stop state."""
+
+    code = "procedure_stopped"
+    next_step = "See where it stands with `holdfast procedure show ROOT`; go on with `holdfast procedure resume ROOT`."
 
 
 class RefusedByDatabaseError(RefusedError):

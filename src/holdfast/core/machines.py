@@ -69,6 +69,20 @@ class ValueState(StrEnum):
     RETIRED = "retired"
 
 
+class StepState(StrEnum):
+    """Where one performance of a procedure's step stands."""
+
+    PERFORMED = "performed"
+    UNDONE = "undone"
+
+
+class SwitchState(StrEnum):
+    """Where a switch that was thrown stands."""
+
+    ON = "on"
+    OFF = "off"
+
+
 TABLE = (
     # A job: one unit of work. The last edge is the only one that needs a grant.
     Row("JOB", "submit", "∅ → pending"),
@@ -116,19 +130,27 @@ TABLE = (
     Row("PROCEDURE", "compensate", "running → compensating"),
     Row("PROCEDURE", "stop", "compensating → stopped"),
     Row("PROCEDURE", "resume", "stopped → running"),
+    # One performance of a step of a run. A step that was undone and is performed again is another record.
+    Row("STEP", "perform", "∅ → performed"),
+    Row("STEP", "undo", "performed → undone"),
     # A governed value of the registry: never deleted, only followed by another or retired.
     Row("VALUE", "admit", "∅ → active", Rule.GOVERNED),
     Row("VALUE", "supersede", "active → superseded", Rule.GOVERNED),
     Row("VALUE", "retire", "active → retired", Rule.GOVERNED),
+    # A switch that stops something. Whoever sees harm may throw it; to lift it takes a grant.
+    Row("SWITCH", "throw", "∅ → on"),
+    Row("SWITCH", "lift", "on → off", Rule.GOVERNED),
 )
 
 JOB = Machine("JOB", TABLE, final={JobState.SUCCEEDED, JobState.QUARANTINED})
 EXECUTION = Machine("EXECUTION", TABLE, final={ExecutionStatus.DONE, ExecutionStatus.ABORTED})
 GRANT = Machine("GRANT", TABLE, final={GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED})
 PROCEDURE = Machine("PROCEDURE", TABLE, final={ProcedureState.DONE})
+STEP = Machine("STEP", TABLE, final={StepState.UNDONE})
 VALUE = Machine("VALUE", TABLE, final={ValueState.SUPERSEDED, ValueState.RETIRED})
+SWITCH = Machine("SWITCH", TABLE, final={SwitchState.OFF})
 
-MACHINES = {machine.name: machine for machine in (JOB, EXECUTION, GRANT, PROCEDURE, VALUE)}
+MACHINES = {machine.name: machine for machine in (JOB, EXECUTION, GRANT, PROCEDURE, STEP, VALUE, SWITCH)}
 
 OPEN = frozenset(set(ExecutionStatus) - EXECUTION.final)
 """Executions that have not ended. A job with one of these is running."""
@@ -163,6 +185,8 @@ for _machine, _names in (
     (EXECUTION, ExecutionStatus),
     (GRANT, GrantState),
     (PROCEDURE, ProcedureState),
+    (STEP, StepState),
     (VALUE, ValueState),
+    (SWITCH, SwitchState),
 ):
     invariant(set(_machine.states) == set(_names), f"the states of {_machine.name} differ from its table")

@@ -9,7 +9,15 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.core.errors import invariant
-from holdfast.core.machines import ExecutionStatus, GrantState, JobState, ProcedureState, ValueState
+from holdfast.core.machines import (
+    ExecutionStatus,
+    GrantState,
+    JobState,
+    ProcedureState,
+    StepState,
+    SwitchState,
+    ValueState,
+)
 
 REPLAY_ATTEMPTS = 5
 MAX_ATTEMPTS = 5
@@ -109,11 +117,23 @@ class Grant(msgspec.Struct, frozen=True):
     consumed_by: str | None
     expires_at: datetime
     reason: str
+    requested_via: str | None
+    approved_via: str | None
     created_at: datetime
     updated_at: datetime
 
 
-class ProcedureRun(msgspec.Struct, frozen=True, kw_only=True):
+class NamedLease(msgspec.Struct, frozen=True):
+    """An exclusive right to run something, by name, until it runs out."""
+
+    name: str
+    holder: str
+    token: int
+    acquired_at: datetime
+    expires_at: datetime
+
+
+class ProcedureRun(msgspec.Struct, frozen=True):
     """One run of a procedure, keyed by its idempotency root."""
 
     run_id: int
@@ -121,24 +141,113 @@ class ProcedureRun(msgspec.Struct, frozen=True, kw_only=True):
     procedure: str
     state: ProcedureState
     version: int
-    step: int
+    step: int  # the furthest that was ever reached
     stop_state: str | None
+    params: str
+    plan: str
+    lease: str
+    grant_id: int | None
+    failure: str | None
+    actor: str
+    reason: str | None
     created_at: datetime
     updated_at: datetime
 
 
-class RegistryValue(msgspec.Struct, frozen=True, kw_only=True):
+class PerformedStep(msgspec.Struct, frozen=True):
+    """One performance of a step: what came of it, and whether it still stands."""
+
+    step_id: int
+    run_id: int
+    number: int
+    name: str
+    state: StepState
+    version: int
+    outcome: str
+    actor: str
+    reason: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class RegistryValue(msgspec.Struct, frozen=True):
     """A governed value of the registry: an operation code at a protocol version."""
 
     value_id: int
+    vocab_id: str
+    collection: str
     operation_code: str
     protocol_version: str
+    act_type: str
+    semantics: str
+    authority_ref: str
+    digest: str
+    standing: str
     state: ValueState
     version: int
     successor_code: str | None
     successor_version: str | None
+    rollback_ref: str | None
+    run_id: int | None
+    grant_id: int | None
     created_at: datetime
     updated_at: datetime
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """A vocabulary of the registry: what its values look like, and whether it is in force."""
+
+    collection: str
+    schema: str
+    schema_digest: str
+    manifest_digest: str | None
+    standing: str
+    run_id: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What a governed act left behind for its reviewers."""
+
+    evidence_id: int
+    run_id: int | None
+    kind: str
+    subject: str
+    content: str
+    digest: str
+    actor: str
+    grant_id: int | None
+    voided_at: datetime | None
+    created_at: datetime
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """A switch that was thrown, and perhaps lifted since."""
+
+    switch_id: int
+    name: str
+    state: SwitchState
+    version: int
+    thrown_by: str
+    actor: str
+    reason: str
+    grant_id: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Approver(msgspec.Struct, frozen=True):
+    """Somebody whose approvals can be told from forged ones, by their public key."""
+
+    name: str
+    public_key: str
+    added_by: str
+    reason: str
+    grant_id: int | None
+    added_at: datetime
+    revoked_at: datetime | None
+    revoked_by: str | None
 
 
 class Ruling(msgspec.Struct, frozen=True):

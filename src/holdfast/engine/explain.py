@@ -14,9 +14,12 @@ import msgspec
 from holdfast.core.commands import Expire
 from holdfast.core.decide import CANCELLED, Move, decide
 from holdfast.core.machines import OPEN, ExecutionStatus, JobState
+from holdfast.core.protocol import ranked, speaks
 from holdfast.core.records import Attempt, Execution, Job, time_text
 from holdfast.engine.heartbeat import BEATS_A_LEASE
 from holdfast.engine.operations import LEASE_S
+from holdfast.engine.quarantine import release_commands
+from holdfast.engine.switches import stopping
 from holdfast.engine.worker import POLL_S
 from holdfast.store.reading import Reading, WorkerRow
 
@@ -25,6 +28,8 @@ ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
 """A worker says hello with its heartbeat, every ten seconds or more often: one that missed three is taken for dead."""
 
 AHEAD_MAX = 10_000
+LOG_QUEUE, LOG_OPERATION = "wal:", "wal."
+"""How the queue and the operations of a write-ahead log begin. The queue is always paused: no worker takes entries."""
 
 
 class Verdict(StrEnum):
@@ -52,6 +57,8 @@ class Code(StrEnum):
     RUNNING = "running"
     CANCEL_ASKED = "cancel_asked"
     OWNER_SILENT = "owner_silent"
+    LOG_ENTRY = "log_entry"
+    KILL_SWITCH = "kill_switch"
     QUEUE_PAUSED = "queue_paused"
     NOT_DUE = "not_due"
     NO_WORKER = "no_worker"
@@ -145,6 +152,19 @@ def _text(moment: datetime | None) -> str | None:
 
 def _of_pending(seen: _Seen) -> Iterator[Finding]:
     job = seen.job
+    if job.queue.startswith(LOG_QUEUE) and job.operation.startswith(LOG_OPERATION):
+        yield _log_entry(seen)
+        return
+    switch = stopping(seen.reading, job.operation)
+    if switch is not None:
+        yield seen.finding(
+            Code.KILL_SWITCH,
+            f"the operation {job.operation} was switched off by {switch.thrown_by} at {seen.when(switch.created_at)}:"
+            f" {switch.reason}",
+            {"switch": switch.name, "thrown_at": _text(switch.created_at), "thrown_by": switch.thrown_by,
+             "reason": switch.reason},
+            f"holdfast switch lift {shlex.quote(switch.name)} --reason TEXT",
+        )  # fmt: skip
     pause = seen.reading.pause_of(job.queue)
     if pause is not None:
         yield seen.finding(
@@ -161,7 +181,16 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
             f"{job.spent} of {_many(job.max_attempts, 'attempt')} spent; the last error was {_error(job)}",
             _failure(job),
         )
-    yield from _service(seen, may_start=pause is None and job.run_at <= seen.now)
+    yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
+
+
+def _log_entry(seen: _Seen) -> Finding:
+    name = seen.job.queue.removeprefix(LOG_QUEUE)
+    return seen.finding(
+        Code.LOG_ENTRY,
+        f"it is an entry of the write-ahead log {name}: the log itself carries it out, at the latest when it recovers",
+        {"log": name, "operation": seen.job.operation, **_failure(seen.job)},
+    )
 
 
 def _not_due(seen: _Seen) -> Finding:
@@ -170,19 +199,20 @@ def _not_due(seen: _Seen) -> Finding:
     last = executions[-1] if executions else None
     why = ""
     if last is not None and last.excused:
-        why = f": attempt {last.attempt} was given back, at no cost ({last.error_code or 'no reason given'})"
+        excuse = ": ".join(filter(None, (last.error_code, last.error_message))) or "no reason given"
+        why = f": attempt {last.attempt} was given back, at no cost ({excuse})"
     elif last is not None and last.error_code is not None:
         why = f": attempt {last.attempt} of {job.max_attempts} failed ({last.error_code}), and the next one waits"
     evidence = {"run_at": _text(job.run_at), "seconds": (job.run_at - seen.now).total_seconds(), **_failure(job)}
-    excuse = last.error_code if last is not None and last.excused else None
-    return seen.finding(Code.NOT_DUE, f"it is due at {seen.when(job.run_at)}{why}", {**evidence, "excuse": excuse})
+    evidence["excuse"] = last.error_code if last is not None and last.excused else None
+    return seen.finding(Code.NOT_DUE, f"it is due at {seen.when(job.run_at)}{why}", evidence)
 
 
 def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
     """Yield what the workers say: is there one for this queue and this operation, has it room, and who comes first."""
     job = seen.job
     serving = [worker for worker in seen.workers if job.queue in worker.queues]
-    knowing = [worker for worker in serving if job.operation in worker.operations]
+    knowing = [worker for worker in serving if any(_does(job, operation) for operation in worker.operations)]
     start = f"holdfast worker MODULE:LEDGER --queue {shlex.quote(job.queue)}"
     if not serving:
         last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
@@ -196,12 +226,23 @@ def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
     elif not knowing:
         yield seen.finding(
             Code.OPERATION_NOT_SERVED,
-            f"no living worker of the queue {job.queue} has a handler for {job.operation}",
-            {"operation": job.operation, "workers": {w.worker_id: w.operations for w in serving}},
+            f"no living worker of the queue {job.queue} has a handler for {job.operation} {job.operation_version}",
+            {
+                "operation": job.operation,
+                "version": job.operation_version,
+                "workers": {w.worker_id: w.operations for w in serving},
+            },
             start,
         )
     elif may_start:
         yield from _turn(seen, knowing)
+
+
+def _does(job: Job, operation: str) -> bool:
+    """Tell whether a handler, by the name that its worker gave it, does a job: `NAME@VERSION`, or `NAME` for any."""
+    name, _, version = operation.partition("@")
+    asked = job.operation_version
+    return name == job.operation and (not version or ranked(asked) is None or speaks(version, asked))
 
 
 def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
@@ -351,6 +392,7 @@ def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
             Code.QUARANTINED,
             f"it was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
             evidence,
+            release_commands(seen.reading, job)[0],
         )
         if not job.may_replay:
             yield _budget_gone(seen)

@@ -16,21 +16,18 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-import msgspec
-
 from holdfast.core import commands
 from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
 from holdfast.core.errors import (
-    ArgumentsError,
     InvalidStateTransitionError,
     StateTransitionRaceError,
     StoreError,
-    UnknownOperationError,
     WaitTimeoutError,
 )
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
+from holdfast.engine.calling import Calling
 from holdfast.engine.checking import look_at_open
 from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask, Task
 from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription, Transition, of_move, of_task
@@ -38,7 +35,7 @@ from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Set
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.redact import redacted
 from holdfast.engine.world import World
-from holdfast.store import Admission, Declared, Store, Submission, Transaction, create_store, open_store
+from holdfast.store import Admission, Store, Submission, Transaction, create_store, open_store
 from holdfast.store.reading import Count
 
 if TYPE_CHECKING:
@@ -65,7 +62,8 @@ class _Opened:
         opening = create_store if ledger.create else open_store
         self.store = opening(url, ledger.world.clock, schema=ledger.schema)
         self.committer = Committer(self.store, ledger.world, self._committed)
-        self.declared: set[str] = set()
+        self.declared: set[tuple[str, str]] = set()  # operations, by name and version
+        self.in_force: dict[str, str] = {}  # by operation, the version that its registry last told of
         self.changed = threading.Condition()  # notified after every commit of this process
         self._bus = ledger.bus
 
@@ -96,7 +94,7 @@ class Ledger:
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
-        self._payload_bytes_max = payload_bytes_max
+        self.calling = Calling(self, payload_bytes_max)
         self.bus = Bus()
         self._lock = threading.RLock()
         self._opened: _Opened | None = None
@@ -127,16 +125,18 @@ class Ledger:
         run_at: datetime | None = None,
         priority: int | None = None,
         queue: str | None = None,
+        version: str | None = None,
         connection: Any = None,
     ) -> Receipt:
         """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
-        made = self._call(call, payload, client=client, key=key, run_at=run_at, priority=priority, queue=queue)
+        settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
+        made = self.calling.made(call, payload, version=version, **settings)
         if connection is not None:
             # Where there is one write lock, the caller holds it: nothing may be written but through its connection.
-            with self._open().store.borrowed(connection) as transaction:
-                [admission] = transaction.submit([self._submission(made, transaction)])
+            with self.opened_store().borrowed(connection) as transaction:
+                [admission] = self.calling.admitted([made], transaction.submit, transaction)
             return self._receipt(admission)
-        [receipt] = self._submitted([self._submission(made)])
+        [receipt] = self._submitted([made])
         return receipt
 
     async def submit_async(
@@ -149,57 +149,24 @@ class Ledger:
         run_at: datetime | None = None,
         priority: int | None = None,
         queue: str | None = None,
+        version: str | None = None,
     ) -> Receipt:
         """Submit without blocking the event loop."""
-        made = self._call(call, payload, client=client, key=key, run_at=run_at, priority=priority, queue=queue)
+        settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
+        made = self.calling.made(call, payload, version=version, **settings)
         return await asyncio.to_thread(self.submit, made)
 
     def submit_many(self, calls: Sequence[Call | Mapping[str, Any]]) -> list[Receipt]:
         """Record many calls, all or none, in one transaction."""
-        return self._submitted([self._submission(self._call_of(call)) for call in calls])
+        return self._submitted([self.calling.told(call) for call in calls])
 
-    def _submitted(self, submissions: Sequence[Submission]) -> list[Receipt]:
-        task = SubmitTask(submissions)
-        self.perform_tasks([task])
-        return [self._receipt(admission) for admission in task.result()]
+    def _submitted(self, calls: Sequence[Call]) -> list[Receipt]:
+        def submit(submissions: list[Submission]) -> list[Admission]:
+            task = SubmitTask(submissions)
+            self.perform_tasks([task])
+            return task.result()
 
-    def _call_of(self, call: Call | Mapping[str, Any]) -> Call:
-        if isinstance(call, Call):
-            return call
-        known = {"operation", "payload", "client", "key", "run_at", "priority", "queue"}
-        if "operation" not in call or not set(call) <= known:
-            raise ArgumentsError(f"a call given as a mapping has operation, and may have {', '.join(sorted(known))}")
-        rest = {name: value for name, value in call.items() if name not in ("operation", "payload")}
-        return self._call(call["operation"], call.get("payload"), **rest)
-
-    def _call(self, call: Call | str, payload: Mapping[str, Json] | None, **settings: Any) -> Call:
-        given = {name: value for name, value in settings.items() if value is not None}
-        if isinstance(call, Call):
-            if payload is not None:
-                raise ArgumentsError("a call has its payload already")
-            return msgspec.structs.replace(call, **given)
-        handler = self.operations.get(call)
-        arguments = dict(payload or {})
-        return Call(operation=call, payload=handler.checked(arguments) if handler else arguments, **given)
-
-    def _submission(self, call: Call, transaction: Transaction | None = None) -> Submission:
-        return call.submission(self._declared(call.operation, transaction), size_max=self._payload_bytes_max)
-
-    def _declared(self, name: str, transaction: Transaction | None) -> Declared:
-        handler = self.operations.get(name)
-        if handler is not None:
-            self._declare_new(transaction)
-            return handler.declared
-        store = self._open().store
-        known = store.operations
-        if name not in known:
-            with store.reading() as reading:
-                known.update(reading.operations())
-        if name not in known:
-            raise UnknownOperationError(
-                f"no process has declared the operation {name!r} to this ledger", context={"operation": name}
-            )
-        return known[name]
+        return [self._receipt(admission) for admission in self.calling.admitted(calls, submit)]
 
     def _receipt(self, admission: Admission) -> Receipt:
         return Receipt(self, admission.job_id, is_new=admission.is_new, job=admission.existing)
@@ -263,6 +230,24 @@ class Ledger:
         message = None if reason is None else redacted(reason)
         return self.rule(self.job(job_id), commands.Quarantine(code, message), actor=actor, reason=message)
 
+    def release(
+        self, job_id: int, *, operator: str, reason: str, grant_id: int | None = None, run_at: datetime | None = None
+    ) -> JobState:
+        """Put a job back that is in quarantine, under a grant that is used up with it. Return its state."""
+        from holdfast.engine.releases import releasing  # noqa: PLC0415 - few who submit ever release
+        from holdfast.engine.switches import settled  # noqa: PLC0415 - the same
+
+        act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
+
+        def once() -> JobState:
+            task = RuleTask(self.job(job_id), None, actor=operator, reason=reason)
+            task.fn = lambda transaction: act(transaction).move
+            self.perform_tasks([task])
+            move: Move = task.result()
+            return JobState(move.steps[0].target) if move.steps else self.job(job_id).state
+
+        return settled(once)
+
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
         task = RuleTask(job, command, actor=actor, reason=reason)
@@ -309,7 +294,10 @@ class Ledger:
 
     def lease_seconds(self) -> dict[str, float]:
         """Return the leases of operations that ask for another than the usual one."""
-        return {op.name: op.lease_s for op in self.operations if op.lease_s != LEASE_S}
+        longest: dict[str, float] = {}
+        for op in self.operations:
+            longest[op.name] = max(op.lease_s, longest.get(op.name, 0.0))
+        return {name: lease_s for name, lease_s in longest.items() if lease_s != LEASE_S}
 
     def note_progress(self, attempt: Attempt, fraction: float, note: str | None) -> None:
         """Remember an execution's progress for the next heartbeat."""
@@ -325,16 +313,12 @@ class Ledger:
         self, attempt: Attempt, calls: Sequence[Call], transaction: Transaction | None = None
     ) -> list[Submission]:
         """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
-        keyed = [
-            call if call.key is not None else call.keyed(FOLLOWUP_CLIENT, f"{attempt.job.job_id}/{n}")
-            for n, call in enumerate(calls, start=1)
-        ]
-        return [self._submission(call, transaction) for call in keyed]
+        return self.calling.submissions(_keyed(attempt, calls), transaction)
 
     def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
         """Submit a job's staged calls in a given transaction."""
         if calls:
-            transaction.submit(self.followups(attempt, calls, transaction))
+            self.calling.admitted(_keyed(attempt, calls), transaction.submit, transaction)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -395,8 +379,17 @@ class Ledger:
         """Return what is open, with every operation declared."""
         opened = self._open()
         if len(opened.declared) < len(self.operations):
-            self._declare_new()
+            self.declare_new()
         return opened
+
+    @property
+    def in_force(self) -> dict[str, str]:
+        """Which version of an operation a registry last said is in force: a hint, and never the judge."""
+        return {} if self._opened is None else self._opened.in_force
+
+    def opened_store(self) -> Store[Any]:
+        """Return the open store, as it is: what is new here may not have been declared to it yet."""
+        return self._open().store
 
     def _open(self) -> _Opened:
         opened = self._opened
@@ -412,16 +405,21 @@ class Ledger:
                 look_at_open(self._opened.store, self.bus)
             return self._opened
 
-    def _declare_new(self, transaction: Transaction | None = None) -> None:
+    def declare_new(self, transaction: Transaction | None = None) -> None:
+        """Make known to the ledger what was declared here since: of each operation the newest version."""
         opened = self._open()
-        new = {op.name: op.declared for op in self.operations if op.name not in opened.declared}
+        if len(opened.declared) == len(self.operations):
+            return
+        every = {(op.name, op.version): op for op in self.operations}
+        names = {name for name, _ in every.keys() - opened.declared}
+        new = {name: newest.declared for name in names if (newest := self.operations.get(name)) is not None}
         if new and transaction is not None and opened.store.one_writer:
             transaction.declare(new)  # and again next time: the caller may roll it back
         elif new:
             task = CallTask(lambda tx: tx.declare(new))
             opened.committer.perform([task])
             task.result()
-            opened.declared.update(new)
+            opened.declared.update(every)
             opened.store.operations.update(new)
 
     def tell_of_commit(self, attempt: Attempt, move: Move) -> None:
@@ -436,6 +434,14 @@ class Ledger:
             return
         if now is not None and now.execution.status is ExecutionStatus.DONE:
             self.bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
+
+
+def _keyed(attempt: Attempt, calls: Sequence[Call]) -> list[Call]:
+    """Return the calls that a job staged, each without a key under one of its own."""
+    return [
+        call if call.key is not None else call.keyed(FOLLOWUP_CLIENT, f"{attempt.job.job_id}/{n}")
+        for n, call in enumerate(calls, start=1)
+    ]
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

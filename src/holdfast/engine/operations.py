@@ -2,7 +2,7 @@
 
 Invariants: arguments are checked against the handler's annotations when a call is made and again when it is decoded,
 so a mismatch is an error where the call is submitted; what is stored is canonical JSON; a handler can always be called
-plainly as `operation.fn`.
+plainly as `operation.fn`; several versions of one operation can be declared, and a job runs on one that speaks its own.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import msgspec
 
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json, payload_text
 from holdfast.core.errors import ArgumentsError, InputError
+from holdfast.core.protocol import chosen, newest, ranked
 from holdfast.core.records import REPLAY_ATTEMPTS
 from holdfast.engine.retry import FailureKind, RetryPolicy, classify
 from holdfast.store import Declared, Submission
@@ -53,6 +54,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     run_at: datetime | None = None
     priority: int | None = None
     queue: str | None = None
+    version: str | None = None  # of the operation; None: the newest
 
     def keyed(self, client: str, key: str) -> Call:
         """Return this call under an idempotency key of a client."""
@@ -68,9 +70,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             raise ArgumentsError("a key is text with at least one character")
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise ArgumentsError("run_at needs a time zone")
+        if self.version is not None and ranked(self.version) is None:
+            raise ArgumentsError(f"{self.version!r} is not a version: write it as SemVer, such as 1.0.0")
         return Submission(
             operation=self.operation,
-            operation_version=declared.version,
+            operation_version=self.version or declared.version,
             payload=payload_text(self.payload, size_max=size_max),
             client=self.client,
             key=self.key,
@@ -116,6 +120,10 @@ class Operation(Generic[P, R_co]):
     ) -> None:
         if not _NAME.fullmatch(name):
             raise InputError(f"{name!r} is not a name for an operation", next_step="Use letters, digits and _ . : -")
+        if ranked(version) is None:
+            raise InputError(
+                f"{name}: {version!r} is not a version", next_step="Write it as SemVer, without build metadata: 1.0.0."
+            )
         if lease_s <= 0 or (timeout_s is not None and timeout_s <= 0):
             raise InputError(f"{name}: lease_s and timeout_s are more than 0")
         self.fn = fn
@@ -141,7 +149,12 @@ class Operation(Generic[P, R_co]):
         self.__name__ = getattr(fn, "__name__", name)
 
     def __repr__(self) -> str:
-        return f"Operation({self.name!r}, version={self.declared.version!r})"
+        return f"Operation({self.name!r}, version={self.version!r})"
+
+    @property
+    def version(self) -> str:
+        """The version of the protocol that the handler speaks."""
+        return self.declared.version
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Return a call with these arguments, checked against the handler's annotations."""
@@ -151,7 +164,7 @@ class Operation(Generic[P, R_co]):
             raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
         given = dict(list(bound.arguments.items())[1:])
         given.update(given.pop(self._keywords, {}) if self._keywords else {})
-        return Call(operation=self.name, payload=self.checked(given))
+        return Call(operation=self.name, payload=self.checked(given), version=self.version)
 
     def checked(self, arguments: object) -> dict[str, Json]:
         """Return arguments as the JSON object that is stored, or raise ArgumentsError."""
@@ -187,12 +200,17 @@ class Operations:
     """A set of operations, declared without a ledger."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Operation[Any, Any]] = {}
+        self._by_name: dict[str, dict[str, Operation[Any, Any]]] = {}
+        self._newest: dict[str, Operation[Any, Any]] = {}
+        self._all: list[Operation[Any, Any]] = []
 
     def operation(
         self, name: str | None = None, **settings: Unpack[Settings]
     ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
-        """Declare a handler as an operation. Its first parameter is the Execution; the rest are its arguments."""
+        """Declare a handler as an operation. Its first parameter is the Execution; the rest are its arguments.
+
+        The same name may be declared again with another version: each job runs on a handler that speaks its own.
+        """
 
         def declare(fn: Callable[Concatenate[Execution, P], R]) -> Operation[P, R]:
             made = Operation(fn, name=name or fn.__name__, **settings)
@@ -202,20 +220,36 @@ class Operations:
         return declare
 
     def add(self, operation: Operation[Any, Any]) -> None:
-        """Add an operation; two of one name are a mistake."""
-        if self._by_name.get(operation.name, operation) is not operation:
-            raise InputError(f"two operations are called {operation.name!r}")
-        self._by_name[operation.name] = operation
+        """Add an operation; two of one name and version are a mistake."""
+        versions = self._by_name.setdefault(operation.name, {})
+        there = versions.setdefault(operation.version, operation)
+        if there is not operation:
+            raise InputError(
+                f"two operations are called {operation.name!r}, both of version {operation.version}",
+                next_step="Give one of them another name, or another version.",
+            )
+        if operation not in self._all:
+            self._all.append(operation)
+        self._newest[operation.name] = versions[newest(versions) or operation.version]
 
-    def get(self, name: str) -> Operation[Any, Any] | None:
-        """Return the operation of this name, if it is here."""
-        return self._by_name.get(name)
+    def get(self, name: str, version: str | None = None) -> Operation[Any, Any] | None:
+        """Return the newest operation of this name; or the one that does what was asked of a version, if it is here."""
+        # What was submitted before versions had to rank is for whoever has the name.
+        if version is None or ranked(version) is None:
+            return self._newest.get(name)
+        versions = self._by_name.get(name, {})
+        spoken = chosen(versions, version)
+        return None if spoken is None else versions[spoken]
+
+    def versions(self, name: str) -> list[str]:
+        """Return the versions of an operation that are here, as they were declared."""
+        return list(self._by_name.get(name, {}))
 
     def __iter__(self) -> Iterator[Operation[Any, Any]]:
-        return iter(list(self._by_name.values()))
+        return iter(list(self._all))
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return len(self._all)
 
 
 def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signature) -> type[msgspec.Struct]:

@@ -6,6 +6,10 @@ databases can keep it; the same text comes out the same. When in doubt, more is 
 
 import re
 
+from holdfast.core.errors import HoldfastError
+
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_OUR_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}|[A-Z][A-Z0-9_]{0,63}")
 MESSAGE_MAX = 500
 READ_MAX = 8 * MESSAGE_MAX  # no more than this is looked at: a message can be megabytes long
 
@@ -35,8 +39,10 @@ def error_code(error: BaseException) -> str:
     """Return a short stable code for an exception: its own, or its class's name in snake case."""
     # What SystemExit calls its code is an exit status, or a message.
     own = None if isinstance(error, SystemExit) else _looked_at(error, "code")
-    if isinstance(own, str) and re.fullmatch(r"[a-z][a-z0-9_]{0,63}", own):
-        return own
+    # The codes of governance are written in capitals; another's may be anything.
+    shape = _OUR_CODE if isinstance(error, HoldfastError) else _CODE
+    if isinstance(own, str) and shape.fullmatch(own):
+        return str(own)
     name = type(error).__name__
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()[:64]
 

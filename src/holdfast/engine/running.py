@@ -20,7 +20,7 @@ import msgspec
 from holdfast.core import commands
 from holdfast.core.decide import CANCELLED
 from holdfast.core.digest import payload_text
-from holdfast.core.errors import HoldfastError, StoreError
+from holdfast.core.errors import HoldfastError, RegistryError, StoreError
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
 from holdfast.engine.committer import EndTask
@@ -151,7 +151,8 @@ class Running:
 
     def __init__(self, ledger: Ledger, attempt: Attempt) -> None:
         self.ledger = ledger
-        self.operation: Operation[Any, Any] | None = ledger.operations.get(attempt.job.operation)
+        job = attempt.job
+        self.operation: Operation[Any, Any] | None = ledger.operations.get(job.operation, job.operation_version)
         self.execution = Execution(ledger, attempt)
         self.started_at: float | None = None  # monotonic; None while it waits for a slot
         self.took_s = 0.0
@@ -159,6 +160,8 @@ class Running:
         self.worker_stopping = False
         self.cancel_asked = False
         self._task: EndTask | None = None
+        self._outcome: Outcome = None
+        self._told: set[object] = set()  # operations of which a registry has told that another version is in force
         self._lock = threading.Lock()
 
     @property
@@ -198,12 +201,20 @@ class Running:
     def run(self) -> bool:
         """Call a plain handler here; return whether that ended the attempt."""
         self.begin()
-        return self.finish(handled(self.operation, self.execution) if self.operation else MISSING)
+        return self.finish(handled(self.operation, self.execution) if self.operation else self.missing())
 
     async def run_async(self) -> bool:
         """Await an `async def` handler here; return whether that ended the attempt."""
         self.begin()
-        return self.finish(await handled_async(self.operation, self.execution) if self.operation else MISSING)
+        return self.finish(await handled_async(self.operation, self.execution) if self.operation else self.missing())
+
+    def missing(self) -> Raised:
+        """Return how an attempt ends that nobody here can make: it costs nothing, and another worker may know how."""
+        job = self.attempt.job
+        here = self.ledger.operations.versions(job.operation)
+        has = f"handlers only for {', '.join(here)}" if here else "none of any version"
+        needed = f"{job.operation} needs a handler that speaks {job.operation_version}; this worker has {has}"
+        return Raised(HANDLER_MISSING, needed, Then.GIVE_BACK, HANDLER_MISSING_S)
 
     def extended(self, until: datetime) -> None:
         """Note that a heartbeat has extended the lease."""
@@ -218,10 +229,7 @@ class Running:
         if not self._end():
             return False
         self.took_s = max(0.0, time.monotonic() - (self.started_at or time.monotonic()))
-        try:
-            self._task = self._ending(outcome)
-        except Exception as error:  # noqa: BLE001 - such as a follow-up that no ledger would take
-            self._task = self._ending(raised(error))
+        self._conclude(outcome)
         return True
 
     def time_out(self) -> bool:
@@ -244,8 +252,20 @@ class Running:
         """Take in that the ledger would not write a completion: a failure like any other. False: it was none."""
         if self._task is None or not isinstance(self._task.command, commands.Complete):
             return False
-        self._task = self._ending(raised(error))
+        operation = error.context.get("operation") if isinstance(error, RegistryError) else None
+        if isinstance(error, RegistryError) and operation not in self._told and self.ledger.calling.learned(error):
+            self._told.add(operation)
+            self._conclude(self._outcome)  # a follow-up that names no version is submitted at the one in force now
+        else:
+            self._task = self._ending(raised(error))
         return True
+
+    def _conclude(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        try:
+            self._task = self._ending(outcome)
+        except Exception as error:  # noqa: BLE001 - such as a follow-up that no ledger would take
+            self._task = self._ending(raised(error))
 
     def _end(self) -> bool:
         with self._lock:
@@ -277,7 +297,7 @@ class Running:
         after = now + timedelta(seconds=outcome.after_s)
         match outcome.then:
             case Then.GIVE_BACK:
-                return commands.GiveBack(token, after, code)
+                return commands.GiveBack(token, after, code, message if code == HANDLER_MISSING else None)
             case Then.CANCEL if self.worker_stopping and not self.cancel_asked:
                 # The handler was told to stop because the worker does; that is no reason to drop the job.
                 return commands.GiveBack(token, now, "worker_stopped")
@@ -293,7 +313,3 @@ class Running:
         delay_s = policy.delay_s(self.attempt.job.spent, kind, self.ledger.world.randomness)
         retry_at = None if delay_s is None else now + timedelta(seconds=delay_s)
         return commands.Fail(token, code, message, retry_at=retry_at, permanent=policy.is_final(kind))
-
-
-# Another worker may know the operation: the job costs nothing and comes back a little later.
-MISSING = Raised(HANDLER_MISSING, "this worker has no handler for it", Then.GIVE_BACK, HANDLER_MISSING_S)

@@ -26,7 +26,7 @@ from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.keeper import Duty, Keeper, Periods
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.reaper import Reaper, RecoveryReport, recover
-from holdfast.engine.running import MISSING, Running
+from holdfast.engine.running import Running
 from holdfast.engine.slots import AsyncSlots, InlineSlots, Slots, ThreadSlots
 from holdfast.engine.world import Crash
 from holdfast.store import Lease
@@ -216,7 +216,7 @@ class Worker:
     def _start(self, running: Running, slots: tuple[Slots, Slots]) -> None:
         self._attempts += 1
         if running.operation is None:
-            running.finish(MISSING)
+            running.finish(running.missing())
             self._ended.append(running)
         else:
             slots[running.is_async].start(running)
@@ -341,7 +341,7 @@ class Worker:
             running.let_go()
 
     def _say_hello(self) -> None:
-        names = sorted(operation.name for operation in self._ledger.operations)
+        names = sorted(f"{operation.name}@{operation.version}" for operation in self._ledger.operations)
         if time.monotonic() - self._seen_at < self._poll_s * 5 and self._seen_at:
             return
         first, self._seen_at = not self._seen_at, time.monotonic()

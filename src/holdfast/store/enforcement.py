@@ -14,7 +14,21 @@ import msgspec
 
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Path
-from holdfast.core.machines import COMMITTED, EXECUTION, GRANT, JOB, PROCEDURE, VALUE, GrantState
+from holdfast.core.machines import (
+    COMMITTED,
+    EXECUTION,
+    GRANT,
+    JOB,
+    PROCEDURE,
+    STEP,
+    SWITCH,
+    VALUE,
+    GrantState,
+    ProcedureState,
+    StepState,
+    SwitchState,
+    ValueState,
+)
 
 MAINTENANCE = "MAINTENANCE"
 """What the journal calls the door: no machine, but its opening, its notes and its shutting are told like one's."""
@@ -69,11 +83,16 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     only_grow: tuple[str, ...] = ()
     born_with: tuple[tuple[str, str], ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
+    alone: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # columns that no two records in these states share
+    aside: tuple[str, str] | None = None  # a column, and its word for a record that is in nobody's way
     attempt: str = "NULL"
     slimmed: str | None = None
     kept_at_rest: tuple[str, ...] = ()
     one_commit: bool = False
     counted: bool = False
+    put_back: bool = False  # under maintenance it may go where its journal says that a grant has brought it before
+    one_a_grant: bool = False  # a grant moves one record of the table, ever
+    built_by_runs: bool = False  # may be born under a grant that a run of a procedure has consumed, while it runs
 
     @property
     def longest(self) -> int:
@@ -118,22 +137,64 @@ GUARDED = (
         machine=GRANT,
         table="holdfast_grants",
         id="grant_id",
-        write_once=("action", "target", "scope", "requested_by", "expires_at", "created_at", "history_from"),
+        write_once=(
+            "action",
+            "target",
+            "scope",
+            "requested_by",
+            "requested_via",
+            "expires_at",
+            "created_at",
+            "history_from",
+        ),
+        alone=(("action", "target", "scope"), (GrantState.DRAFT, GrantState.ACTIVE)),
     ),
     Guarded(
         machine=PROCEDURE,
         table="holdfast_procedures",
         id="run_id",
-        write_once=("idempotency_root", "procedure", "created_at", "history_from"),
+        write_once=("idempotency_root", "procedure", "params", "plan", "lease", "created_at", "history_from"),
         only_grow=("step",),
         unique=(("idempotency_root",),),
+    ),
+    Guarded(
+        machine=STEP,
+        table="holdfast_steps",
+        id="step_id",
+        write_once=("run_id", "number", "name", "outcome", "created_at", "history_from"),
+        alone=(("run_id", "number"), (StepState.PERFORMED,)),
     ),
     Guarded(
         machine=VALUE,
         table="holdfast_values",
         id="value_id",
-        write_once=("operation_code", "protocol_version", "semantics", "created_at", "history_from"),
-        unique=(("operation_code", "protocol_version"),),
+        write_once=(
+            "vocab_id",
+            "collection",
+            "operation_code",
+            "protocol_version",
+            "act_type",
+            "semantics",
+            "authority_ref",
+            "digest",
+            "run_id",
+            "created_at",
+            "history_from",
+        ),
+        unique=(("operation_code", "protocol_version"), ("vocab_id",)),
+        alone=(("operation_code", "act_type"), (ValueState.ACTIVE,)),
+        put_back=True,
+        aside=("standing", "withheld"),
+        built_by_runs=True,
+    ),
+    Guarded(
+        machine=SWITCH,
+        table="holdfast_switches",
+        id="switch_id",
+        write_once=("name", "thrown_by", "created_at", "history_from"),
+        alone=(("name",), (SwitchState.ON,)),
+        put_back=True,
+        one_a_grant=True,
     ),
 )
 
@@ -144,8 +205,28 @@ INDEXES = (
     "holdfast_executions_one_commit",
     "holdfast_journal_subject",
     "holdfast_journal_grant",
+    "holdfast_grants_alike",
+    "holdfast_steps_performed",
+    "holdfast_values_active",
+    "holdfast_evidence_once",
+    "holdfast_switches_on",
+    "holdfast_switches_grant",
 )
 """The unique indexes that enforce a promise. A journal partition has its own, with the partition in the name."""
+
+
+EVIDENCE = (
+    "evidence_id",
+    "run_id",
+    "kind",
+    "subject",
+    "content",
+    "digest",
+    "actor",
+    "grant_id",
+    "created_at",
+)
+"""The columns of a piece of evidence that never change. The one that is left says when it was declared void, once."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -174,7 +255,7 @@ def birth_violations(guarded: Guarded, new: str, no_door: str) -> Iterator[Viola
     governed = [path for path in guarded.machine.births() if path.governed]
     if governed:
         states = _texts(path.target for path in governed)
-        condition = f"{new}.{guarded.state} IN ({states}) AND NOT {_granted(guarded, new)} AND {no_door}"
+        condition = f"{new}.{guarded.state} IN ({states}) AND NOT {_granted(guarded, new, born=True)} AND {no_door}"
         yield Violation(Refusal.GRANT_REQUIRED, condition)
 
 
@@ -193,12 +274,26 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
     if governed:
         ends = " OR ".join(f"({_ends(guarded, path, old, new)})" for path in governed)
         # A row that was governed before keeps that grant, and must not ride on it again.
-        own = f"{_granted(guarded, new)} AND {new}.grant_id IS DISTINCT FROM {old}.grant_id"
+        own = f"{_granted(guarded, new, born=False)} AND {new}.grant_id IS DISTINCT FROM {old}.grant_id"
+        if guarded.one_a_grant:
+            used = f"r.grant_id = {new}.grant_id AND r.{guarded.id} <> {new}.{guarded.id}"
+            own += f" AND NOT EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE {used})"
+        if guarded.put_back:
+            name, there = _text(guarded.machine.name), f"j.target = {new}.{guarded.state} AND j.grant_id IS NOT NULL"
+            told = f"j.subject = {new}.{guarded.id} AND j.machine = {name} AND {there}"
+            own += f" OR (NOT {no_door} AND EXISTS (SELECT 1 FROM {{schema}}holdfast_journal j WHERE {told}))"
         yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT ({own})")
         if guarded.slimmed:
             # Looked up, and only for this edge: naming the column of the row would read it in every move.
             gone = f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} s WHERE s.{guarded.id} = {new}.{guarded.id}"
             yield Violation(Refusal.SLIMMED, f"({ends}) AND {gone} AND s.{guarded.slimmed} IS NULL)")
+    if guarded.built_by_runs:
+        # Whether a value shows is no state of it: a build of its collection says so, as long as it is under way.
+        under_way = _texts([ProcedureState.RUNNING, ProcedureState.COMPENSATING])
+        building = f"p.lease = 'registry:' || {new}.collection AND p.state IN ({under_way})"
+        placed = f"{new}.standing IS DISTINCT FROM {old}.standing"
+        run = f"EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {building})"
+        yield Violation(Refusal.GRANT_REQUIRED, f"{placed} AND NOT {run} AND {no_door}")
     if guarded.kept_at_rest:
         changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.kept_at_rest)
         rests = f"{old}.{guarded.state} IN ({_texts(sorted(guarded.machine.final))})"
@@ -209,6 +304,18 @@ def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> 
     """Return the condition under which an UPDATE that names a write-once column changes one."""
     changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.write_once)
     return Violation(Refusal.WRITE_ONCE, f"({changed}) AND {no_door}")
+
+
+def evidence_violation(old: str, new: str) -> Violation:
+    """Return the condition under which an UPDATE does more to a piece of evidence than to declare it void."""
+    changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in EVIDENCE)
+    return Violation(Refusal.APPEND_ONLY, f"{old}.voided_at IS NOT NULL OR {changed}")
+
+
+def lease_violation(old: str, new: str) -> Violation:
+    """Return the condition under which an UPDATE of a named lease lets an old token count again."""
+    taken = f"{new}.holder <> {old}.holder AND {new}.token = {old}.token"
+    return Violation(Refusal.NOT_MONOTONE, f"{new}.name <> {old}.name OR {new}.token < {old}.token OR ({taken})")
 
 
 def just_moved(guarded: Guarded, row: str, written_here: str | None = None) -> str:
@@ -236,6 +343,11 @@ def granted(guarded: Guarded, old: str | None, new: str) -> str:
 def long_paths(machine: Machine) -> Iterator[Path]:
     """Yield one path of several edges for each pair of ends: a write between them is journalled edge by edge."""
     return (path for path in _one_for_each_ends(machine) if len(path.edges) > 1)
+
+
+def texts(words: tuple[str, ...]) -> str:
+    """Return words as a list of SQL literals."""
+    return _texts(list(words))
 
 
 def committed_states() -> str:
@@ -268,14 +380,19 @@ def _taken(guarded: Guarded, path: Path, old: str, new: str) -> str:
     return f"{_ends(guarded, path, old, new)} AND {new}.event IN ({events}) AND {version}"
 
 
-def _granted(guarded: Guarded, new: str) -> str:
-    # A job's release is one act: its grant is consumed by that very move. A registry build consumes its grant
-    # once, at its start, and then writes many values under it.
-    own = f" AND g.move_id = {new}.move_id" if guarded.machine is JOB else ""
+def _granted(guarded: Guarded, new: str, *, born: bool) -> str:
+    # A governed move is one act: its grant is consumed by that very move.
+    own = f"g.move_id = {new}.move_id"
+    if born and guarded.built_by_runs:
+        # A build consumes its grant once, at its start, and then writes many values under it, as long as it runs.
+        # None of them shows before the build has come to its end.
+        running = f"p.run_id = {new}.run_id AND p.grant_id = g.grant_id AND p.state = {_text(ProcedureState.RUNNING)}"
+        running += f" AND {new}.standing = 'staged'"
+        own = f"({own} OR EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {running}))"
     consumed = _text(GrantState.CONSUMED)
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}holdfast_grants g "
-        f"WHERE g.grant_id = {new}.grant_id AND g.state = {consumed}{own})"
+        f"WHERE g.grant_id = {new}.grant_id AND g.state = {consumed} AND {own})"
     )
 
 

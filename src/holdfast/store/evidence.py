@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
-from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE
+from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job, JournalRow, Seal
 from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
 from holdfast.store.reading import Reading
@@ -261,11 +261,17 @@ class Evidence:
 
 QUESTIONS = frozenset((
     "ids_twice", "keys_twice", "running_without_lease", "leases_without_running", "counts_to_check",
-    "orphan_executions", "orphan_checkpoints", "orphan_replacements", "journal_page", "orphan_rows",
-    "broken_maintenance",
+    "orphan_executions", "orphan_checkpoints", "orphan_replacements", "orphans_of_governance", "evidence_to_check",
+    "grants_to_doubt", "journal_page", "orphan_rows", "broken_maintenance",
 ))  # fmt: skip
-_OTHERS = {GRANT.name: "grants_to_check", PROCEDURE.name: "procedures_to_check", VALUE.name: "values_to_check"}
-OTHERS = (GRANT, PROCEDURE, VALUE)
+_OTHERS = {
+    GRANT.name: "grants_to_check",
+    PROCEDURE.name: "procedures_to_check",
+    STEP.name: "steps_to_check",
+    VALUE.name: "values_to_check",
+    SWITCH.name: "switches_to_check",
+}
+OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

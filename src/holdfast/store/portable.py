@@ -24,13 +24,16 @@ PREFIX = "holdfast_"
 DUTY = "duty:"  # who last did what a fleet does once in a period: settings of one place
 
 # The tables whose ids, or numbers, the database gives out; a snapshot says how far they have come.
-NUMBERED = ("grants", "procedures", "values", "jobs", "executions", "journal", "maintenance")
+NUMBERED = (
+    "grants", "procedures", "steps", "values", "evidence", "switches", "jobs", "executions", "journal", "maintenance",
+)  # fmt: skip
 
 STAYS = {
     "machines": "generated from the transition table",
     "transitions": "generated from the transition table",
     "migrations": "what was applied where the rows arrive",
     "workers": "who works where is true of one place only",
+    "leases": "who holds what is true of one place only",
     "maintenance": "empty outside of its own transaction",
     "counts": "counted anew from the jobs that arrive",
     "count_deltas": "counted anew from the jobs that arrive",
@@ -97,18 +100,41 @@ TABLES = (
     _table(
         "grants",
         "grant_id:whole state version:whole action target scope requested_by approved_by? consumed_by? expires_at:time"
-        " created_at:time updated_at:time event actor reason move_id history_from:whole",
+        " requested_via? approved_via? created_at:time updated_at:time event actor reason move_id history_from:whole",
+    ),
+    _table(
+        "approvers",
+        "name public_key added_by reason grant_id:whole? added_at:time revoked_at:time? revoked_by?",
     ),
     _table(
         "procedures",
-        "run_id:whole idempotency_root procedure state version:whole step:whole stop_state? created_at:time"
-        " updated_at:time event actor reason? move_id history_from:whole",
+        "run_id:whole idempotency_root procedure state version:whole step:whole stop_state? params plan lease"
+        " grant_id:whole? failure? created_at:time updated_at:time event actor reason? move_id history_from:whole",
+    ),
+    _table(
+        "steps",
+        "step_id:whole run_id:whole number:whole name state version:whole outcome created_at:time updated_at:time"
+        " event actor reason? move_id history_from:whole",
+    ),
+    _table(
+        "collections",
+        "collection schema schema_digest manifest_digest? standing run_id:whole created_at:time updated_at:time",
     ),
     _table(
         "values",
-        "value_id:whole operation_code protocol_version state version:whole semantics successor_code?"
-        " successor_version? created_at:time updated_at:time event actor reason? move_id grant_id:whole?"
-        " history_from:whole",
+        "value_id:whole vocab_id collection operation_code protocol_version act_type semantics authority_ref digest"
+        " standing state version:whole successor_code? successor_version? rollback_ref? run_id:whole? created_at:time"
+        " updated_at:time event actor reason? move_id grant_id:whole? history_from:whole",
+    ),
+    _table(
+        "evidence",
+        "evidence_id:whole run_id:whole? kind subject content digest actor grant_id:whole? voided_at:time?"
+        " created_at:time",
+    ),
+    _table(
+        "switches",
+        "switch_id:whole name state version:whole thrown_by created_at:time updated_at:time event actor reason move_id"
+        " grant_id:whole? history_from:whole",
     ),
     _table(
         "jobs",

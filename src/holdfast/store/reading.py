@@ -5,75 +5,38 @@ Invariants: one view, one moment: everything read through one Reading comes from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.errors import InputError, JobNotFoundError, StoreDamagedError
+from holdfast.core.errors import InputError, JobNotFoundError
 from holdfast.core.machines import JOB, JobState
-from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow, time_text
+from holdfast.core.records import Attempt, Execution, Job, JournalRow, time_text
+from holdfast.store.governance import GovernanceReading
+from holdfast.store.quarantine import QuarantineReading
+from holdfast.store.registry import RegistryReading
+from holdfast.store.replaying import ReplayReading
 from holdfast.store.requests import Declared
 from holdfast.store.retention import RetentionReading
+from holdfast.store.rows import reader, unreadable
 from holdfast.store.statements import encoded
+from holdfast.store.supersession import SupersessionReading
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
 
 _EXECUTION_WIDTH = len(Execution.__struct_fields__)
-_Record = TypeVar("_Record", bound=msgspec.Struct)
-_Reader = Callable[[Sequence[Any], Callable[[Any], datetime]], _Record]
 
 
 RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # those of a partial index
 FEW_WAITING = 20_000  # so many can be sorted for a page; among more, a page is found soon
 
 
-def unreadable(what: str) -> StoreDamagedError:
-    """Return the error for a row that holds what no version of Holdfast has written."""
-    return StoreDamagedError(
-        f"the record {what} holds what was never written",
-        next_step="See what is wrong with `holdfast check`, and what would put it right with `holdfast repair`.",
-    )
-
-
-def _reader(record: type[_Record]) -> _Reader[_Record]:
-    """Return what turns a row into a record. Which columns need turning is worked out here, once."""
-    kinds = [
-        next(kind for kind in (*get_args(hint), hint) if kind is not type(None))
-        for hint in get_type_hints(record).values()
-    ]
-    times = [index for index, kind in enumerate(kinds) if kind is datetime]
-    flags = [index for index, kind in enumerate(kinds) if kind is bool]
-    names = [
-        (index, {member.value: member for member in kind})
-        for index, kind in enumerate(kinds)
-        if isinstance(kind, type) and issubclass(kind, Enum)
-    ]
-
-    def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> _Record:
-        values = list(row)
-        try:
-            for index in times:
-                if values[index] is not None:
-                    values[index] = moment(values[index])
-            for index, members in names:
-                values[index] = members[values[index]]
-        except (KeyError, TypeError, ValueError):
-            raise unreadable(f"{record.__name__} {values[0]}") from None
-        for index in flags:
-            values[index] = bool(values[index])
-        return record(*values)
-
-    return read
-
-
-_read_job = _reader(Job)
-_read_execution = _reader(Execution)
-_read_grant = _reader(Grant)
-_read_journal_row = _reader(JournalRow)
+_read_job = reader(Job)
+_read_execution = reader(Execution)
+_read_journal_row = reader(JournalRow)
 
 
 def _plain(value: object) -> object:
@@ -116,12 +79,23 @@ class WorkerRow(msgspec.Struct, frozen=True):
     stopped_at: datetime | None
 
 
-class Reading(RetentionReading):
+class Reading(
+    RetentionReading, GovernanceReading, RegistryReading, SupersessionReading, ReplayReading, QuarantineReading
+):
     """A view of the ledger at one moment."""
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
         self._store = store
         self._connection = connection
+
+    @property
+    def dialect(self) -> str:
+        """Return which kind of database this is: sqlite or postgres."""
+        return self._store.dialect
+
+    def now(self) -> datetime:
+        """Return the time that leases and grants are measured by."""
+        return self._store.now()
 
     def meta(self) -> dict[str, str]:
         """Return the ledger's settings."""
@@ -298,10 +272,9 @@ class Reading(RetentionReading):
             for worker_id, queues, operations, concurrency, started, seen, stopped in self._run("workers")
         ]  # fmt: skip
 
-    def grant(self, grant_id: int) -> Grant | None:
-        """Return a grant, if it exists."""
-        rows = self._run("get_grant", grant_id=grant_id)
-        return self._grant(rows[0]) if rows else None
+    def ask(self, sql: str, params: Mapping[str, object]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run a statement of the caller's own with `:name` for each value; return its columns' names, and its rows."""
+        return self._store.named(self._connection, sql, params)
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement of the caller's own, with the driver's own placeholders, in this transaction."""
@@ -322,9 +295,6 @@ class Reading(RetentionReading):
 
     def _attempt(self, row: tuple[Any, ...]) -> Attempt:
         return Attempt(self._job(row[_EXECUTION_WIDTH:]), self._execution(row[:_EXECUTION_WIDTH]))
-
-    def _grant(self, row: Sequence[Any]) -> Grant:
-        return _read_grant(row, self._store.moment)
 
     def _journal_row(self, row: Sequence[Any]) -> JournalRow:
         return _read_journal_row(row, datetime.fromisoformat)  # text on both databases: it is sealed

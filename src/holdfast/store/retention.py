@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.core.errors import PlanStaleError
-from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, VALUE
+from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, ProcedureState
 from holdfast.core.records import Archive, Execution, Seal, time_text
 from holdfast.store.sealed import Key, SealedReading
 from holdfast.store.statements import encoded
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 
 _EXECUTION_FIELDS = (*Execution.__struct_fields__, "event", "actor", "reason", "move_id", "history_from")
 # The parameter of `begin_histories` that takes a machine's records.
+# A stopped run may be resumed; but nothing else ends it, and one that nobody resumes must not hold history for ever.
+_ENDED_RUNS = PROCEDURE.final | {ProcedureState.STOPPED}
 _HISTORIES = {
     JOB.name: "jobs",
     EXECUTION.name: "executions",
     GRANT.name: "grants",
     PROCEDURE.name: "procedures",
+    STEP.name: "steps",
     VALUE.name: "registry",
+    SWITCH.name: "switches",
 }
 
 
@@ -67,7 +71,7 @@ class RetentionReading(SealedReading):
             "block_holder",
             soon=encoded([[state, time_text(before)] for state, before in sorted(soon.items())]),
             grants=encoded(sorted(GRANT.final)),
-            procedures=encoded(sorted(PROCEDURE.final)),
+            procedures=encoded(sorted(_ENDED_RUNS)),
             **_between(start, seal),
         )
         return Holder(*rows[0]) if rows else None

@@ -5,13 +5,29 @@ written `:name`; a block may hold several statements, which run in order with th
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 from holdfast.core.errors import invariant
-from holdfast.core.records import Archive, Execution, Grant, Job, JournalRow, Seal
+from holdfast.core.records import (
+    Approver,
+    Archive,
+    Collection,
+    Evidence,
+    Execution,
+    Grant,
+    Job,
+    JournalRow,
+    NamedLease,
+    PerformedStep,
+    ProcedureRun,
+    RegistryValue,
+    Seal,
+    Switch,
+)
 
 FILES = (
     "jobs.sql",
@@ -23,6 +39,11 @@ FILES = (
     "checks.sql",
     "snapshot.sql",
     "retention.sql",
+    "governance.sql",
+    "registry.sql",
+    "supersession.sql",
+    "replaying.sql",
+    "quarantine.sql",
 )
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -30,7 +51,7 @@ _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 
 
-def _columns(record: type[Job | Execution | Grant | JournalRow | Seal | Archive], alias: str) -> str:
+def _columns(record: type[msgspec.Struct], alias: str) -> str:
     prefix = f"{alias}." if alias else ""
     return ", ".join(prefix + field for field in record.__struct_fields__)
 
@@ -43,6 +64,14 @@ COLUMNS = {
     "journal_columns": _columns(JournalRow, "g"),
     "seal_columns": _columns(Seal, "s"),
     "archive_columns": _columns(Archive, "a"),
+    "lease_columns": _columns(NamedLease, "l"),
+    "run_columns": _columns(ProcedureRun, "p"),
+    "step_columns": _columns(PerformedStep, "t"),
+    "switch_columns": _columns(Switch, "w"),
+    "approver_columns": _columns(Approver, "a"),
+    "evidence_columns": _columns(Evidence, "v"),
+    "collection_columns": _columns(Collection, "c"),
+    "value_columns": _columns(RegistryValue, "v"),
 }
 
 
@@ -54,9 +83,14 @@ def encoded(rows: object) -> str:
 @cache
 def statements(dialect: str) -> dict[str, tuple[str, ...]]:
     """Return every statement of a dialect by its name, the columns of the records filled in."""
+    return gathered(f"holdfast.store.{dialect}", FILES)
+
+
+def gathered(package: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the statements in files of a package, by their names."""
     found: dict[str, tuple[str, ...]] = {}
-    for file in FILES:
-        text = files(f"holdfast.store.{dialect}").joinpath(file).read_text(encoding="utf-8")
+    for file in names:
+        text = files(package).joinpath(file).read_text(encoding="utf-8")
         parts = _NAME.split(text)[1:]
         for name, body in zip(parts[::2], parts[1::2], strict=True):
             invariant(name not in found, f"two statements are called {name}")

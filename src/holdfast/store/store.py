@@ -58,6 +58,7 @@ class Store(ABC, Generic[Connection]):
         self._clock = clock
         self._pool = Pool(self._open, self._disconnect)
         self.operations: dict[str, Declared] = {}  # those known to exist, by name: a name once declared stays declared
+        self.governed: bool | None = None  # by a registry; None until somebody asks
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.commands import Expire, Finish, Release, Replay, Submit
-from holdfast.core.decide import Move, Refused, Step, decide
+from holdfast.core.decide import Move, Refused, Step, decide, step_of
 from holdfast.core.errors import IdempotencyConflictError, UnknownOperationError, invariant
 from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
@@ -24,7 +24,7 @@ from holdfast.core.records import Attempt, Execution, Job, time_text
 from holdfast.store.effects import Effect
 from holdfast.store.requests import Admission, Lease, Submission
 from holdfast.store.statements import encoded
-from holdfast.store.upkeep import Upkeep, step_of
+from holdfast.store.upkeep import Upkeep
 
 # What the moves of a batch have in common, numbered: most batches have one shape, and a row names its own.
 _Shapes = dict[tuple[object, ...], int]
@@ -42,7 +42,7 @@ class Transaction(Upkeep):
 
         Without an actor, each job's client is on record as the one who submitted it.
         """
-        self._require_known({submission.operation for submission in submissions})
+        self.require_usable(submissions)
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
         for index, submission in enumerate(submissions):
@@ -350,10 +350,10 @@ class Transaction(Upkeep):
     def _job_row(self, move: Move, step: Step, replay_reason: str | None, shapes: _Shapes) -> list[object]:
         shape = step.source, step.target, step.edges, step.event, int(move.excused)
         # Why an attempt was excused stays with the attempt: the job has not failed.
-        error_code = None if move.excused else move.error_code
+        error_code, error_message = (None, None) if move.excused else (move.error_code, move.error_message)
         return [
             step.subject, shapes.setdefault(shape, len(shapes)), step.version,
-            time_text(move.run_at) if move.run_at else None, move.result, error_code, move.error_message,
+            time_text(move.run_at) if move.run_at else None, move.result, error_code, error_message,
             move.quarantine_code, replay_reason,
         ]  # fmt: skip
 

@@ -14,23 +14,31 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.commands import GrantEvent
-from holdfast.core.decide import Move, Refused, Step, decide
 from holdfast.core.digest import Json, canonical
-from holdfast.core.errors import invariant
-from holdfast.core.machines import GRANT, JOB
-from holdfast.core.records import Grant, Seal, time_text
+from holdfast.core.machines import JOB
+from holdfast.core.records import Seal, time_text
 from holdfast.store.enforcement import Guarded
+from holdfast.store.governance import GovernanceWriting
 from holdfast.store.reading import Reading
+from holdfast.store.registry import RegistryWriting
+from holdfast.store.replaying import ReplayWriting
 from holdfast.store.requests import Declared
 from holdfast.store.retention import RetentionWriting
 from holdfast.store.statements import encoded
+from holdfast.store.supersession import SupersessionWriting
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
 
 
-class Upkeep(Reading, RetentionWriting):
+class Upkeep(
+    Reading,
+    RetentionWriting,
+    GovernanceWriting,
+    RegistryWriting,
+    SupersessionWriting,
+    ReplayWriting,
+):
     """What a transaction can do to the ledger itself."""
 
     def __init__(self, store: Store[Any], connection: Any) -> None:
@@ -42,11 +50,6 @@ class Upkeep(Reading, RetentionWriting):
     def is_open(self) -> bool:
         """Whether the transaction still stands: a statement may have ended it."""
         return self._store.is_open(self._connection)
-
-    def declare(self, operations: Mapping[str, Declared]) -> None:
-        """Make operations known to the ledger."""
-        rows = [[name, declared.version, encoded(declared)] for name, declared in sorted(operations.items())]
-        self._run("declare_operations", rows=encoded(rows), now=self._store.time_parameter())
 
     def pause_queue(self, queue: str, *, actor: str, reason: str) -> None:
         """Stop giving out work of a queue; what is running goes on."""
@@ -84,46 +87,6 @@ class Upkeep(Reading, RetentionWriting):
     def set_meta(self, name: str, value: str) -> None:
         """Write one of the ledger's settings."""
         self._run("set_meta", name=name, value=value)
-
-    def request_grant(
-        self, *, action: str, target: str, scope: str, actor: str, reason: str, expires_at: datetime
-    ) -> int:
-        """Draft a grant and return its id."""
-        birth = GRANT.path("request", None)
-        [[grant_id]] = self._run(
-            "insert_grant",
-            state=birth.target,
-            version=len(birth.edges),
-            event=birth.event,
-            action=action,
-            target=target,
-            scope=scope,
-            expires_at=self._store.stored(expires_at),
-            **self._signature(actor, reason),
-        )
-        return int(grant_id)
-
-    def move_grant(
-        self, grant: Grant, command: GrantEvent, *, reason: str | None = None, move_id: str | None = None
-    ) -> Move | Refused:
-        """Approve, consume, revoke or expire a grant, matching id, state and version."""
-        answer = decide(grant, command, self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        step = step_of(answer, GRANT.name)
-        won = self._run(
-            "move_grant",
-            grant_id=grant.grant_id,
-            source=step.source,
-            version=step.version,
-            state=step.target,
-            edges=step.edges,
-            event=step.event,
-            approved_by=command.actor if command.event == "approve" else None,
-            consumed_by=command.actor if command.event == "consume" else None,
-            **self._signature(command.actor, reason, move_id),
-        )
-        return answer if won else Refused("race", f"grant {grant.grant_id} changed meanwhile")
 
     @contextmanager
     def maintenance(self, *, who: str, why: str, grant_id: int | None = None) -> Iterator[int]:
@@ -216,10 +179,3 @@ class Upkeep(Reading, RetentionWriting):
             "move_id": move_id or uuid4().hex,
             "now": self._store.time_parameter(),
         }
-
-
-def step_of(answer: Move | Refused, machine: str) -> Step:
-    """Return the one step of a machine that a move has."""
-    steps = [step for step in answer.steps if step.machine == machine] if isinstance(answer, Move) else []
-    invariant(len(steps) == 1, f"a move with {len(steps)} steps of {machine}")
-    return steps[0]

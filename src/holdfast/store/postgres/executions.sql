@@ -3,7 +3,8 @@
 -- name: claim_executions
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time;
 -- the outer LIMIT stops the walk as soon as it has enough. A LIMIT that the planner cannot read makes a plan for one n as
--- good as a plan for any, so it is kept and not made anew for each claim.
+-- good as a plan for any, so it is kept and not made anew for each claim. An operation whose switch is on gives out no
+-- work; which ones is asked once a claim.
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
   updated_at, event, actor, move_id)
 WITH RECURSIVE
@@ -22,6 +23,8 @@ WITH RECURSIVE
       FROM lanes l CROSS JOIN LATERAL (
         SELECT job_id, attempts, operation FROM holdfast_jobs
          WHERE state = 'pending' AND queue = l.queue AND priority = l.priority AND run_at <= (SELECT now FROM t)
+           AND operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
+                                        WHERE w.state = 'on' AND starts_with(w.name, 'operation:')))
          ORDER BY run_at, job_id LIMIT (SELECT :n::bigint) FOR NO KEY UPDATE SKIP LOCKED) j
      LIMIT (SELECT :n::bigint))
 SELECT d.job_id, d.attempts + 1, :status, :version, :owner,

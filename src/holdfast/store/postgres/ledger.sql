@@ -1,4 +1,4 @@
--- Statements about the ledger itself: its settings, operations, queues, journal, counts and grants.
+-- Statements about the ledger itself: its settings, operations, queues, journal, counts and the door.
 
 -- name: get_meta
 SELECT name, value FROM holdfast_meta;
@@ -7,10 +7,13 @@ SELECT name, value FROM holdfast_meta;
 INSERT INTO holdfast_meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: declare_operations
+-- Written over only if it is still the version that the caller has compared its own with.
 INSERT INTO holdfast_operations (operation, version, defaults, declared_at)
 SELECT r ->> 0, r ->> 1, r ->> 2, coalesce(:now, statement_timestamp()) FROM json_array_elements(:rows) r
 ON CONFLICT (operation) DO UPDATE SET version = excluded.version, defaults = excluded.defaults
- WHERE holdfast_operations.version <> excluded.version OR holdfast_operations.defaults <> excluded.defaults;
+ WHERE holdfast_operations.version =
+       (SELECT r ->> 3 FROM json_array_elements(:rows) r WHERE r ->> 0 = excluded.operation)
+RETURNING operation;
 
 -- name: known_operations
 SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;
@@ -42,23 +45,6 @@ SELECT operation, queue, state, sum(n)
         UNION ALL SELECT operation, queue, source, -n FROM gone WHERE source IS NOT NULL) d
  GROUP BY operation, queue, state ORDER BY operation, queue, state
 ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excluded.n;
-
--- name: insert_grant
-INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, expires_at, created_at, updated_at,
-  event, actor, reason, move_id)
-VALUES (:state, :version, :action, :target, :scope, :actor, :expires_at, coalesce(:now, statement_timestamp()), coalesce(:now, statement_timestamp()), :event, :actor, :reason, :move_id)
-RETURNING grant_id;
-
--- name: move_grant
-UPDATE holdfast_grants
-   SET state = :state, version = version + :edges, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :actor,
-       reason = coalesce(:reason, reason), move_id = :move_id,
-       approved_by = coalesce(:approved_by, approved_by), consumed_by = coalesce(:consumed_by, consumed_by)
- WHERE grant_id = :grant_id AND state = :source AND version = :version
-RETURNING grant_id;
-
--- name: get_grant
-SELECT {grant_columns} FROM holdfast_grants g WHERE g.grant_id = :grant_id;
 
 -- name: open_door
 INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (:who, :why, :grant_id, coalesce(:now, statement_timestamp()))
@@ -98,7 +84,8 @@ DELETE FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_t
 
 -- name: lock_records
 -- Rows that somebody wrote with numbers of their own must not stand in the way of the next ones.
-LOCK TABLE holdfast_jobs, holdfast_executions, holdfast_grants, holdfast_procedures, holdfast_values
+LOCK TABLE holdfast_jobs, holdfast_executions, holdfast_grants, holdfast_procedures, holdfast_steps,
+  holdfast_values, holdfast_switches
   IN SHARE ROW EXCLUSIVE MODE;
 SELECT setval('holdfast_journal_seq', greatest(nextval('holdfast_journal_seq'), (SELECT max(seq) FROM holdfast_journal)));
 SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(job_id) FROM holdfast_jobs)))

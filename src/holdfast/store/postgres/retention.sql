@@ -10,8 +10,8 @@ SELECT max(g.at COLLATE "C"), count(CASE WHEN g.machine <> 'MAINTENANCE' THEN 1 
    AND (g.epoch, g.xid, g.seq) <= (:epoch, :last_xid, :last_seq);
 
 -- name: block_holder
--- The first record of a block that may still move: a job with its payload (or its execution), a grant or a procedure that
--- has not ended. `soon` lists states and times: a job that came to rest there before then counts as slimmed already.
+-- The first record of a block that may still move: a job with its payload (or its execution), a grant or a run that has
+-- not ended. Values and switches stand for years, and a step ends with its run: none of them holds anything. `soon` lists states and times: a job that came to rest there before then counts as slimmed already.
 WITH soon AS MATERIALIZED (SELECT s ->> 0 AS state, (s ->> 1)::timestamptz AS before FROM json_array_elements(:soon) s)
 SELECT h.machine, h.subject, h.state
   FROM (SELECT g.seq, g.machine, g.subject, CASE g.machine
@@ -69,6 +69,12 @@ WITH k AS MATERIALIZED (
   SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:procedures) r)
 UPDATE holdfast_procedures AS r SET history_from = k.first FROM k
  WHERE r.run_id = ANY (ARRAY(SELECT id FROM k)) AND r.run_id = k.id AND r.history_from < k.first;
+WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:steps) r)
+UPDATE holdfast_steps AS r SET history_from = k.first FROM k
+ WHERE r.step_id = ANY (ARRAY(SELECT id FROM k)) AND r.step_id = k.id AND r.history_from < k.first;
+WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:switches) r)
+UPDATE holdfast_switches AS r SET history_from = k.first FROM k
+ WHERE r.switch_id = ANY (ARRAY(SELECT id FROM k)) AND r.switch_id = k.id AND r.history_from < k.first;
 WITH k AS MATERIALIZED (SELECT (r ->> 0)::bigint AS id, (r ->> 1)::integer AS first FROM json_array_elements(:registry) r)
 UPDATE holdfast_values AS r SET history_from = k.first FROM k
  WHERE r.value_id = ANY (ARRAY(SELECT id FROM k)) AND r.value_id = k.id AND r.history_from < k.first;

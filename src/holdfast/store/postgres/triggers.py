@@ -13,8 +13,10 @@ from holdfast.store.enforcement import (
     Refusal,
     Violation,
     birth_violations,
+    evidence_violation,
     granted,
     just_moved,
+    lease_violation,
     long_paths,
     move_violations,
     write_once_violation,
@@ -31,6 +33,7 @@ _WRITTEN_HERE = (
 )
 SEALS = "holdfast_seals"
 HISTORY = (SEALS, "holdfast_archives")
+EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
 JOURNAL_COLUMNS = (
     "epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt, move_id, grant_id, "
     "maintenance_id, at"
@@ -44,6 +47,9 @@ def functions(schema: str, epoch: int) -> dict[str, str]:
     bodies["holdfast_journal_written"] = _written(schema)
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
     bodies["holdfast_seals_follow"] = _follow(schema)
+    bodies[f"{EVIDENCE}_update"] = _if(evidence_violation("OLD", "NEW"), f"'{EVIDENCE} ' || OLD.evidence_id")
+    bodies[f"{LEASES}_update"] = _if(lease_violation("OLD", "NEW"), f"'{LEASES} ' || OLD.name")
+    bodies[f"{LEASES}_delete"] = _raise(Refusal.NEVER_DELETED, "TG_OP || ' of ' || TG_TABLE_NAME")
     bodies["holdfast_truncate"] = _raise(Refusal.NEVER_DELETED, "'TRUNCATE of ' || TG_TABLE_NAME")
     bodies["holdfast_delete"] = _unless_door(schema, Refusal.NEVER_DELETED, "OLD")
     bodies["holdfast_maintenance_write_once"] = _raise(Refusal.WRITE_ONCE, "'UPDATE of the maintenance door'")
@@ -96,6 +102,10 @@ def triggers() -> dict[tuple[str, str], str]:
             texts[table, f"{table}_{act.lower()}"] = (
                 f"BEFORE {act} ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
             )
+        texts[table, f"{table}_truncate"] = _before_truncate(table)
+    for table, delete in ((EVIDENCE, "holdfast_journal_refuse"), (LEASES, f"{LEASES}_delete")):
+        texts[table, f"{table}_update"] = f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_update()"
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
         texts[table, f"{table}_truncate"] = _before_truncate(table)
     for name, head in (
         ("opened", "AFTER INSERT"),
@@ -166,6 +176,11 @@ def _raise(refusal: Refusal, what: str) -> str:
 def _raised(refusal: Refusal, what: str) -> str:
     text = f"{refusal} {refusal.meaning}: "
     return f"RAISE EXCEPTION USING ERRCODE = '{refusal}', MESSAGE = '{text}' || {what};"
+
+
+def _if(violation: Violation, what: str) -> str:
+    raised = _raised(violation.refusal, what)
+    return f"BEGIN\n  IF {violation.condition} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
 def _unless_door(schema: str, refusal: Refusal, row: str) -> str:

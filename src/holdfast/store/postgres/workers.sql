@@ -1,7 +1,7 @@
 -- Statements for workers: what is due, who works, which queues are paused, what an attempt keeps for the next one.
 
 -- name: next_due
--- The earliest time at which a job of these queues may run; it may be past.
+-- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
 WITH RECURSIVE
   lanes (queue, priority) AS (
     SELECT q, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q)
@@ -12,7 +12,9 @@ WITH RECURSIVE
                       WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL)
 SELECT min((SELECT min(j.run_at) FROM holdfast_jobs j
-             WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority))
+             WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority
+               AND j.operation <> ALL (ARRAY(SELECT substr(w.name, 11) FROM holdfast_switches w
+                                              WHERE w.state = 'on' AND starts_with(w.name, 'operation:')))))
   FROM lanes l WHERE l.priority IS NOT NULL;
 
 -- name: pause_queue

@@ -37,6 +37,14 @@ SELECT run_id, state, version, history_from, created_at, updated_at
 SELECT value_id, state, version, history_from, created_at, updated_at
   FROM holdfast_values WHERE value_id > :after ORDER BY value_id LIMIT :n;
 
+-- name: steps_to_check
+SELECT step_id, state, version, history_from, created_at, updated_at
+  FROM holdfast_steps WHERE step_id > :after ORDER BY step_id LIMIT :n;
+
+-- name: switches_to_check
+SELECT switch_id, state, version, history_from, created_at, updated_at
+  FROM holdfast_switches WHERE switch_id > :after ORDER BY switch_id LIMIT :n;
+
 -- name: ids_twice
 SELECT 'JOB', job_id, count(*) FROM holdfast_jobs GROUP BY job_id HAVING count(*) > 1
 UNION ALL
@@ -90,6 +98,25 @@ SELECT j.job_id, j.replaces FROM holdfast_jobs j
  WHERE j.replaces IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = j.replaces)
  ORDER BY j.job_id LIMIT :n;
 
+-- name: orphans_of_governance
+SELECT * FROM (
+  SELECT 'STEP' AS kind, s.step_id AS id, 'run' AS what, CAST(s.run_id AS TEXT) AS missing FROM holdfast_steps s
+   WHERE NOT EXISTS (SELECT 1 FROM holdfast_procedures p WHERE p.run_id = s.run_id)
+  UNION ALL SELECT 'VALUE', s.value_id, 'collection', s.collection FROM holdfast_values s
+   WHERE NOT EXISTS (SELECT 1 FROM holdfast_collections c WHERE c.collection = s.collection)
+  UNION ALL SELECT 'EVIDENCE', s.evidence_id, 'run', CAST(s.run_id AS TEXT) FROM holdfast_evidence s
+   WHERE s.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast_procedures p WHERE p.run_id = s.run_id)) o
+ ORDER BY o.kind, o.id LIMIT :n;
+
+-- name: evidence_to_check
+SELECT evidence_id, content, digest FROM holdfast_evidence WHERE evidence_id > :after ORDER BY evidence_id LIMIT :n;
+
+-- name: grants_to_doubt
+SELECT grant_id, state, requested_by, approved_by FROM holdfast_grants
+ WHERE (state = 'consumed' AND consumed_by IS NULL)
+    OR (state = 'active' AND (approved_by IS NULL OR (:by_another AND approved_by = requested_by)))
+ ORDER BY grant_id LIMIT :n;
+
 -- name: journal_page
 SELECT count(*), max(seq) FROM (SELECT seq FROM holdfast_journal WHERE seq > :after ORDER BY seq LIMIT :n) p;
 
@@ -101,7 +128,9 @@ SELECT g.machine, g.subject, g.seq, g.epoch, g.xid
    WHEN 'EXECUTION' THEN EXISTS (SELECT 1 FROM holdfast_executions r WHERE r.exec_id = g.subject)
    WHEN 'GRANT' THEN EXISTS (SELECT 1 FROM holdfast_grants r WHERE r.grant_id = g.subject)
    WHEN 'PROCEDURE' THEN EXISTS (SELECT 1 FROM holdfast_procedures r WHERE r.run_id = g.subject)
+   WHEN 'STEP' THEN EXISTS (SELECT 1 FROM holdfast_steps r WHERE r.step_id = g.subject)
    WHEN 'VALUE' THEN EXISTS (SELECT 1 FROM holdfast_values r WHERE r.value_id = g.subject)
+   WHEN 'SWITCH' THEN EXISTS (SELECT 1 FROM holdfast_switches r WHERE r.switch_id = g.subject)
    ELSE g.machine = 'MAINTENANCE' END
  ORDER BY g.seq;
 

@@ -3,7 +3,8 @@
 -- name: claim_executions
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time.
 -- ORDER BY makes the recursion take the highest lane next, LIMIT -1 keeps SQLite from leaving that ORDER BY out (it
--- does so in a subquery of a join), and CROSS JOIN keeps the walk in lane order.
+-- does so in a subquery of a join), and CROSS JOIN keeps the walk in lane order. An operation whose switch is on gives out
+-- no work.
 INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
   updated_at, event, actor, move_id)
 WITH RECURSIVE
@@ -21,6 +22,7 @@ SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
   coalesce((SELECT value FROM leases WHERE key = j.operation), :expires), :started, :now, :now, :event, :owner, :move_id
   FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
     ON j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority AND j.run_at <= :now
+   AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
  LIMIT :n
 RETURNING exec_id, job_id, created_at, lease_expires_at;
 

@@ -29,14 +29,16 @@ SELECT 'EXECUTION', e.exec_id, e.history_from FROM holdfast_executions e WHERE e
 SELECT paused_at, paused_by, reason FROM holdfast_queues WHERE queue = :queue AND paused_at IS NOT NULL;
 
 -- name: due_ahead
--- No further than n: nobody waits for an exact number of millions.
+-- No further than n: nobody waits for an exact number of millions. What a claim passes over is not ahead.
 SELECT count(*)
   FROM (SELECT 1 FROM holdfast_jobs j
          WHERE j.state = 'pending' AND j.queue = :queue AND j.priority > :priority AND j.run_at <= :now
+           AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
         UNION ALL
         SELECT 1 FROM holdfast_jobs j
          WHERE j.state = 'pending' AND j.queue = :queue AND j.priority = :priority AND j.run_at <= :now
            AND (j.run_at, j.job_id) < (:run_at, :job_id)
+           AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
          LIMIT :n) a;
 
 -- name: held_by_owner

@@ -1,4 +1,4 @@
--- Statements about the ledger itself: its settings, operations, queues, journal, counts and grants.
+-- Statements about the ledger itself: its settings, operations, queues, journal, counts and the door.
 
 -- name: get_meta
 SELECT name, value FROM holdfast_meta;
@@ -7,10 +7,13 @@ SELECT name, value FROM holdfast_meta;
 INSERT INTO holdfast_meta (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: declare_operations
+-- Written over only if it is still the version that the caller has compared its own with.
 INSERT INTO holdfast_operations (operation, version, defaults, declared_at)
 SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, :now FROM json_each(:rows) r WHERE true
 ON CONFLICT (operation) DO UPDATE SET version = excluded.version, defaults = excluded.defaults
- WHERE holdfast_operations.version <> excluded.version OR holdfast_operations.defaults <> excluded.defaults;
+ WHERE holdfast_operations.version =
+       (SELECT r.value ->> 3 FROM json_each(:rows) r WHERE r.value ->> 0 = excluded.operation)
+RETURNING operation;
 
 -- name: known_operations
 SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;
@@ -38,23 +41,6 @@ SELECT operation, queue, state, sum(n)
  WHERE true GROUP BY operation, queue, state
 ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excluded.n;
 DELETE FROM holdfast_count_deltas;
-
--- name: insert_grant
-INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, expires_at, created_at, updated_at,
-  event, actor, reason, move_id)
-VALUES (:state, :version, :action, :target, :scope, :actor, :expires_at, :now, :now, :event, :actor, :reason, :move_id)
-RETURNING grant_id;
-
--- name: move_grant
-UPDATE holdfast_grants
-   SET state = :state, version = version + :edges, updated_at = max(updated_at, :now), event = :event, actor = :actor,
-       reason = coalesce(:reason, reason), move_id = :move_id,
-       approved_by = coalesce(:approved_by, approved_by), consumed_by = coalesce(:consumed_by, consumed_by)
- WHERE grant_id = :grant_id AND state = :source AND version = :version
-RETURNING grant_id;
-
--- name: get_grant
-SELECT {grant_columns} FROM holdfast_grants g WHERE g.grant_id = :grant_id;
 
 -- name: open_door
 INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (:who, :why, :grant_id, :now)

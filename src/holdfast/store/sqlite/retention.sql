@@ -10,8 +10,8 @@ SELECT max(g.at), count(CASE WHEN g.machine <> 'MAINTENANCE' THEN 1 END)
    AND (g.epoch, g.xid, g.seq) <= (:epoch, :last_xid, :last_seq);
 
 -- name: block_holder
--- The first record of a block that may still move: a job with its payload (or its execution), a grant or a procedure that
--- has not ended. `soon` lists states and times: a job that came to rest there before then counts as slimmed already.
+-- The first record of a block that may still move: a job with its payload (or its execution), a grant or a run that has
+-- not ended. Values and switches stand for years, and a step ends with its run: none of them holds anything. `soon` lists states and times: a job that came to rest there before then counts as slimmed already.
 WITH soon AS (SELECT value ->> 0 AS state, value ->> 1 AS before FROM json_each(:soon))
 SELECT h.machine, h.subject, h.state
   FROM (SELECT g.seq, g.machine, g.subject, CASE g.machine
@@ -59,6 +59,10 @@ UPDATE holdfast_grants AS r SET history_from = k.value ->> 1
   FROM json_each(:grants) k WHERE r.grant_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_procedures AS r SET history_from = k.value ->> 1
   FROM json_each(:procedures) k WHERE r.run_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
+UPDATE holdfast_steps AS r SET history_from = k.value ->> 1
+  FROM json_each(:steps) k WHERE r.step_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
+UPDATE holdfast_switches AS r SET history_from = k.value ->> 1
+  FROM json_each(:switches) k WHERE r.switch_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_values AS r SET history_from = k.value ->> 1
   FROM json_each(:registry) k WHERE r.value_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 

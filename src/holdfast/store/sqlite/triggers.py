@@ -15,10 +15,13 @@ from holdfast.store.enforcement import (
     Violation,
     birth_violations,
     committed_states,
+    evidence_violation,
     granted,
     just_moved,
+    lease_violation,
     long_paths,
     move_violations,
+    texts,
     write_once_violation,
 )
 
@@ -42,6 +45,7 @@ def _machine_triggers(guarded: Guarded, epoch: int) -> Iterator[str]:
     moves = [
         *(_local(violation) for violation in move_violations(guarded, "OLD", "NEW", NO_DOOR)),
         *_second_commit(guarded),
+        *_brought_back(guarded),
     ]
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
     yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [Violation(Refusal.NEVER_DELETED, NO_DOOR)])
@@ -55,8 +59,31 @@ def _births(guarded: Guarded) -> Iterator[Violation]:
 
 def _collisions(guarded: Guarded) -> Iterator[Violation]:
     for columns in ((guarded.id,), *guarded.unique):
-        same = " AND ".join(f"{column} = NEW.{column}" for column in columns)
-        yield Violation(Refusal.ILLEGAL_BIRTH, f"EXISTS (SELECT 1 FROM {guarded.table} WHERE {same})")
+        yield Violation(Refusal.ILLEGAL_BIRTH, _there(guarded.table, columns))
+    if guarded.alone:
+        yield Violation(Refusal.ILLEGAL_BIRTH, _crowded(guarded, *guarded.alone))
+
+
+def _crowded(guarded: Guarded, columns: tuple[str, ...], states: tuple[str, ...]) -> str:
+    among = f"{{row}}{guarded.state} IN ({texts(states)})"
+    if guarded.aside:
+        column, word = guarded.aside
+        among += f" AND {{row}}{column} <> {_text(word)}"
+    there = _there(guarded.table, columns, f"{among.format(row='')} AND {guarded.id} IS NOT NEW.{guarded.id}")
+    return f"{among.format(row='NEW.')} AND {there}"
+
+
+def _brought_back(guarded: Guarded) -> Iterator[Violation]:
+    # As with a second commit: UPDATE OR REPLACE would make room.
+    if guarded.alone and guarded.aside:
+        column, _ = guarded.aside
+        crowded = _crowded(guarded, *guarded.alone)
+        yield Violation(Refusal.ILLEGAL_BIRTH, f"NEW.{column} <> OLD.{column} AND {crowded}")
+
+
+def _there(table: str, columns: tuple[str, ...], among: str = "1") -> str:
+    same = " AND ".join(f"{column} = NEW.{column}" for column in columns)
+    return f"EXISTS (SELECT 1 FROM {table} WHERE {same} AND {among})"
 
 
 def _second_commit(guarded: Guarded) -> Iterator[Violation]:
@@ -157,7 +184,7 @@ def _journal_triggers() -> Iterator[str]:
 
 
 def _history_triggers() -> Iterator[str]:
-    """Yield what keeps seals, and the record of archives: each follows the last one, and stays."""
+    """Yield what keeps seals, the record of archives, evidence, and the tokens of leases."""
     follows = (
         "NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals) OR NEW.previous IS NOT coalesce("
         "(SELECT hash FROM holdfast_seals ORDER BY seal_id DESC LIMIT 1), NEW.previous)"
@@ -168,6 +195,21 @@ def _history_triggers() -> Iterator[str]:
         yield _guard(f"{table}_insert", head, [Violation(Refusal.WRITTEN_BY_HAND, by_hand)])
         yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
         yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
+    yield from _kept("holdfast_evidence", Refusal.APPEND_ONLY, _kept_evidence(), evidence_violation("OLD", "NEW"))
+    older = "EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token)"
+    yield from _kept("holdfast_leases", Refusal.NEVER_DELETED, older, lease_violation("OLD", "NEW"))
+
+
+def _kept(table: str, deleted: Refusal, replaced: str, changed: Violation) -> Iterator[str]:
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [Violation(changed.refusal, replaced)])
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [changed])
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(deleted)])
+
+
+def _kept_evidence() -> str:
+    table = "holdfast_evidence"
+    stands = _there(table, ("run_id", "kind"), "voided_at IS NULL")
+    return f"{_there(table, ('evidence_id',))} OR (NEW.voided_at IS NULL AND {stands})"
 
 
 def _door_triggers(epoch: int) -> Iterator[str]:

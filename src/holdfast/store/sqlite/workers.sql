@@ -1,7 +1,7 @@
 -- Statements for workers: what is due, who works, which queues are paused, what an attempt keeps for the next one.
 
 -- name: next_due
--- The earliest time at which a job of these queues may run; it may be past.
+-- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
 WITH RECURSIVE
   lanes (queue, priority) AS (
     SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q.value)
@@ -12,7 +12,9 @@ WITH RECURSIVE
                       WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL)
 SELECT min((SELECT min(j.run_at) FROM holdfast_jobs j
-             WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority))
+             WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority
+               AND NOT EXISTS (SELECT 1 FROM holdfast_switches w
+                                WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)))
   FROM lanes l WHERE l.priority IS NOT NULL;
 
 -- name: pause_queue

@@ -1,0 +1,86 @@
+"""`nodd-replay`: the commands of `holdfast replay` with the flags, variables and exit codes of the NODD application.
+
+Invariants: an environment is always named, by --env or KFM_ENV; a flag wins over a variable; outside of prod no queue
+is taken whose name says that it is one of prod.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer.main import get_command
+
+from holdfast.cli.app import quick
+from holdfast.cli.app import run as run_command
+from holdfast.cli.replay import COMMANDS, made_of
+from holdfast.cli.replay_flags import GLOBAL, Common
+from holdfast.core.errors import ReplayGuardError
+from holdfast.engine.replay import GuardType
+
+PROGRAM = "nodd-replay"
+_PROD = re.compile(r"(?:^|[^a-z0-9])(?:prod|production|prd)(?:[^a-z0-9]|$)")
+
+
+def _option(*names: str, help_text: str, metavar: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel=GLOBAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoddCommon(Common):
+    """The global flags, as `nodd-replay` has them."""
+
+    program: ClassVar[str] = PROGRAM
+    url_variable: ClassVar[str] = "KFM_WAL_DSN"
+    env_variable: ClassVar[str | None] = "KFM_ENV"
+    reason_needed: ClassVar[bool] = False
+
+    db: Annotated[
+        str | None, _option("--db", "--wal-dsn", metavar="URL", help_text="The ledger; else KFM_WAL_DSN.")
+    ] = None
+    env: Annotated[str | None, _option("--env", metavar="NAME", help_text="dev, stage or prod; else KFM_ENV.")] = None
+    primary_queue: Annotated[
+        str | None,
+        _option("--primary-queue", metavar="QUEUE", help_text="What is fed; else KFM_SQS_PRIMARY_QUEUE."),
+    ] = None
+    dlq_queue: Annotated[
+        str | None, _option("--dlq-queue", metavar="QUEUE", help_text="What is drained; else KFM_SQS_DLQ_QUEUE.")
+    ] = None
+
+    @property
+    def queues(self) -> dict[str, str]:
+        """Return the queues of the application, by the flag that names each."""
+        told = {
+            "--primary-queue": self.primary_queue or os.environ.get("KFM_SQS_PRIMARY_QUEUE"),
+            "--dlq-queue": self.dlq_queue or os.environ.get("KFM_SQS_DLQ_QUEUE"),
+        }
+        return {flag: queue for flag, queue in told.items() if queue}
+
+    def require_endpoints(self, env: str | None) -> None:
+        """Raise if a queue of prod was named for another environment."""
+        for flag, queue in self.queues.items():
+            if env != "prod" and _PROD.search(queue.lower()):
+                raise ReplayGuardError(
+                    f"{flag} names a queue of prod, and the environment is {env}",
+                    code=GuardType.ENV_MISMATCH,
+                    next_step="Name the queue of that environment, or the environment that is meant.",
+                    context={"guard_type": str(GuardType.ENV_MISMATCH), "flag": flag, "env": env},
+                )
+
+
+app = made_of(COMMANDS, NoddCommon, "Put failed records back under rules.")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    return run_command(
+        arguments, lambda given: quick(get_command(app)).main(given, prog_name=PROGRAM, standalone_mode=False)
+    )
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,219 @@
+"""May this rollback be reviewed at all? One verdict from a closed set, and why a successor will not do.
+
+A `Contract` says what somebody wants done to a value of the registry; `Facts` say what the registry knows of it.
+`rollback_verdict` is pure and total: it tries RBP-0 to RBP-10 in that order, and the first that matches is the verdict;
+it passes if none does. A verdict authorises nothing: that takes a lease, a grant and the act's own transaction.
+
+Invariants: exactly one verdict for any input; a lower number always wins; going back is going forward: a value is only
+ever followed by a value in force, never edited, never deleted, and never by what it has itself followed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.digest import sha256
+from holdfast.core.errors import RegistryError
+from holdfast.core.machines import ValueState
+from holdfast.core.records import RegistryValue
+from holdfast.core.vocabulary import Standing, precedence
+
+
+class Disposition(StrEnum):
+    """What is to become of the value."""
+
+    SUPERSEDE = "supersede"
+    RETIRE = "retire"
+    DELETE = "delete"
+
+
+class Verdict(StrEnum):
+    """What can be said of a contract. The order is the order of precedence."""
+
+    RUNTIME_MUTATION_REJECTED = "RUNTIME_MUTATION_REJECTED"
+    PLAN_ABSENT = "ROLLBACK_PLAN_ABSENT"
+    DELETES_REFERENCED_IDENTITY = "ROLLBACK_DELETES_REFERENCED_IDENTITY"
+    ORPHANS_DEPENDENCY = "ROLLBACK_ORPHANS_DEPENDENCY"
+    ERASES_HISTORY = "ROLLBACK_ERASES_HISTORY"
+    CHANGES_HISTORICAL_SEMANTICS = "ROLLBACK_CHANGES_HISTORICAL_SEMANTICS"
+    WEAKENS_AUTHORITY = "ROLLBACK_WEAKENS_AUTHORITY"
+    SUCCESSOR_RULE_ABSENT = "ROLLBACK_SUCCESSOR_RULE_ABSENT"
+    FORWARD_FAIL_CLOSED_VIOLATED = "ROLLBACK_FORWARD_FAIL_CLOSED_VIOLATED"
+    AUDIT_TRAIL_ABSENT = "ROLLBACK_AUDIT_TRAIL_ABSENT"
+    NOT_LOCAL = "ROLLBACK_NOT_LOCAL"
+    PASS = "ROLLBACK_CONTRACT_VALID_FOR_REVIEW"  # noqa: S105 - no secret: what an oracle says
+
+    @property
+    def number(self) -> str:
+        """Return what the verdict is called in short: RBP-0 to RBP-10, or PASS."""
+        return "PASS" if self is Verdict.PASS else f"RBP-{list(Verdict).index(self)}"
+
+
+class Fault(StrEnum):
+    """Why a value will not do as the successor of another. The order is the order of the checks."""
+
+    UNKNOWN = "SUCCESSOR_UNKNOWN"
+    ITSELF = "SUCCESSOR_IS_ITSELF"
+    CYCLE = "SUCCESSOR_CYCLE"
+    NOT_ACTIVE = "SUCCESSOR_NOT_ACTIVE"
+    VERSION_LOWER = "SUCCESSOR_VERSION_LOWER"
+    OTHER_ACT = "SUCCESSOR_OF_ANOTHER_ACT"
+
+
+class Named(msgspec.Struct, frozen=True, order=True):
+    """A value by what it is known by: `CODE@VERSION`."""
+
+    code: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.code}@{self.version}"
+
+    @classmethod
+    def parsed(cls, text: str) -> "Named | None":
+        """Return the value that a text names; None if it names none, or no version of it."""
+        code, _, version = text.partition("@")
+        return cls(code, version) if code.strip() and version.strip() else None
+
+
+class Contract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is wanted, as its author wrote it down. What is left out was not provided for."""
+
+    disposition: Disposition
+    target: str = ""  # CODE@VERSION, or a vocab_id
+    successor: str = ""  # CODE@VERSION
+    plan: str = ""  # where it is written how this would be undone
+    audit: str = ""  # the kind of audit row that goes with it, in its own transaction
+    executes: bool = False  # whether to be found valid is to set it going
+    drops_handlers: bool = False  # whether workers give up the old version before its last job has ended
+    erases: tuple[str, ...] = ()  # what of the history it removes or rewrites
+    semantics: str | None = None  # SHA-256 of what the target is to have meant from then on; None: what it meant
+    authority: str | None = None  # who is to govern from then on; None: who governed
+    collections: tuple[str, ...] = ()  # what else it touches
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the registry knows, at one moment."""
+
+    target: RegistryValue | None = None
+    successor: RegistryValue | None = None
+    follows: Mapping[Named, Named] = {}  # which value each superseded one was followed by
+    open_jobs: int = 0  # jobs of the target that have not ended
+
+
+def name_of(value: RegistryValue) -> Named:
+    """Return what a value is known by."""
+    return Named(value.operation_code, value.protocol_version)
+
+
+def rollback_verdict(contract: Contract, facts: Facts) -> Verdict:
+    """Return the one verdict on a contract: the first that matches, or PASS."""
+    return next((verdict for verdict, matches in _ORACLE if matches(contract, facts)), Verdict.PASS)
+
+
+def successor_fault(facts: Facts) -> Fault | None:
+    """Return why the successor will not follow the target; None if it will."""
+    target, successor = facts.target, facts.successor
+    if target is None or successor is None:
+        return Fault.UNKNOWN
+    if name_of(successor) == name_of(target):
+        return Fault.ITSELF
+    if name_of(target) in _line(name_of(successor), facts.follows):
+        return Fault.CYCLE
+    if successor.state != ValueState.ACTIVE or successor.standing != Standing.IN_FORCE:
+        return Fault.NOT_ACTIVE
+    if successor.operation_code == target.operation_code and not _at_least(successor, target):
+        return Fault.VERSION_LOWER
+    return Fault.OTHER_ACT if successor.act_type != target.act_type else None
+
+
+def _at_least(successor: RegistryValue, target: RegistryValue) -> bool:
+    try:
+        return precedence(successor.protocol_version) >= precedence(target.protocol_version)
+    except RegistryError:
+        return False  # what does not rank does not follow
+
+
+def _line(first: Named, follows: Mapping[Named, Named]) -> Iterator[Named]:
+    """Yield a value and all that have followed it, one after the other."""
+    seen: set[Named] = set()
+    here: Named | None = first
+    while here is not None and here not in seen:
+        yield here
+        seen.add(here)
+        here = follows.get(here)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The oracle
+
+
+def _runs_by_itself(contract: Contract, _facts: Facts) -> bool:
+    return contract.executes
+
+
+def _has_no_plan(contract: Contract, facts: Facts) -> bool:
+    """A plan is one only if it is written down, and about a value that exists, at its version."""
+    return not contract.plan.strip() or facts.target is None
+
+
+def _deletes(contract: Contract, _facts: Facts) -> bool:
+    """Whatever was in the registry is referred to, by its journal if by nothing else."""
+    return contract.disposition == Disposition.DELETE
+
+
+def _orphans(contract: Contract, facts: Facts) -> bool:
+    points_nowhere = Named.parsed(contract.successor) is not None and facts.successor is None
+    return points_nowhere or (contract.drops_handlers and facts.open_jobs > 0)
+
+
+def _erases(contract: Contract, _facts: Facts) -> bool:
+    return bool(contract.erases)
+
+
+def _means_otherwise(contract: Contract, facts: Facts) -> bool:
+    return contract.semantics is not None and (
+        facts.target is None or contract.semantics != sha256(facts.target.semantics)
+    )
+
+
+def _weakens(contract: Contract, facts: Facts) -> bool:
+    """Nobody can say which of two authorities is the weaker: another one is refused."""
+    governed_by = facts.target.authority_ref if facts.target else None
+    others = (contract.authority, facts.successor.authority_ref if facts.successor else None)
+    return any(other is not None and other != governed_by for other in others)
+
+
+def _is_followed_by_nothing(contract: Contract, _facts: Facts) -> bool:
+    return contract.disposition == Disposition.SUPERSEDE and Named.parsed(contract.successor) is None
+
+
+def _goes_back(contract: Contract, facts: Facts) -> bool:
+    """A value moves once, and forward: while it is active itself, to what is in force."""
+    stands = facts.target and facts.target.state == ValueState.ACTIVE and facts.target.standing == Standing.IN_FORCE
+    return not stands or (contract.disposition == Disposition.SUPERSEDE and successor_fault(facts) is not None)
+
+
+def _is_not_told(contract: Contract, _facts: Facts) -> bool:
+    return not contract.audit.strip()
+
+
+def _reaches_out(contract: Contract, facts: Facts) -> bool:
+    touched = {*contract.collections, *(value.collection for value in (facts.target, facts.successor) if value)}
+    return len(touched) > 1
+
+
+_ORACLE: tuple[tuple[Verdict, Callable[[Contract, Facts], bool]], ...] = (
+    (Verdict.RUNTIME_MUTATION_REJECTED, _runs_by_itself),
+    (Verdict.PLAN_ABSENT, _has_no_plan),
+    (Verdict.DELETES_REFERENCED_IDENTITY, _deletes),
+    (Verdict.ORPHANS_DEPENDENCY, _orphans),
+    (Verdict.ERASES_HISTORY, _erases),
+    (Verdict.CHANGES_HISTORICAL_SEMANTICS, _means_otherwise),
+    (Verdict.WEAKENS_AUTHORITY, _weakens),
+    (Verdict.SUCCESSOR_RULE_ABSENT, _is_followed_by_nothing),
+    (Verdict.FORWARD_FAIL_CLOSED_VIOLATED, _goes_back),
+    (Verdict.AUDIT_TRAIL_ABSENT, _is_not_told),
+    (Verdict.NOT_LOCAL, _reaches_out),
+)

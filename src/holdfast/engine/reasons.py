@@ -1,0 +1,74 @@
+"""Why a job is in quarantine: a few reasons for the many codes that handlers, users and the ledger itself give.
+
+Invariants: pure; a reason is worked out from what the ledger keeps, and kept nowhere; every job has exactly one.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from holdfast.core.decide import CANCELLED, LEASE_EXPIRED
+from holdfast.core.records import Job
+
+
+class Reason(StrEnum):
+    """Why a job is in quarantine, whatever code it was given."""
+
+    PARSE_ERROR = "parse_error"
+    PERMISSION_DENIED = "permission_denied"
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    CONNECTOR_ERROR = "connector_error"
+    TIMEOUT = "timeout"
+    INVALID_STATE = "invalid_state"
+    DEPENDENCY_FAILURE = "dependency_failure"
+    RATE_LIMITED = "rate_limited"
+    UNKNOWN = "unknown"
+    # What the ledger itself says.
+    CANCELLED = CANCELLED
+    LEASE_EXPIRED = LEASE_EXPIRED
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    GOVERNANCE_HARD_FAIL = "governance_hard_fail"
+
+
+# The first that is found counts. A code is read as words: `json_decode_error` is `json decode error`.
+_WORDS = {
+    Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl|\b429\b",
+    Reason.PERMISSION_DENIED: (
+        r"permission|access denied|forbidden|unauthori[sz]ed|authenticat|credentials|\b40[13]\b"
+    ),
+    Reason.TIMEOUT: r"timed? ?out|deadline exceeded",
+    Reason.RESOURCE_EXHAUSTED: (
+        r"memory|no space left|disk (?:is )?full|resources? exhausted|too many open files|too large|too deep|enospc"
+    ),
+    Reason.DEPENDENCY_FAILURE: r"dependenc|upstream|unavailable|no module|import error|module not found|\b50[234]\b",
+    Reason.PARSE_ERROR: (
+        r"pars(?:e|ing)|decode|syntax|malformed|not json|schema|validation|arguments invalid"
+        r"|invalid (?:json|xml|format)"
+    ),
+    Reason.CONNECTOR_ERROR: (
+        r"connect|network|\bio error|\bos error|socket|\bssl\b|\bdns\b|broken pipe|unreachable|missing object"
+        r"|not found|no such file|\b404\b"
+    ),
+    Reason.INVALID_STATE: r"\bstate\b|conflict|integrity|precondition|invariant|\bbroken\b|\blost\b",
+}
+_KNOWN = frozenset(reason.value for reason in Reason)
+_PATTERNS = tuple((reason, re.compile(words, re.IGNORECASE)) for reason, words in _WORDS.items())
+
+
+def reason_of(quarantine_code: str | None, error_code: str | None = None, message: str | None = None) -> Reason:
+    """Return why a job is in quarantine, by its code, then by its last error's, then by what that said."""
+    codes = [code for code in (quarantine_code, error_code) if code and code != Reason.UNKNOWN]
+    for code in codes:
+        if code in _KNOWN:
+            return Reason(code)
+    for text in (*(code.replace("_", " ") for code in codes), message or ""):
+        for reason, words in _PATTERNS:
+            if words.search(text):
+                return reason
+    return Reason.UNKNOWN
+
+
+def reason_for(job: Job) -> Reason:
+    """Return why a job is in quarantine."""
+    return reason_of(job.quarantine_code, job.last_error_code, job.last_error_message)

@@ -1,0 +1,31 @@
+-- Statements of replay: finding what may be replayed, and how the queues are doing.
+
+-- name: resting_jobs_after
+-- The states are named, so that the partial index is seen to hold all of them.
+SELECT {job_columns} FROM holdfast_jobs j
+ WHERE j.state = :state AND j.state IN ('failed', 'quarantined', 'running') AND j.job_id > :job_id
+   AND (:queues::text IS NULL OR j.queue IN (SELECT json_array_elements_text(:queues::json)))
+   AND (:operations::text IS NULL OR j.operation IN (SELECT json_array_elements_text(:operations::json)))
+ ORDER BY j.job_id LIMIT :n;
+
+-- name: jobs_after
+SELECT {job_columns} FROM holdfast_jobs j
+ WHERE j.state = :state AND j.job_id > :job_id
+   AND (:queues::text IS NULL OR j.queue IN (SELECT json_array_elements_text(:queues::json)))
+   AND (:operations::text IS NULL OR j.operation IN (SELECT json_array_elements_text(:operations::json)))
+ ORDER BY j.job_id LIMIT :n;
+
+-- name: replaced_by
+SELECT j.replaces, max(j.job_id) FROM holdfast_jobs j
+ WHERE j.replaces IS NOT NULL AND j.replaces = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint))
+ GROUP BY j.replaces;
+
+-- name: recent_attempts
+SELECT e.started_at, e.finished_at
+  FROM (SELECT job_id, started_at, finished_at FROM holdfast_executions ORDER BY exec_id DESC LIMIT :n) e
+  JOIN holdfast_jobs j ON j.job_id = e.job_id
+ WHERE e.started_at IS NOT NULL AND (e.finished_at IS NULL OR e.finished_at >= :since)
+   AND j.queue IN (SELECT json_array_elements_text(:queues));
+
+-- name: lock_replays
+LOCK TABLE holdfast_procedures IN SHARE ROW EXCLUSIVE MODE;

@@ -1,0 +1,85 @@
+"""What the ledger is asked for quarantine: what rests there, page by page.
+
+Invariants: nothing is decided here; a page is found by an index, however many jobs are in other states.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.core.machines import JobState
+from holdfast.core.records import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.store.store import Store
+
+FACTS_A_PAGE = 5000
+
+
+class Fact(NamedTuple):
+    """What a job in quarantine is counted by."""
+
+    job_id: int
+    code: str | None
+    error_code: str | None
+    error_message: str | None
+    operation: str
+    queue: str
+    since: datetime
+    slimmed: bool
+
+
+class QuarantineReading(ABC):
+    """The part of a Reading that tells of quarantine."""
+
+    _store: Store[Any]
+
+    def quarantined(
+        self,
+        *,
+        code: str | None = None,
+        but: str | None = None,
+        operation: str | None = None,
+        queue: str | None = None,
+        until: datetime | None = None,
+        slimmed: bool = True,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Job]:
+        """Return a page of what rests in quarantine, newest first.
+
+        `but` leaves one code out, `until` what came there later, and `slimmed=False` what has lost its payload.
+        """
+        rows = self._run(
+            "list_quarantined",
+            state=JobState.QUARANTINED,
+            code=code,
+            but=but,
+            operation=operation,
+            queue=queue,
+            until=self._store.stored(until),
+            slimmed=slimmed,
+            before=before,
+            n=limit,
+        )
+        return [self._job(row) for row in rows]
+
+    def quarantined_facts(self) -> Iterator[Fact]:
+        """Yield what is counted of everything that rests in quarantine, oldest first."""
+        last = 0
+        while rows := self._run("quarantined_facts", state=JobState.QUARANTINED, after=last, n=FACTS_A_PAGE):
+            for job_id, code, error_code, message, operation, queue, since, slimmed in rows:
+                moment = self._store.moment(since)
+                yield Fact(job_id, code, error_code, message, operation, queue, moment, bool(slimmed))
+            last = rows[-1][0]
+
+    @abstractmethod
+    def _job(self, row: Sequence[Any]) -> Job: ...
+
+    @abstractmethod
+    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...

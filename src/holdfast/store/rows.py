@@ -1,0 +1,56 @@
+"""How a row becomes a record.
+
+Invariants: a record's fields stand in the order of the columns that a statement returns; a row that holds what no
+version of Holdfast has written is an error that says so.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from holdfast.core.errors import StoreDamagedError
+
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+Reader = Callable[[Sequence[Any], Callable[[Any], datetime]], _Record]
+
+
+def unreadable(what: str) -> StoreDamagedError:
+    """Return the error for a row that holds what no version of Holdfast has written."""
+    return StoreDamagedError(
+        f"the record {what} holds what was never written",
+        next_step="See what is wrong with `holdfast check`, and what would put it right with `holdfast repair`.",
+    )
+
+
+def reader(record: type[_Record]) -> Reader[_Record]:
+    """Return what turns a row into a record. Which columns need turning is worked out here, once."""
+    kinds = [
+        next(kind for kind in (*get_args(hint), hint) if kind is not type(None))
+        for hint in get_type_hints(record).values()
+    ]
+    times = [index for index, kind in enumerate(kinds) if kind is datetime]
+    flags = [index for index, kind in enumerate(kinds) if kind is bool]
+    names = [
+        (index, {member.value: member for member in kind})
+        for index, kind in enumerate(kinds)
+        if isinstance(kind, type) and issubclass(kind, Enum)
+    ]
+
+    def read(row: Sequence[Any], moment: Callable[[Any], datetime]) -> _Record:
+        values = list(row)
+        try:
+            for index in times:
+                if values[index] is not None:
+                    values[index] = moment(values[index])
+            for index, members in names:
+                values[index] = members[values[index]]
+        except (KeyError, TypeError, ValueError):
+            raise unreadable(f"{record.__name__} {values[0]}") from None
+        for index in flags:
+            values[index] = bool(values[index])
+        return record(*values)
+
+    return read

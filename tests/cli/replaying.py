@@ -1,0 +1,74 @@
+"""What the tests of `holdfast replay` and `nodd-replay` share: both commands, and a ledger with something to replay.
+
+Invariants: as in `commands`; the ledger has eight failed jobs: 1 to 5 of goes-abi, 6 to 8 of hrrr, all made just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from holdfast.cli import nodd_replay
+from holdfast.store import create_store, open_store
+from tests.cli import commands
+from tests.cli.commands import Outcome, holdfast
+from tests.governance.replays import checksum, fill, states
+
+SINCE = ("--created-after", "2020-01-01T00:00:00Z")
+WINDOW = (*SINCE, "--created-before", "2099-01-01T00:00:00Z")
+GOES = ("--dataset", "goes-abi", *SINCE)
+DO = ("--confirm", "--reason", "the disk was full")
+SPEC = """
+apiVersion: kfm.nodd.replay/v1alpha1
+kind: ReplaySelection
+metadata: {name: goes, env: dev}
+spec:
+  filters:
+    datasets: [goes-abi]
+    created_at: {start: 2020-01-01T00:00:00Z}
+"""
+
+
+def nodd(*arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
+    """Run `nodd-replay` in this process."""
+    with mock.patch.object(commands, "run", nodd_replay.run), mock.patch.dict("os.environ", env or {}):
+        return holdfast(*arguments)
+
+
+def failed_jobs(url: str, env: str = "dev") -> str:
+    """Make a ledger with eight failed jobs."""
+    payload = '{"object_uri":"s3://noaa/a","event_time":"2026-01-01T06:00:00Z","token":"hunter2"}'
+    with create_store(url, environment=env) as store:
+        fill(store, 5, max_attempts=1, payload=payload)
+        fill(store, 3, queue="hrrr", code="schema_mismatch", max_attempts=1)
+    return url
+
+
+def sum_of(url: str) -> str:
+    with open_store(url) as store:
+        return checksum(store)
+
+
+def states_of(url: str) -> dict[str, int]:
+    with open_store(url) as store:
+        return states(store)
+
+
+def written(directory: Path, text: str, name: str = "s.yaml") -> str:
+    path = directory / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def replay(url: str, *arguments: str) -> Outcome:
+    """Run `holdfast replay` on a ledger."""
+    return holdfast("replay", arguments[0], "--db", url, *arguments[1:])
+
+
+def refused(told: Outcome) -> tuple[int, str, Any]:
+    """The exit code, the error's code, and the guard or the path that it names."""
+    code = told.error_code
+    context = told.json["context"]
+    return told.code, code, context.get("guard_type") or context.get("path") or context.get("flag")

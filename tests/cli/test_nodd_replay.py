@@ -1,0 +1,171 @@
+"""`nodd-replay`: its flags, its variables, its exit codes; the commands themselves are those of `holdfast replay`."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.commands import clean_environment, holdfast
+from tests.cli.replaying import DO, GOES, SPEC, WINDOW, failed_jobs, nodd, refused, states_of, sum_of, written
+
+COMMANDS = ("select", "dry-run", "run", "from-spec", "inspect")
+GLOBAL = ("--env", "--config", "--output", "--log-level", "--selection-file")
+SELECTION = (
+    "--dataset", "--dataset-in", "--status", "--error-code", "--error-code-in", "--event-time-start",
+    "--event-time-end", "--created-after", "--created-before", "--attempts-max", "--limit",
+)  # fmt: skip
+FLAGS = {
+    "select": (*SELECTION, "--save-spec", "--show-examples"),
+    "dry-run": (*SELECTION, "--batch-size", "--max-batches", "--mode"),
+    "run": (*SELECTION, "--batch-size", "--max-batches", "--mode", "--confirm"),
+    "from-spec": ("--mode", "--batch-size", "--max-batches", "--dry-run", "--run", "--confirm"),
+    "inspect": (*SELECTION, "--show-fields"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KFM_ENV", "KFM_WAL_DSN", "KFM_SQS_PRIMARY_QUEUE", "KFM_SQS_DLQ_QUEUE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def lite(sqlite_url: str) -> str:
+    return failed_jobs(sqlite_url)
+
+
+@pytest.mark.req("K-52")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_flags(command: str) -> None:
+    shown = nodd(command, "--help")
+    assert (shown.code, shown.err) == (0, "")
+    words = set(re.findall(r"--[a-z-]+", shown.out))
+    assert set(GLOBAL) | set(FLAGS[command]) <= words
+    listed = nodd("--help").out
+    assert set(GLOBAL) <= set(re.findall(r"--[a-z-]+", listed))
+    assert re.search(rf"^│ {command} ", listed, re.MULTILINE)
+
+
+@pytest.mark.req("K-50", "K-52", "K-53", "K-57")
+def test_the_whole_way(ledger_url: str, tmp_path: Path) -> None:
+    failed_jobs(ledger_url)
+    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": ledger_url}
+    spec = str(tmp_path / "s.yaml")
+    selected = nodd("select", *GOES, "--save-spec", spec, "--output", "json", env=here).json
+    assert selected["total"] == 5
+    rehearsed = nodd("from-spec", spec, "--dry-run", "--output", "yaml", env=here)
+    assert (rehearsed.code, yaml.safe_load(rehearsed.out)["total"]) == (0, 5)
+    # As a script of the time writes it: no reason is asked for, but one is recorded.
+    done = nodd(
+        "from-spec", "--env", "dev", "--selection-file", spec, "--run", "--confirm", "--output", "json", env=here
+    )
+    assert (done.code, done.json["replayed"], done.json["state"]) == (0, 5, "done")
+    assert (done.json["reason"], done.json["replay_reason"]) == ("nodd-replay run: incident", "incident")
+    assert done.json["selection_hash"] == selected["selection_hash"]
+    seen = nodd("inspect", done.json["run_id"], "--output", "json", env=here).json
+    assert [batch["replayed"] for batch in seen["touched"]] == [[1, 2, 3, 4, 5]]
+    assert states_of(ledger_url) == {"failed": 3, "pending": 5}
+
+
+@pytest.mark.req("K-52")
+def test_flags_win_over_variables(lite: str) -> None:
+    elsewhere = {"KFM_ENV": "prod", "KFM_WAL_DSN": "/nowhere/at/all.db"}
+    told = nodd("select", *GOES, "--env", "dev", "--db", lite, "--json", env=elsewhere)
+    assert told.json["total"] == 5
+    assert nodd("--wal-dsn", lite, "--env", "dev", "select", *GOES, "--json", env=elsewhere).json["total"] == 5
+    assert refused(nodd("select", *GOES, "--db", lite, "--json", env=elsewhere))[1] == "env_mismatch"
+    assert nodd("select", *GOES, "--env", "dev", "--json", env=elsewhere).error_code == "store_unavailable"
+
+
+def test_the_other_commands_variables_are_not_its_own(lite: str) -> None:
+    assert nodd("select", "--env", "dev", "--json", env={"HOLDFAST_URL": lite}).error_code == "url_invalid"
+    assert holdfast("replay", "select", "--db", lite, *GOES, "--json").code == 0
+
+
+@pytest.mark.req("K-52", "K-54")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_environment_is_always_named(lite: str, tmp_path: Path, command: str) -> None:
+    spec = [written(tmp_path, SPEC)] if command == "from-spec" else []
+    told = nodd(command, *spec, "--db", lite, *(["--confirm"] if command == "run" else []), "--json")
+    assert (told.code, told.error_code) == (2, "bad_input")
+    assert "KFM_ENV" in told.json["context"]["next_step"]
+
+
+@pytest.mark.req("K-54")
+def test_a_spec_for_another_environment(lite: str, tmp_path: Path) -> None:
+    spec = written(tmp_path, SPEC.replace("env: dev", "env: stage"))
+    told = nodd("from-spec", spec, "--db", lite, "--output", "json", env={"KFM_ENV": "dev"})
+    assert refused(told) == (2, "spec_invalid", "metadata.env")
+
+
+@pytest.mark.req("K-55")
+@pytest.mark.parametrize(
+    "variable, flag", [("KFM_SQS_PRIMARY_QUEUE", "--primary-queue"), ("KFM_SQS_DLQ_QUEUE", "--dlq-queue")]
+)
+def test_queues_of_prod_are_not_for_others(lite: str, variable: str, flag: str) -> None:
+    here = ("--db", lite, "--env", "dev", "--json")
+    for queue in ("nodd-primary-prod", "https://sqs.us-east-1.amazonaws.com/1/prod_nodd", "PRODUCTION.nodd"):
+        for told in (nodd("select", *here, env={variable: queue}), nodd("select", *here, flag, queue)):
+            assert refused(told) == (3, "env_mismatch", "env_mismatch")
+            assert told.json["context"]["flag"] == flag
+    assert nodd("select", *here, flag, "nodd-primary-dev", env={variable: "nodd-primary-prod"}).code == 0
+    assert nodd("select", *here, flag, "nodd-products").code == 0
+
+
+def test_queues_of_prod_are_for_prod(sqlite_url: str) -> None:
+    failed_jobs(sqlite_url, "prod")
+    here = {"KFM_ENV": "prod", "KFM_WAL_DSN": sqlite_url, "KFM_SQS_PRIMARY_QUEUE": "nodd-prod"}
+    told = nodd("dry-run", "--dataset", "goes-abi", *WINDOW, "--json", env=here)
+    assert (told.code, told.json["environment"], told.json["grant_needed"]) == (0, "prod", True)
+    narrow = nodd("dry-run", *GOES, "--json", env=here)  # a window with one end is too broad there
+    assert [guard["guard_type"] for guard in narrow.json["guards"] if not guard["passed"]] == ["scope_too_broad"]
+    glob = nodd("run", *WINDOW, "--confirm", "--json", env=here)
+    assert refused(glob) == (3, "scope_too_broad", "scope_too_broad")
+
+
+@pytest.mark.req("K-53")
+@pytest.mark.parametrize("form", ["json", "yaml", "table"])
+def test_exit_codes_and_errors(lite: str, tmp_path: Path, form: str) -> None:
+    here = ("--db", lite, "--env", "dev", "--output", form)
+    before = sum_of(lite)
+    for code, error, arguments in (
+        (0, None, ["select", *GOES, *here]),
+        (1, "record_not_found", ["inspect", "replay-none", *here]),
+        (2, "spec_invalid", ["select", "--created-after", "2026-01-01", *here]),
+        (2, "bad_input", ["run", *GOES, *here]),
+        (2, "bad_input", ["stop", "run", *here]),
+        (3, "scope_too_broad", ["run", "--dataset", "goes-abi", *DO, *here]),
+        (3, "env_mismatch", ["select", *GOES, *here[:2], "--env", "stage", *here[4:]]),
+        (4, "store_unavailable", ["select", *GOES, "--db", str(tmp_path / "no" / "x.db"), *here[2:]]),
+    ):
+        told = nodd(*arguments)
+        assert told.code == code
+        if error is None:
+            continue
+        if form == "table":
+            assert (told.out, told.error_code) == ("", error)
+        else:
+            value = yaml.safe_load(told.out)
+            assert list(value) == ["error_code", "error_message", "context"]
+            assert (value["error_code"], told.err) == (error, "")
+            assert value["context"]["next_step"]
+            assert value["context"].get("guard_type") == (error if code == 3 else None)
+    assert sum_of(lite) == before
+
+
+def test_the_installed_command_is_this_one(lite: str) -> None:
+    script = Path(sys.executable).with_name("nodd-replay")
+    environment = clean_environment() | {"KFM_ENV": "dev", "KFM_WAL_DSN": lite}
+    done = subprocess.run(
+        [script, "run", *GOES, "--confirm", "--output", "json"], capture_output=True, env=environment, check=False
+    )
+    assert (done.returncode, json.loads(done.stdout)["replayed"], done.stderr) == (0, 5, b"")
+    done = subprocess.run([script], capture_output=True, env=environment, check=False)
+    assert done.returncode == 0
+    assert b"nodd-replay" in done.stdout

@@ -1,0 +1,293 @@
+"""`holdfast registry`: drafting, asking, building, listing, verifying and holding, by the command alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.vocabulary import read_manifest
+from tests.cli.commands import Outcome, holdfast
+from tests.governance.registries import STATES, by_hand, value
+
+APP = '''
+from holdfast import Execution, Ledger, Operations
+
+ledger = Ledger("nowhere.db")
+bare = Operations()
+empty = Operations()
+
+
+@ledger.operation("thumbnail", version="1.2.0")
+def thumbnail(run: Execution, path: str, width: int = 64) -> None:
+    """Make a small picture
+    of a large one."""
+
+
+@bare.operation("notify")
+def notify(run: Execution, url: str) -> None: ...
+'''
+
+MANIFEST = {"collection": "operations", "values": [value("thumbnail"), value("notify", "2.1.0")]}
+REAL = ("--mode", "REAL_RUN", "--operator", "ann", "--reason", "release 7", "--json")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "operations.json"
+    path.write_text(json.dumps(MANIFEST), encoding="utf-8")
+    return str(path)
+
+
+def registry(url: str, command: str, *arguments: str) -> Outcome:
+    return holdfast("registry", command, "--db", url, *arguments)
+
+
+def governed(url: str, environment: str = "dev") -> str:
+    assert holdfast("init", "--db", url, "--governed", "--env", environment).code == 0
+    return url
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building
+
+
+@pytest.mark.req("L-22", "L-25")
+def test_a_build_is_a_dry_run_unless_told_otherwise(ledger_url: str, file: str) -> None:
+    url, wanted = governed(ledger_url), read_manifest(MANIFEST)
+    shown = registry(url, "build", file, "--reason", "release 7", "--json")
+    assert shown.code == 0
+    told = shown.json
+    assert {name: told[name] for name in (
+        "ok", "collection", "manifest_hash", "op_count", "preflight", "mode", "verdict", "state", "authority",
+        "persistent_state", "seal", "code", "failure", "root",
+    )} == {
+        "ok": True, "collection": "operations", "manifest_hash": wanted.digest, "op_count": 2, "preflight": "GO",
+        "mode": "DRY_RUN", "verdict": "GO", "state": "none", "authority": "REJECT_AUTH_MISSING",
+        "persistent_state": "NONE", "seal": "WITHHELD_DRY_RUN", "code": None, "failure": None,
+        "root": f"operations:{wanted.digest[:16]}",
+    }  # fmt: skip
+    assert [gate["verdict"] for gate in told["gates"]] == ["GO"] * 9
+    assert registry(url, "list", "--json").json == []
+    assert registry(url, "list", "--all", "--json").json == []
+    assert registry(url, "list").out == "nothing is in force\n"
+
+    done = registry(url, "build", file, "--expect", wanted.digest, *REAL)
+    assert (done.code, done.json["verdict"], done.json["state"]) == (0, "DONE", "done")
+    assert [step["name"] for step in done.json["steps"]] == list(STATES)
+    rows = registry(url, "list", "--json").json
+    assert [(row["operation_code"], row["protocol_version"], row["state"], row["standing"]) for row in rows] == [
+        ("notify", "2.1.0", "active", "in force"), ("thumbnail", "1.0.0", "active", "in force"),
+    ]  # fmt: skip
+    verified = registry(url, "verify", "--json")
+    assert (verified.code, verified.json) == (0, {"ok": True, "in_force": 2, "faults": []})
+    assert holdfast("check", "--db", url, "--json").json["ok"] is True
+    again = registry(url, "build", file, *REAL)
+    assert (again.code, {step["fate"] for step in again.json["steps"]}) == (0, {"skipped"})
+
+
+@pytest.mark.req("L-04", "L-15")
+def test_in_stage_it_takes_a_grant_for_exactly_this(sqlite_url: str, file: str) -> None:
+    url = governed(sqlite_url, "stage")
+    refused = registry(url, "build", file, *REAL)
+    assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
+    asked = registry(
+        url, "request", file, "--operator", "ann", "--reason", "release 7", "--rollback-plan", "supersede", "--json"
+    ).json
+    assert (asked["action"], asked["target"], asked["state"]) == ("registry.build", "registry:operations", "draft")
+    scope = json.loads(asked["scope"])
+    assert (scope["manifest"], scope["executor"], scope["actions"]) == (
+        read_manifest(MANIFEST).digest, "ann", sorted(STATES),
+    )  # fmt: skip
+    number = str(asked["grant_id"])
+    assert holdfast("grant", "approve", number, "--as", "bob", "--db", url).code == 0
+    assert registry(url, "build", file, "--grant", number, *REAL).json["verdict"] == "DONE"
+    used = registry(url, "build", file, "--grant", number, "--root", "again", *REAL)
+    assert (used.code, used.error_code) == (3, "REJECT_AUTH_ALREADY_CONSUMED")
+
+
+@pytest.mark.req("L-08")
+def test_the_run_of_a_build_is_known_to_procedure(sqlite_url: str, file: str) -> None:
+    url = governed(sqlite_url)
+    registry(url, "build", file, "--root", "release-7", *REAL)
+    shown = holdfast("procedure", "show", "release-7", "--db", url, "--json")
+    assert shown.code == 0
+    assert "registry.build" in shown.out
+
+
+def test_people_see_what_a_build_would_do(sqlite_url: str, file: str) -> None:
+    url = governed(sqlite_url, "prod")
+    shown = registry(url, "build", file, "--reason", "release 7")
+    assert shown.code == 3
+    assert "ABORT_PREFLIGHT" in shown.out
+    [gate] = [line for line in shown.out.splitlines() if line.startswith("PF1")]
+    assert gate.split()[:4] == ["PF1", "collection", "NO_GO", "REJECT_PRODUCTION_TARGET"]
+    done = registry(governed(f"{sqlite_url}2"), "build", file, "--reason", "release 7", "--mode", "REAL_RUN")
+    assert done.code == 0
+    assert "S7_FINALIZE" in done.out
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Manifests
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("m.json", json.dumps(MANIFEST)),
+        ("m.txt", json.dumps(MANIFEST)),
+        ("m.toml", 'collection = "operations"\n' + "".join(
+            f'[[values]]\noperation_code = "{code}"\nprotocol_version = "{version}"\nact_type = "operation"\n'
+            'governing_authority_ref = "board:7"\nsemantics_frozen = {description = "does it"}\n'
+            for code, version in (("thumbnail", "1.0.0"), ("notify", "2.1.0"))
+        )),
+        ("m.yaml", "collection: operations\nvalues:\n" + "".join(
+            f"- operation_code: {code}\n  protocol_version: {version}\n  act_type: operation\n"
+            '  governing_authority_ref: "board:7"\n  semantics_frozen: {description: does it}\n'
+            for code, version in (("thumbnail", "1.0.0"), ("notify", "2.1.0"))
+        )),
+    ],
+    ids=["json", "any", "toml", "yaml"],
+)  # fmt: skip
+def test_a_manifest_is_the_same_in_any_form(sqlite_url: str, tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    told = registry(governed(sqlite_url), "build", str(path), "--reason", "x", "--mode", "PLAN_ONLY", "--json").json
+    assert (told["manifest_hash"], told["preflight"]) == (read_manifest(MANIFEST).digest, "NOT_ASKED")
+
+
+BAD: dict[str, tuple[str | bytes, int, str, str | None]] = {
+    "m.json": ("{", 2, "spec_invalid", "(document)"),
+    "twice.json": ('{"collection": "c", "collection": "d"}', 2, "spec_invalid", "(document)"),
+    "list.json": ("[]", 2, "spec_invalid", "$"),
+    "bytes.toml": (b"\xff", 2, "spec_invalid", "(document)"),
+    "m.toml": ("values = ", 2, "spec_invalid", "(document)"),
+    "m.yaml": ("- 1", 2, "spec_invalid", "(document)"),
+    "field.json": ('{"values": [], "more": 1}', 2, "spec_invalid", "more"),
+    "deep.json": (json.dumps({"values": [{**value("a"), "operation_code": 7}]}), 2, "spec_invalid",
+                  "values[0].operation_code"),
+    "none.json": ('{"values": []}', 3, "REJECT_MISSING_PLAN", None),
+    "version.json": (json.dumps({"values": [value("a", "1")]}), 3, "REJECT_BAD_PROTOCOL_VERSION",
+                     "values[0].protocol_version"),
+}  # fmt: skip
+
+
+@pytest.mark.req("L-13")
+@pytest.mark.parametrize("name", BAD)
+def test_bad_manifests_are_refused_with_the_path_of_what_is_wrong(sqlite_url: str, tmp_path: Path, name: str) -> None:
+    text, code, error, path = BAD[name]
+    file = tmp_path / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused = registry(governed(sqlite_url), "build", str(file), *REAL)
+    assert (refused.code, refused.error_code) == (code, error)
+    assert refused.json["context"].get("path") == path
+
+
+@pytest.mark.req("L-13")
+def test_bad_input_has_its_code_and_leaves_nothing(sqlite_url: str, file: str, tmp_path: Path) -> None:
+    url = governed(sqlite_url)
+    for arguments, code, error in (
+        ((file, "--mode", "FORCE"), 3, "REJECT_BAD_MODE"),
+        ((file, "--expect", "0" * 64), 3, "REJECT_MANIFEST_HASH_MISMATCH"),
+        ((file, "--grant", "77"), 3, "REJECT_AUTH_NOT_FOUND"),
+        ((file, "--root", " "), 2, "bad_input"),
+        ((str(tmp_path / "missing.json"),), 2, "bad_input"),
+        ((str(tmp_path),), 2, "bad_input"),
+    ):
+        refused = registry(url, "build", *REAL, *arguments)
+        assert (refused.code, refused.error_code) == (code, error), arguments
+    assert registry(url, "build", file, "--json").error_code == "bad_input"  # no reason
+    assert registry(url, "list", "--all", "--json").json == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Looking
+
+
+def test_a_value_is_shown_with_its_history(sqlite_url: str, file: str) -> None:
+    url = governed(sqlite_url)
+    registry(url, "build", file, *REAL)
+    [told] = registry(url, "show", "notify@2.1.0", "--json").json
+    assert (told["operation_code"], told["authority_ref"], told["semantics"]) == (
+        "notify", "board:7", {"description": "does it"},
+    )  # fmt: skip
+    [entry] = told["journal"]
+    assert (entry["event"], entry["target"], entry["actor"], entry["reason"]) == (
+        "admit", "active", "ann", "release 7",
+    )  # fmt: skip
+    assert [row["protocol_version"] for row in registry(url, "show", "notify", "--json").json] == ["2.1.0"]
+    shown = registry(url, "show", "notify").out
+    assert "board:7" in shown
+    assert "release 7" in shown
+    missing = registry(url, "show", "notify@9.9.9", "--json")
+    assert (missing.code, missing.error_code) == (1, "record_not_found")
+
+
+def test_what_was_changed_is_found(ledger_url: str, file: str) -> None:
+    url = governed(ledger_url)
+    registry(url, "build", file, *REAL)
+    by_hand(url, "UPDATE holdfast_collections SET schema = '{}'")
+    found = registry(url, "verify", "--json")
+    assert (found.code, found.json["ok"]) == (1, False)
+    assert found.json["faults"] == [
+        {"code": "REJECT_WRONG_CARRIER", "subject": "operations", "detail": "its schema is not what its digest says"}
+    ]
+    assert registry(url, "verify").out.startswith("NOT OK: 2 values in force\n")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Holding
+
+
+@pytest.mark.req("L-22")
+def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(ledger_url: str, file: str) -> None:
+    url = governed(ledger_url)
+    assert registry(url, "hold", "--json").json == {"held": False, "changed": False, "switch": None}
+    thrown = registry(url, "hold", "on", "--operator", "bob", "--reason", "an incident", "--json").json
+    assert (thrown["held"], thrown["changed"], thrown["switch"]["reason"]) == (True, True, "an incident")
+    assert registry(url, "hold").out == "REGISTRATION_HOLD is on, by bob: an incident\n"
+    assert registry(url, "hold", "off", "--json").error_code == "bad_input"
+    refused = registry(url, "build", file, *REAL)
+    assert (refused.code, refused.error_code) == (3, "C1_PROD_REAL_RUN_BLOCKED")
+    lifted = registry(url, "hold", "off", "--operator", "bob", "--reason", "over", "--json").json
+    assert (lifted["held"], lifted["changed"], lifted["switch"]["state"]) == (False, True, "off")
+    assert registry(url, "build", file, *REAL).code == 0
+
+
+@pytest.mark.req("L-22")
+def test_a_governed_prod_ledger_is_held_and_says_so(sqlite_url: str) -> None:
+    url = governed(sqlite_url, "prod")
+    assert registry(url, "hold").out == "REGISTRATION_HOLD is on, as a ledger of its kind is from the start\n"
+    refused = registry(url, "hold", "off", "--reason", "release 7", "--json")
+    assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Drafting
+
+
+def test_a_manifest_is_drafted_from_an_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drafted_app.py").write_text(APP, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def draft(name: str, *arguments: str) -> Outcome:
+        return holdfast("registry", "draft", "--app", f"drafted_app:{name}", "--authority", "board:7", *arguments)
+
+    written = draft("ledger", "--env", "stage", "--out", "m.json", "--json")
+    assert written.code == 0
+    told: dict[str, Any] = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
+    made = read_manifest(told)
+    assert written.json == {"file": "m.json", "manifest_hash": made.digest, "op_count": 1}
+    assert (made.collection, made.environment, [each.name for each in made.values]) == (
+        "operations", "stage", ["thumbnail@1.2.0"],
+    )  # fmt: skip
+    assert made.values[0].semantics_frozen["description"] == "Make a small picture of a large one."
+    assert draft("ledger", "--out", "m.json", "--json").error_code == "file_exists"
+    printed = draft("bare")
+    assert read_manifest(json.loads(printed.out)).values[0].name == "notify@1.0.0"
+    assert draft("empty", "--json").error_code == "bad_input"
+    assert draft("nothing", "--json").error_code == "bad_input"
+    assert not (tmp_path / "nowhere.db").exists()

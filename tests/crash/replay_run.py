@@ -1,0 +1,80 @@
+"""Replays in processes of their own, which are killed or run beside each other.
+
+Invariants: a role notes each batch, by one write, after it is durable; it runs on the real clock.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import msgspec
+
+from holdfast.core.selection import Limits, Selection
+from holdfast.engine import replay
+from holdfast.engine.events import ReplayBatch
+from holdfast.engine.replay import Policy, policy_of
+from holdfast.engine.world import World
+from holdfast.store import Store, open_store
+from tests.governance.replays import WHO, selection
+from tests.support.roles import note, noted
+
+BATCH = 20
+
+
+def policy() -> Policy:
+    """Return limits that let runs go as fast as they can, beside each other."""
+    return msgspec.structs.replace(
+        policy_of("dev"),
+        max_records_per_second=1e9,
+        max_batches_per_minute=1e9,
+        max_runs_per_dataset=9,
+        queue_age_s=1e6,
+    )
+
+
+def chosen(store: Store[Any]) -> Selection:
+    return selection(store, limits=Limits(batch_size=BATCH))
+
+
+def run(url: str, *, told: str, die_at: str | None = None) -> None:
+    """Replay everything; perhaps die by SIGKILL at a point of a batch."""
+
+    def reach(point: str) -> None:
+        if point == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with open_store(url) as store:
+        replay.run(store, chosen(store), policy=policy(), world=World(reach=reach), on_batch=_noting(told), **WHO)
+
+
+def run_slowly(url: str, *, told: str) -> None:
+    """Replay everything with a pause after each batch, so that somebody can kill it at any moment."""
+
+    def pause(batch: ReplayBatch) -> None:
+        _noting(told)(batch)
+        time.sleep(0.02)
+
+    with open_store(url) as store:
+        replay.run(store, chosen(store), policy=policy(), on_batch=pause, **WHO)
+
+
+def race(url: str, *, told: str, selected: str, runners: int) -> None:
+    """Begin a run when all runners have selected the same candidates, and note what came of it."""
+
+    def reach(point: str) -> None:
+        if point == "before batch 1":
+            note(selected, "1")
+            while len(noted(selected)) < runners:
+                time.sleep(0.001)
+
+    with open_store(url) as store:
+        report = replay.run(store, chosen(store), policy=policy(), world=World(reach=reach), **WHO)
+        passed_over = sum(report.skipped.values())
+        note(told, f"{report.state} {report.total} {report.replayed} {passed_over}")
+
+
+def _noting(told: str) -> Any:
+    return lambda batch: note(told, f"{batch.run_id} {batch.number}")

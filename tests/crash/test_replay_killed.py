@@ -1,0 +1,145 @@
+"""Replays that are killed with SIGKILL, or run beside each other: continued exactly, and nothing replayed twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.check import check
+from holdfast.core.errors import RuntimeLeaseError
+from holdfast.engine import replay
+from holdfast.engine.replay import ReplayReport
+from holdfast.store import create_store, open_store
+from tests.crash.replay_run import BATCH
+from tests.governance.replays import AGAIN, fill, on_both, replays, states
+from tests.support.forkserver import ForkServer
+from tests.support.roles import noted
+
+JOBS = 10 * BATCH
+ROLE = "tests.crash.replay_run"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    with ForkServer(ROLE) as server:
+        yield server
+
+
+def prepare(url: str, n: int = JOBS) -> list[int]:
+    with create_store(url) as store:
+        return fill(store, n)
+
+
+def later() -> datetime:
+    """Return a time at which the lease of a runner that died just now has run out."""
+    return datetime.now(UTC) + timedelta(seconds=61)
+
+
+def go_on(url: str, run_id: str) -> ReplayReport:
+    """Continue a run whose runner is dead: at once it is refused, for nobody can know that yet."""
+    with open_store(url) as store, pytest.raises(RuntimeLeaseError):
+        replay.continue_run(store, run_id, **AGAIN)
+    with open_store(url, later) as store:
+        return replay.continue_run(store, run_id, **AGAIN)
+
+
+def require_all_once(url: str, made: list[int], report: ReplayReport) -> None:
+    with open_store(url) as store:
+        assert (report.state, report.replayed, report.batches, report.skipped) == ("done", len(made), 10, {})
+        assert replays(store) == dict.fromkeys(made, 1)
+        assert states(store) == {"pending": len(made)}
+        touched = replay.inspect(store, report.run_id).touched
+        assert [job_id for batch in touched for job_id in batch.replayed] == made
+        assert check(store).violations == ()
+
+
+@pytest.mark.req("K-50", "K-64")
+@pytest.mark.parametrize(
+    "ledger_url, moment", on_both(["inside batch 6", "after batch 6"], "inside batch 6"), indirect=["ledger_url"]
+)
+def test_a_run_that_is_killed_half_way_is_continued_and_replays_nothing_twice(
+    server: ForkServer, ledger_url: str, tmp_path: Path, moment: str
+) -> None:
+    made = prepare(ledger_url)
+    told = tmp_path / "told"
+    child = server.spawn(f"{ROLE}:run", url=ledger_url, told=str(told), die_at=moment)
+    assert child.wait(60) == -9, server.log
+    durable = 5 if moment.startswith("inside") else 6
+    run_ids = {line.split()[0] for line in noted(told)}
+    assert len(noted(told)) == durable
+    [run_id] = run_ids
+    with open_store(ledger_url) as store:
+        before = replay.inspect(store, run_id)
+        assert (before.state, before.batches, before.replayed) == ("running", durable, durable * BATCH)
+    require_all_once(ledger_url, made, go_on(ledger_url, run_id))
+
+
+@pytest.mark.req("K-50", "K-64")
+def test_a_run_that_is_killed_at_any_moment_ends_as_one_that_was_not(
+    server: ForkServer, ledger_url: str, tmp_path: Path
+) -> None:
+    """Killed at a moment of chance, whatever it does then; the record tells what was done."""
+    made = prepare(ledger_url)
+    told = tmp_path / "told"
+    child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, told=str(told))
+    deadline = time.monotonic() + 30
+    while len(noted(told)) < 3:
+        assert time.monotonic() < deadline, server.log
+        time.sleep(0.002)
+    time.sleep(random.Random(7).uniform(0, 0.05))
+    assert child.kill() == -9, server.log
+    with open_store(ledger_url) as store, store.reading() as reading:
+        [run] = reading.runs(procedure="replay")
+        assert len(noted(told)) <= run.step <= len(noted(told)) + 1 < 10
+    require_all_once(ledger_url, made, go_on(ledger_url, run.idempotency_root))
+
+
+@pytest.mark.req("K-50", "K-55", "K-64")
+def test_runs_of_one_selection_beside_each_other_replay_each_job_once(
+    server: ForkServer, ledger_url: str, tmp_path: Path
+) -> None:
+    made = prepare(ledger_url, 4 * BATCH)
+    told = tmp_path / "told"
+    arguments = {"url": ledger_url, "told": str(told), "selected": str(tmp_path / "selected"), "runners": 3}
+    children = [server.spawn(f"{ROLE}:race", **arguments) for _ in range(3)]
+    assert [child.wait(60) for child in children] == [0, 0, 0], server.log
+    answers = [line.split() for line in noted(told)]
+    # Each was to replay all of them; together they have, and each has counted what another was faster with.
+    assert {(state, int(total)) for state, total, _, _ in answers} == {("done", len(made))}
+    assert {int(replayed) + int(passed_over) for _, _, replayed, passed_over in answers} == {len(made)}
+    assert sum(int(replayed) for _, _, replayed, _ in answers) == len(made)
+    with open_store(ledger_url) as store:
+        assert replays(store) == dict.fromkeys(made, 1)
+        assert check(store).violations == ()
+
+
+@pytest.mark.req("K-50")
+def test_whoever_takes_up_a_run_that_lives_is_refused_and_does_not_disturb_it(
+    server: ForkServer, ledger_url: str, tmp_path: Path
+) -> None:
+    made = prepare(ledger_url)
+    told = tmp_path / "told"
+    child = server.spawn(f"{ROLE}:run_slowly", url=ledger_url, told=str(told))
+    deadline = time.monotonic() + 30
+    while not noted(told):
+        assert time.monotonic() < deadline, server.log
+        time.sleep(0.002)
+    run_id = noted(told)[0].split()[0]
+    refused = 0
+    with open_store(ledger_url) as store:
+        while child.running:
+            try:
+                report = replay.continue_run(store, run_id, **AGAIN)
+            except RuntimeLeaseError:
+                refused += 1
+            else:
+                assert report.done  # it had ended meanwhile
+    assert child.wait(0) == 0, server.log
+    assert refused > 0
+    with open_store(ledger_url) as store:
+        require_all_once(ledger_url, made, replay.inspect(store, run_id))

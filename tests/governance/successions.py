@@ -1,0 +1,150 @@
+"""Governed ledgers with a few operations in force, and what processes do to them: supersede, submit, die.
+
+Invariants: a role writes down what it was answered by one write, after the answer.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast import Execution, Ledger, Operations
+from holdfast.core.errors import HoldfastError
+from holdfast.core.vocabulary import read_manifest
+from holdfast.engine import grants
+from holdfast.engine.registry import build, request_build
+from holdfast.engine.supersession import Changed, retire, supersede
+from holdfast.store import Store, create_store, open_store
+from tests.governance.registries import REAL, WHO, value
+from tests.support.roles import note
+
+SHIP_1, SHIP_2 = {"description": "by sea"}, {"description": "by air"}
+
+
+def made(url: str, **settings: Any) -> Store[Any]:
+    """Make a governed ledger, with nothing in force."""
+    return create_store(url, **{"governed": True, **settings})
+
+
+def built(store: Store[Any], *values: dict[str, Any]) -> None:
+    """Put values in force, under a grant that somebody else has approved."""
+    manifest = read_manifest({"values": list(values)})
+    grant = request_build(
+        store, manifest, executor="ann", requester="ann", rollback_plan="withhold them", reason="a test"
+    )
+    grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
+    done = build(store, manifest, grant_id=grant.grant_id, **REAL)
+    assert done.report.verdict == "DONE", done
+
+
+def governed(url: str, **settings: Any) -> Store[Any]:
+    """Make a governed ledger with ship 1.0.0, pack 1.0.0 and, of another authority, tax 1.0.0 in force."""
+    store = made(url, **settings)
+    built(
+        store,
+        value("ship", semantics_frozen=SHIP_1),
+        value("pack"),
+        value("tax", governing_authority_ref="office:1"),
+    )
+    return store
+
+
+def permitted(store: Store[Any], wanted: Changed, *, executor: str = "ann", **more: Any) -> int:
+    """Ask for the grant that a dry run said is needed, have somebody else approve it, and return its id."""
+    with store.reading() as reading:
+        environment = grants.environment_of(reading)
+    act = grants.Act(f"registry.{wanted.disposition}")
+    asked = grants.Wanted(
+        act=act,
+        target=f"value:{wanted.value}",
+        environment=environment,
+        executor=executor,
+        plan=wanted.plan,
+        **more,
+    )
+    grant = grants.request(store, asked, requester="ann", rollback_plan="runbook 7", reason="release 8")
+    grants.approve(store, grant.grant_id, grants.Identity(name="bob"))
+    return grant.grant_id
+
+
+def states(store: Store[Any]) -> dict[str, str]:
+    """Return the state of every value, by its name."""
+    with store.reading() as reading:
+        rows = reading.registry_values(limit=1000)
+    return {f"{row.operation_code}@{row.protocol_version}": str(row.state) for row in rows}
+
+
+def shipping(*versions: str) -> Operations:
+    """Return handlers of `ship`, one for each version, that say which they are."""
+    operations = Operations()
+
+    def declare(version: str) -> None:
+        @operations.operation("ship", version=version)
+        def ship(run: Execution, n: int = 0) -> str:
+            return version
+
+    for version in versions:
+        declare(version)
+    return operations
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Roles
+
+
+WRITES = frozenset({
+    "acquire_lease", "insert_grant", "move_grant", "add_evidence", "move_value", "insert_value", "release_lease",
+})  # fmt: skip
+
+
+def die_at(url: str, *, write: int, told: str) -> None:
+    """Supersede, and end by SIGKILL just after a write, counted from 0: just before the first; note them all else."""
+    with open_store(url) as store:
+        run, seen = store.run, list[str]()
+
+        def counted(connection: Any, name: str, params: Any) -> Any:
+            if name in WRITES and len(seen) == write == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = run(connection, name, params)
+            if name in WRITES:
+                seen.append(name)
+                if len(seen) == write:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        store.run = counted  # type: ignore[method-assign]
+        supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
+        note(told, " ".join(seen))
+
+
+def race(url: str, *, to: str | None, directory: str) -> None:
+    """Say that all is ready, supersede or retire as soon as the gate is there, and write down what came of it."""
+    here, name = Path(directory), to or "retire"
+    with open_store(url) as store:
+        (here / f"{name}.ready").touch()
+        while not (here / "gate").exists():
+            time.sleep(0.0005)
+        try:
+            done = supersede(store, "ship", "1.0.0", to, **WHO) if to else retire(store, "ship", "1.0.0", **WHO)
+            said = f"changed {done.changed}"
+        except HoldfastError as error:
+            said = error.code
+    (here / name).write_text(said, encoding="utf-8")
+
+
+def submit(url: str, *, versions: list[str], client: str, told: str, until: str) -> None:
+    """Submit by name until a file appears, and note each answer with the times before and after it."""
+    with Ledger(url, shipping(*versions)) as ledger:
+        n = 0
+        while not Path(until).exists():
+            began = time.monotonic_ns()
+            try:
+                ledger.submit("ship", {"n": n}, client=client, key=str(n))
+                said = "taken"
+            except HoldfastError as error:
+                said = error.code
+            note(told, f"{client} {n} {said} {began} {time.monotonic_ns()}")
+            n += 1

@@ -1,0 +1,315 @@
+"""Forged grants: what somebody with a SQL shell writes past the gateway is refused by the database, or by the judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.authority import Reject, Rejected, Wanted, approval_mark
+from holdfast.core.errors import AuthorityError
+from holdfast.core.records import Grant
+from holdfast.engine.approvers import dismiss
+from holdfast.engine.grants import Identity, approve, verdict_on
+from holdfast.store import Store, connect, create_store
+from holdfast.store.migrations import rewrite_enforcement
+from tests.enforcement.raw import Client
+from tests.governance.granting import People, act, asked, contents, wanted
+
+
+class Forger:
+    """Somebody with a SQL shell, and a ledger with a draft and an active grant for the same kind of act."""
+
+    def __init__(self, store: Store[Any], people: People) -> None:
+        self.store, self.people = store, people
+        with store.reading() as reading:
+            meta = reading.meta()
+        self.prod, self.ledger_id = meta["environment"] == "prod", meta["ledger_id"]
+        if self.prod:
+            people.register(store, "bob")
+        self.for_draft, self.for_active = wanted(store, "job:1"), wanted(store, "job:2")
+        self.draft, self.active = asked(store, self.for_draft), asked(store, self.for_active)
+        if self.prod:
+            self.active = people.approve(store, self.active, "bob")
+        else:
+            self.active = approve(store, self.active.grant_id, Identity(name="bob"))
+
+    @contextmanager
+    def shell(self) -> Iterator[Client]:
+        client = Client(self.store.url)
+        try:
+            yield client
+            client.commit()
+        finally:
+            client.close()
+
+    @contextmanager
+    def unguarded(self) -> Iterator[Client]:
+        """Yield a shell in which the trigger for columns that never change is gone; afterwards it is back."""
+        with self.shell() as client:
+            on = "" if client.dialect == "sqlite" else " ON holdfast_grants"
+            client.run(f"DROP TRIGGER holdfast_grants_once{on}")
+            yield client
+        with connect(self.store.url) as store, store.transaction() as transaction:
+            rewrite_enforcement(store, transaction)
+
+    def activate(self, **columns: object) -> None:
+        """Turn the draft into an active grant, by a move that the triggers find nothing wrong with."""
+        told = {"state": "active", "version": 2, "event": "approve", "actor": "mallory", "move_id": "raw", **columns}
+        with self.shell() as client:
+            sets = ", ".join(f"{name} = ?" for name in told)
+            sql = f"UPDATE holdfast_grants SET {sets} WHERE grant_id = ?"
+            assert client.changed(sql, *told.values(), self.draft.grant_id) == 1
+
+    def change(self, sql: str, *params: object) -> None:
+        with self.shell() as client:
+            assert client.changed(sql, *params) == 1
+
+    @property
+    def mark(self) -> str:
+        return approval_mark(self.draft, self.ledger_id)
+
+
+Forgery = Callable[[Forger], tuple[Wanted, Grant]]
+FORGERIES: dict[str, tuple[str, str, Forgery]] = {}  # environment, what the judge says, and how it is done
+
+
+def forgery(environment: str, says: str) -> Callable[[Forgery], Forgery]:
+    def listed(how: Forgery) -> Forgery:
+        FORGERIES[f"{environment}: {how.__name__}"] = (environment, says, how)
+        return how
+
+    return listed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A draft that nobody approved
+
+
+@forgery("dev", "nobody has approved it")
+@forgery("stage", "nobody has approved it")
+@forgery("prod", "nobody has approved it")
+def activated_without_approval(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate()
+    return it.for_draft, it.draft
+
+
+@forgery("stage", "nobody else than its requester")
+@forgery("prod", "nobody else than its requester")
+def approved_by_the_requester(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(actor="ann", approved_by="ann", approved_via='{"method":"self"}', move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("stage", "does not say how the approver was known")
+@forgery("prod", "does not say how the approver was known")
+def approved_without_a_word_of_how(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(actor="bob", approved_by="bob", move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("stage", "does not say how the approver was known")
+def approved_in_no_json(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(actor="bob", approved_by="bob", approved_via="[" * 9999, move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("stage", "not what the journal says was approved")
+def approved_by_another_move(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(actor="bob", approved_by="bob", approved_via='{"method":"claimed"}')
+    return it.for_draft, it.draft
+
+
+@forgery("stage", "not what the journal says was approved")
+def approved_in_the_name_of_another(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(approved_by="bob", approved_via='{"method":"claimed"}', move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("prod", "nothing but a word")
+def approved_by_a_word(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(actor="bob", approved_by="bob", approved_via='{"method":"claimed"}', move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("prod", "not the signature of bob")
+def approved_by_an_invented_signature(it: Forger) -> tuple[Wanted, Grant]:
+    via = json.dumps({"method": "key", "signature": "ab" * 64})
+    it.activate(actor="bob", approved_by="bob", approved_via=via, move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("prod", "not the signature of bob")
+def approved_by_a_signature_under_another_grant(it: Forger) -> tuple[Wanted, Grant]:
+    it.activate(actor="bob", approved_by="bob", approved_via=it.active.approved_via, move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("prod", "mallory is not registered")
+def approved_by_somebody_unknown(it: Forger) -> tuple[Wanted, Grant]:
+    via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.draft, "mallory")})
+    it.activate(approved_by="mallory", approved_via=via, move_id=it.mark)
+    return it.for_draft, it.draft
+
+
+@forgery("prod", "was not registered under a grant")
+def approved_by_somebody_who_registered_by_hand(it: Forger) -> tuple[Wanted, Grant]:
+    it.change(
+        "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at) VALUES (?, ?, 'me', 'me', ?)",
+        "mallory", it.people.public_key("mallory"), "2026-01-01T00:00:00.000000Z",
+    )  # fmt: skip
+    return approved_by_somebody_unknown(it)
+
+
+@forgery("prod", "was not registered under a grant")
+def approved_by_somebody_with_the_grant_of_another(it: Forger) -> tuple[Wanted, Grant]:
+    it.change(
+        "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at, grant_id)"
+        " SELECT 'mallory', ?, added_by, reason, added_at, grant_id FROM holdfast_approvers WHERE name = 'bob'",
+        it.people.public_key("mallory"),
+    )
+    return approved_by_somebody_unknown(it)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# An active grant that was changed since, or whose approver was
+
+
+@forgery("prod", "not the signature of bob")
+def signature_altered(it: Forger) -> tuple[Wanted, Grant]:
+    via = json.loads(it.active.approved_via or "")
+    digit = via["signature"][0]
+    via["signature"] = ("1" if digit == "0" else "0") + via["signature"][1:]
+    sql = "UPDATE holdfast_grants SET approved_via = ? WHERE grant_id = ?"
+    it.change(sql, json.dumps(via), it.active.grant_id)
+    return it.for_active, it.active
+
+
+@forgery("prod", "does not say how the approver was known")
+def signature_taken_away(it: Forger) -> tuple[Wanted, Grant]:
+    it.change("UPDATE holdfast_grants SET approved_via = NULL WHERE grant_id = ?", it.active.grant_id)
+    return it.for_active, it.active
+
+
+@forgery("stage", "not what the journal says was approved")
+@forgery("prod", "eve is not registered")
+def approver_renamed(it: Forger) -> tuple[Wanted, Grant]:
+    it.change("UPDATE holdfast_grants SET approved_by = 'eve' WHERE grant_id = ?", it.active.grant_id)
+    return it.for_active, it.active
+
+
+@forgery("prod", "bob is not registered")
+def approver_revoked_since(it: Forger) -> tuple[Wanted, Grant]:
+    dismiss(it.store, "bob", actor="sec", reason="his key was stolen")
+    return it.for_active, it.active
+
+
+@forgery("prod", "bob was revoked, whatever the table says")
+def approver_put_back_by_hand(it: Forger) -> tuple[Wanted, Grant]:
+    dismiss(it.store, "bob", actor="sec", reason="his key was stolen")
+    it.change("UPDATE holdfast_approvers SET revoked_at = NULL, revoked_by = NULL WHERE name = 'bob'")
+    return it.for_active, it.active
+
+
+@forgery("prod", "bob is not registered")
+def approver_deleted(it: Forger) -> tuple[Wanted, Grant]:
+    it.change("DELETE FROM holdfast_approvers WHERE name = 'bob'")
+    return it.for_active, it.active
+
+
+@forgery("prod", "was not registered under a grant")
+def key_exchanged(it: Forger) -> tuple[Wanted, Grant]:
+    it.change("UPDATE holdfast_approvers SET public_key = ? WHERE name = 'bob'", it.people.public_key("mallory"))
+    via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.active, "mallory")})
+    it.change("UPDATE holdfast_grants SET approved_via = ? WHERE grant_id = ?", via, it.active.grant_id)
+    return it.for_active, it.active
+
+
+@forgery("stage", "not what the journal says was approved")
+@forgery("prod", "not the signature of bob")
+def scope_changed_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
+    theirs = wanted(it.store, "job:2", executor="mallory")
+    with it.unguarded() as client:
+        scope = theirs.scope("none").text
+        assert client.changed("UPDATE holdfast_grants SET scope = ? WHERE grant_id = ?", scope, it.active.grant_id) == 1
+    return theirs, it.active
+
+
+@forgery("stage", "not what the journal says was approved")
+@forgery("prod", "not the signature of bob")
+def time_limit_put_off_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
+    with it.unguarded() as client:
+        sql = "UPDATE holdfast_grants SET expires_at = '2999-01-01T00:00:00.000000Z' WHERE grant_id = ?"
+        assert client.changed(sql, it.active.grant_id) == 1
+    return it.for_active, it.active
+
+
+ALSO_ON_POSTGRES = (
+    "stage: activated_without_approval",
+    "prod: signature_altered",
+    "prod: approver_put_back_by_hand",
+    "prod: scope_changed_without_the_trigger",
+)
+
+
+@pytest.mark.req("L-12", "L-13")
+@pytest.mark.parametrize(
+    "name, kind",
+    [(name, "sqlite") for name in FORGERIES]
+    + [pytest.param(name, "pg", marks=pytest.mark.pg) for name in ALSO_ON_POSTGRES],
+)
+def test_what_was_forged_permits_nothing(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    environment, says, how = FORGERIES[name]
+    with create_store(request.getfixturevalue(f"{kind}_url"), environment=environment) as store:
+        what, grant = how(Forger(store, People(tmp_path)))
+        before = contents(store)
+        with store.reading() as reading:
+            verdict = verdict_on(reading, what, grant.grant_id)
+        assert isinstance(verdict, Rejected)
+        assert (verdict.code, says in verdict.message) == (Reject.FORGED, True), verdict
+        with pytest.raises(AuthorityError) as caught:
+            act(store, what, grant.grant_id)
+        assert caught.value.code == Reject.FORGED
+        if environment != "dev":  # where nobody named it, and it is the only one
+            with pytest.raises(AuthorityError) as caught:
+                act(store, what)
+            assert caught.value.code == Reject.FORGED
+        assert contents(store) == before
+
+
+NEVER_CHANGED = {
+    "action": "'job.retry'",
+    "target": "'*'",
+    "scope": "'{}'",
+    "requested_by": "'eve'",
+    "requested_via": "'{}'",
+    "expires_at": "'2999-01-01T00:00:00.000000Z'",
+}
+
+
+@pytest.mark.req("L-12")
+def test_what_was_asked_for_cannot_be_changed(ledger_url: str, tmp_path: Path) -> None:
+    with create_store(ledger_url, environment="stage") as store:
+        it = Forger(store, People(tmp_path))
+    client = Client(ledger_url)
+    where = "WHERE grant_id = ?"
+    used = f"UPDATE holdfast_grants SET state = 'consumed', consumed_by = 'x' {where}"
+    used_draft = (
+        "UPDATE holdfast_grants SET state = 'consumed', consumed_by = 'x', event = 'consume', move_id = 'raw',"
+        f" version = version + 1 {where}"
+    )
+    try:
+        for grant in (it.draft, it.active):
+            for column, value in NEVER_CHANGED.items():
+                sql = f"UPDATE holdfast_grants SET {column} = {value} {where}"
+                assert client.refusal(sql, grant.grant_id) == "HF006", column
+            assert client.refusal(used, grant.grant_id) == "HF008"
+            assert client.refusal(f"DELETE FROM holdfast_grants {where}", grant.grant_id) == "HF003"
+        assert client.refusal(used_draft, it.draft.grant_id) == "HF001"
+    finally:
+        client.rollback()
+        client.close()

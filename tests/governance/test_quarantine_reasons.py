@@ -1,0 +1,81 @@
+"""Why a job is in quarantine: every reason is reached, by a code, by an error's code, or by words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.engine.reasons import Reason, reason_of
+
+ASKED = {
+    "parse_error", "permission_denied", "resource_exhausted", "connector_error", "timeout", "invalid_state",
+    "dependency_failure", "rate_limited", "unknown",
+}  # fmt: skip
+
+
+@pytest.mark.req("G-21")
+def test_the_reasons_are_those_that_were_asked_for_and_the_ledgers_own() -> None:
+    own = {"cancelled", "lease_expired", "attempts_exhausted", "governance_hard_fail"}
+    assert {reason.value for reason in Reason} == ASKED | own
+
+
+@pytest.mark.req("G-21")
+@pytest.mark.parametrize("reason", Reason)
+def test_a_reason_given_as_the_code_is_the_reason(reason: Reason) -> None:
+    assert reason_of(reason.value, "connection_refused_error", "x") is (
+        Reason.CONNECTOR_ERROR if reason is Reason.UNKNOWN else reason
+    )
+    assert reason_of(reason.value) is reason
+
+
+@pytest.mark.req("G-21")
+@pytest.mark.parametrize(
+    "code, error_code, message, reason",
+    [
+        ("json_decode_error", None, None, "parse_error"),
+        ("payload_not_json", None, None, "parse_error"),
+        ("arguments_invalid", None, None, "parse_error"),
+        ("validation_failed_schema_mismatch", None, None, "parse_error"),
+        ("stac_validation_failed", None, None, "parse_error"),
+        ("permission_error", None, None, "permission_denied"),
+        ("memory_error", None, None, "resource_exhausted"),
+        ("payload_too_large", None, None, "resource_exhausted"),
+        ("timed_out", None, None, "timeout"),
+        ("timeout_error", None, None, "timeout"),
+        ("connection_refused_error", None, None, "connector_error"),
+        ("integrity_missing_object", None, None, "connector_error"),
+        ("io_error", None, None, "connector_error"),
+        ("io_error_upstream", None, None, "dependency_failure"),
+        ("import_error", None, None, "dependency_failure"),
+        ("idempotency_conflict", None, None, "invalid_state"),
+        ("integrity", None, None, "invalid_state"),
+        ("lease_expired", "value_error", "timed out", "lease_expired"),
+        ("cancelled", "timed_out", None, "cancelled"),
+        ("governance_hard_fail", "permission_error", None, "governance_hard_fail"),
+        # The code of a user says nothing: then the last error's does.
+        ("poison", "timed_out", None, "timeout"),
+        ("poison", "rate_limited", None, "rate_limited"),
+        ("unknown", "file_not_found_error", None, "connector_error"),
+        # Neither does: then what it said.
+        ("poison", "runtime_error", "RuntimeError: 429 Too Many Requests", "rate_limited"),
+        ("poison", "value_error", "ValueError: 403 Forbidden", "permission_denied"),
+        ("poison", "runtime_error", "HTTP 503: service unavailable", "dependency_failure"),
+        ("poison", "os_thing", "OSError: [Errno 28] No space left on device", "resource_exhausted"),
+        ("poison", "runtime_error", "the thing is in no state for that", "invalid_state"),
+        ("poison", "value_error", "seven", "unknown"),
+        ("poison", None, None, "unknown"),
+        (None, None, None, "unknown"),
+        ("", "", "", "unknown"),
+        ("unknown", None, None, "unknown"),
+    ],
+)
+def test_codes_and_words_lead_to_a_reason(
+    code: str | None, error_code: str | None, message: str | None, reason: str
+) -> None:
+    assert reason_of(code, error_code, message) == reason
+
+
+@given(st.none() | st.text(), st.none() | st.text(), st.none() | st.text())
+def test_whatever_was_kept_there_is_one_reason(code: str | None, error_code: str | None, message: str | None) -> None:
+    assert isinstance(reason_of(code, error_code, message), Reason)

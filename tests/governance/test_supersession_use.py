@@ -1,0 +1,343 @@
+"""What a registry is for: a governed ledger takes new work at versions in force only, and judges as it submits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import Call, Execution, Ledger, Operations
+from holdfast.core.errors import (
+    ArgumentsError,
+    HoldfastError,
+    IdempotencyConflictError,
+    RegistryError,
+    UnknownOperationError,
+)
+from holdfast.core.machines import JobState
+from holdfast.core.vocabulary import read_manifest
+from holdfast.engine.registry import build
+from holdfast.engine.supersession import retire, supersede
+from holdfast.engine.world import Crash
+from holdfast.store import Store, Submission
+from tests.engine.database import Database
+from tests.governance.registries import REAL, WHO, crashing, value
+from tests.governance.successions import built, governed, made, shipping
+
+ABSENT = "CANONICAL_OPERATION_VALUE_ABSENT"
+RETIRED = "CANONICAL_OPERATION_RETIRED_FOR_NEW_USE"
+NO_REGISTRY = "CANONICAL_OPERATION_VOCABULARY_REQUIRED_NOT_PRESENT"
+
+
+@pytest.fixture
+def store(ledger_url: str) -> Iterator[Store[Any]]:
+    with governed(ledger_url) as store:
+        yield store
+
+
+@pytest.fixture
+def here(sqlite_url: str) -> Iterator[Store[Any]]:
+    """The same on SQLite only: for what no database decides."""
+    with governed(sqlite_url) as store:
+        yield store
+
+
+@pytest.fixture
+def ledger(store: Store[Any]) -> Iterator[Ledger]:
+    """A client of a governed ledger that has no handlers."""
+    with Ledger(store.url) as ledger:
+        yield ledger
+
+
+def refused(ledger: Ledger, *given: Any, **named: Any) -> RegistryError:
+    before = ledger.counts()
+    with pytest.raises(RegistryError) as raised:
+        ledger.submit(*given, **named)
+    assert ledger.counts() == before
+    assert raised.value.exit_code == 3
+    return raised.value
+
+
+def version(ledger: Ledger, job_id: int) -> str:
+    return ledger.job(job_id).operation_version
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is refused
+
+
+@pytest.mark.req("L-13", "L-16")
+def test_without_a_registry_a_governed_ledger_takes_nothing(ledger_url: str) -> None:
+    with made(ledger_url) as store, Ledger(ledger_url, shipping("1.0.0")) as ledger:
+        error = refused(ledger, "ship", {})
+        assert (error.code, error.context["operation"], error.context["version"]) == (NO_REGISTRY, "ship", "1.0.0")
+        assert error.message == (
+            "this ledger is governed, and no registry says which operations it takes: ship@1.0.0 is refused"
+        )
+        assert error.hint == "Build one: `holdfast registry build --help`."
+        assert refused(ledger, "nobody.knows", {}).code == NO_REGISTRY
+        # The built-in operation needs no registry.
+        assert ledger.submit("noop", {}).is_new
+        assert ledger.run_until_idle() == 1
+        built(store, value("ship"))
+        assert ledger.submit("ship", {}).is_new
+
+
+@pytest.mark.req("L-13", "L-16")
+def test_what_is_not_in_force_is_refused_with_its_code(store: Store[Any], ledger: Ledger) -> None:
+    error = refused(ledger, "ghost", {})
+    assert (error.code, error.message) == (
+        ABSENT, "ghost@1.0.0 is not in the registry of operations; no version of ghost is in force",
+    )  # fmt: skip
+    error = refused(ledger, "ship", {}, version="3.0.0")
+    assert (error.code, error.message) == (
+        ABSENT, "ship@3.0.0 is not in the registry of operations; ship is in force at 1.0.0",
+    )  # fmt: skip
+    assert error.context == {"operation": "ship", "version": "3.0.0", "in_force": "1.0.0"}
+    supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
+    error = refused(ledger, "ship", {}, version="1.0.0")
+    assert (error.code, error.message) == (
+        RETIRED, "ship@1.0.0 is superseded, and not for new work: it was followed by ship@2.0.0",
+    )  # fmt: skip
+    assert (error.context["successor"], error.hint) == ("ship@2.0.0", "Submit ship@2.0.0 instead.")
+    supersede(store, "ship", "2.0.0", "2.1.0", **WHO)
+    assert refused(ledger, "ship", {}, version="1.0.0").context["successor"] == "ship@2.1.0"
+    # Replaced by another operation, and that one retired at last.
+    supersede(store, "ship", "2.1.0", "1.0.0", by="pack", **WHO)
+    error = refused(ledger, "ship", {}, version="1.0.0")
+    assert (error.context["successor"], error.context["in_force"]) == ("pack@1.0.0", None)
+    assert error.hint == "Submit pack@1.0.0 instead."
+    assert ledger.submit("pack", {}).is_new
+    retire(store, "pack", "1.0.0", **WHO)
+    error = refused(ledger, "pack", {})
+    assert (error.code, error.message) == (
+        RETIRED, "pack@1.0.0 is retired, and not for new work: nothing follows it; no version of pack is in force",
+    )  # fmt: skip
+    error = refused(ledger, "ship", {}, version="1.0.0")
+    assert error.message.endswith("it was followed by pack@1.0.0, which is not for new work either")
+    assert error.hint == "See what is in force with `holdfast registry list`."
+
+
+@pytest.mark.req("L-16")
+def test_a_value_of_another_collection_is_no_operation(here: Store[Any]) -> None:
+    words = read_manifest({"collection": "words", "values": [value("word", act_type="word")]})
+    assert build(here, words, mode="REAL_RUN", **WHO).ok
+    with Ledger(here.url) as ledger:
+        assert refused(ledger, "word", {}).code == ABSENT
+
+
+@pytest.mark.req("L-16")
+def test_nothing_half_built_is_in_force(store: Store[Any], ledger: Ledger) -> None:
+    wanted = read_manifest({"values": [value("new")]})
+    with pytest.raises(Crash):
+        build(store, wanted, root="r", world=crashing("before S7_FINALIZE"), **REAL)
+    assert refused(ledger, "new", {}).code == ABSENT
+    assert build(store, wanted, root="r", **REAL).ok
+    assert ledger.submit("new", {}).is_new
+
+
+@pytest.mark.req("L-16")
+def test_many_are_taken_all_or_none(store: Store[Any], ledger: Ledger) -> None:
+    calls: list[Any] = [{"operation": "ship", "key": "a"}, {"operation": "pack"}, {"operation": "ghost"}]
+    with pytest.raises(RegistryError) as raised:
+        ledger.submit_many(calls)
+    assert (raised.value.code, raised.value.context["operation"]) == (ABSENT, "ghost")
+    assert ledger.counts() == []
+    assert len(ledger.submit_many([*calls[:2], {"operation": "noop"}])) == 3
+
+
+@pytest.mark.req("L-16")
+def test_in_the_callers_own_transaction_too(store: Store[Any]) -> None:
+    database = Database(store.url)
+    with Ledger(store.url, shipping("1.0.0", "2.0.0")) as ledger:
+        for code in (None, RETIRED):
+            connection = database.connect()
+            if store.dialect == "sqlite":
+                connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE" if store.dialect == "sqlite" else "BEGIN")
+            if code is None:
+                receipt = ledger.submit("ship", {}, connection=connection)
+                connection.commit()
+                assert version(ledger, receipt.job_id) == "1.0.0"
+                supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
+            else:
+                with pytest.raises(RegistryError) as raised:
+                    ledger.submit("ship", {}, version="1.0.0", connection=connection)
+                assert raised.value.code == code
+                receipt = ledger.submit("ship", {}, connection=connection)  # and the transaction can go on
+                connection.commit()
+                assert version(ledger, receipt.job_id) == "2.0.0"
+            connection.close()
+    database.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was taken before
+
+
+@pytest.mark.req("L-16", "L-20")
+def test_what_was_taken_before_runs_and_is_answered_as_ever(store: Store[Any]) -> None:
+    with Ledger(store.url, shipping("1.0.0")) as ledger:
+        first = ledger.submit("ship", {"n": 1}, client="web", key="1")
+        supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
+        assert refused(ledger, "ship", {"n": 2}, client="web", key="2").code == RETIRED
+        # The same work under the same key was taken: it is not new. Other work under it is a conflict, as ever.
+        again = ledger.submit("ship", {"n": 1}, client="web", key="1")
+        assert (again.job_id, again.is_new) == (first.job_id, False)
+        with pytest.raises(IdempotencyConflictError):
+            ledger.submit("ship", {"n": 3}, client="web", key="1")
+        with pytest.raises(RegistryError):
+            ledger.submit_many([
+                {"operation": "ship", "payload": {"n": 1}, "client": "web", "key": "1"},
+                {"operation": "ship", "payload": {"n": 2}},
+            ])  # fmt: skip
+        assert ledger.run_until_idle() == 1
+        assert (again.wait(0).state, again.wait(0).result) == (JobState.SUCCEEDED, "1.0.0")
+        assert ledger.submit("ship", {"n": 1}, client="web", key="1").result == "1.0.0"
+
+
+@pytest.mark.req("L-16")
+def test_a_failed_job_of_an_old_version_can_be_put_back(here: Store[Any]) -> None:
+    operations, attempts = Operations(), list[int]()
+
+    @operations.operation("ship", version="1.0.0", max_attempts=1)
+    def ship(run: Execution) -> None:
+        attempts.append(run.attempt)
+        if run.attempt == 1:
+            raise ValueError("not yet")
+
+    with Ledger(here.url, operations) as ledger:
+        receipt = ledger.submit(ship.call())
+        ledger.run_until_idle()
+        retire(here, "ship", "1.0.0", **WHO)
+        assert ledger.retry(receipt.job_id) is JobState.PENDING
+        ledger.run_until_idle()
+        assert (ledger.job(receipt.job_id).state, attempts) == (JobState.SUCCEEDED, [1, 2])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a process without a word about versions submits
+
+
+@pytest.mark.req("L-16")
+def test_by_name_a_process_with_both_versions_submits_the_one_in_force(store: Store[Any]) -> None:
+    with Ledger(store.url, shipping("1.0.0", "2.0.0")) as ledger:
+        assert version(ledger, ledger.submit("ship", {}).job_id) == "1.0.0"
+        assert version(ledger, ledger.submit("ship", {}).job_id) == "1.0.0"
+        assert refused(ledger, "ship", {}, version="2.0.0").code == ABSENT
+        supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
+        assert version(ledger, ledger.submit("ship", {}).job_id) == "2.0.0"
+        assert refused(ledger, "ship", {}, version="1.0.0").code == RETIRED
+        assert [version(ledger, r.job_id) for r in ledger.submit_many([{"operation": "ship"}] * 2)] == ["2.0.0"] * 2
+        # A call made of an operation has said which version it means.
+        old = ledger.operations.get("ship", "1.0.0")
+        assert old is not None
+        assert refused(ledger, old.call()).code == RETIRED
+
+
+@pytest.mark.req("L-16")
+def test_a_process_never_submits_a_version_that_it_could_not_check(here: Store[Any]) -> None:
+    """A handler of 1.1.0 speaks 1.0.0, but what it lets pass may be more than 1.0.0 knows."""
+    with Ledger(here.url, shipping("1.1.0")) as ledger:
+        error = refused(ledger, "ship", {})
+        assert (error.code, error.context["version"], error.context["in_force"]) == (ABSENT, "1.1.0", "1.0.0")
+        assert version(ledger, ledger.submit("ship", {}, version="1.0.0").job_id) == "1.0.0"  # unless it is told to
+
+
+def test_the_arguments_are_checked_for_the_version_that_is_submitted(here: Store[Any]) -> None:
+    operations = Operations()
+
+    @operations.operation("ship", version="1.0.0")
+    def old(run: Execution, n: int) -> int:
+        return n
+
+    @operations.operation("ship", version="2.0.0")
+    def new(run: Execution, n: int, by: str = "sea") -> str:
+        return by
+
+    with Ledger(here.url, operations) as ledger:
+        with pytest.raises(ArgumentsError):
+            ledger.submit("ship", {"n": 1, "by": "air"})  # good for 2.0.0, and 1.0.0 is in force
+        assert ledger.counts() == []
+        supersede(here, "ship", "1.0.0", "2.0.0", **WHO)
+        assert version(ledger, ledger.submit("ship", {"n": 1, "by": "air"}).job_id) == "2.0.0"
+
+
+@pytest.mark.req("L-16")
+def test_follow_ups_go_by_the_registry_too(store: Store[Any]) -> None:
+    operations = shipping("1.0.0", "2.0.0")
+
+    @operations.operation("pack", max_attempts=1)
+    def pack(run: Execution, version: str | None = None) -> str:
+        run.after_commit(Call(operation="ship", payload={}, version=version))
+        return "packed"
+
+    def followed(ledger: Ledger, **asked: Any) -> tuple[str, str | None, list[str]]:
+        receipt = ledger.submit("pack", asked)
+        ledger.run_until_idle()
+        job = ledger.job(receipt.job_id)
+        with ledger.store.reading() as reading:
+            ships = reading.list_jobs(operation="ship", client="holdfast")
+        mine = [job.operation_version for job in ships if (job.key or "").startswith(f"{receipt.job_id}/")]
+        return job.state.value, job.last_error_code, mine
+
+    with Ledger(store.url, operations) as ledger:
+        assert followed(ledger) == ("succeeded", None, ["1.0.0"])
+        assert followed(ledger, version="2.0.0") == ("failed", ABSENT, [])
+        supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
+        # It costs no attempt to learn that another version is in force by now.
+        assert followed(ledger) == ("succeeded", None, ["2.0.0"])
+        assert followed(ledger, version="1.0.0") == ("failed", RETIRED, [])
+        with ledger.store.reading() as reading:
+            assert [job.attempts for job in reading.list_jobs(operation="pack")] == [1] * 4
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What it costs, and where it does not hold
+
+
+def statements(ledger: Ledger, act: Any) -> Counter[str]:
+    """Return how often each statement was run by an act."""
+    store, seen = ledger.store, Counter[str]()
+    run = store.run
+
+    def counted(connection: Any, name: str, params: Any) -> Any:
+        seen[name] += 1
+        return run(connection, name, params)
+
+    store.run = counted  # type: ignore[method-assign]
+    try:
+        act()
+    finally:
+        store.run = run  # type: ignore[method-assign]
+    return seen
+
+
+def test_the_judgement_is_one_statement_a_batch(store: Store[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.calling.KNOWN_S", 3600.0)
+    with Ledger(store.url, shipping("1.0.0")) as ledger:
+        ledger.submit("ship", {})
+        assert statements(ledger, lambda: ledger.submit("ship", {})) == {"usable_values": 1, "insert_jobs": 1}
+        many: list[Any] = [{"operation": name, "payload": {}} for name in ("ship", "pack", "tax") for _ in range(50)]
+        ledger.submit_many(many)  # what others have declared is read once, and then now and then
+        assert statements(ledger, lambda: ledger.submit_many(many)) == {"usable_values": 1, "insert_jobs": 1}
+        assert statements(ledger, lambda: ledger.submit("noop", {})) == {"insert_jobs": 1}
+
+
+def test_elsewhere_operations_register_themselves(sqlite_url: str) -> None:
+    with made(sqlite_url, governed=False), Ledger(sqlite_url, shipping("1.0.0", "2.0.0")) as ledger:
+        assert version(ledger, ledger.submit("ship", {}).job_id) == "2.0.0"
+        assert version(ledger, ledger.submit("ship", {}, version="1.0.0").job_id) == "1.0.0"
+        assert version(ledger, ledger.submit("ship", {}, version="1.5.0").job_id) == "1.5.0"
+        assert statements(ledger, lambda: ledger.submit("ship", {})) == {"insert_jobs": 1}
+        with pytest.raises(UnknownOperationError):
+            ledger.submit("ghost", {})
+
+
+def test_the_store_itself_judges(here: Store[Any]) -> None:
+    """Whoever submits past the Ledger is judged by the same verb."""
+    with pytest.raises(HoldfastError) as raised, here.transaction() as transaction:
+        transaction.submit([Submission(operation="ghost", payload="{}")])
+    assert raised.value.code == ABSENT
