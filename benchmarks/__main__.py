@@ -7,13 +7,14 @@ suite prints its tables and leaves the same figures, as JSON, in the directory o
 import argparse
 from pathlib import Path
 
-from benchmarks import engine_bench, recovery_bench, scale, seals, store_bench
+from benchmarks import engine_bench, nodd_bench, recovery_bench, scale, seals, store_bench
 
 SUITES = {
     "store": store_bench.run,
     "recovery": recovery_bench.run,
     "scale": scale.run,
     "seals": seals.run,
+    "nodd": nodd_bench.run,
     "engine": engine_bench.run,
 }
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}

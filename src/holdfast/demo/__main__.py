@@ -1,0 +1,43 @@
+"""Run the demonstration, or one of its workers: `python -m holdfast.demo`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from holdfast.core.errors import HoldfastError
+from holdfast.demo import story
+from holdfast.store import create_store
+
+FOLDER = Path(".demo")
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description="Holdfast, shown with NOAA's open data")
+    parser.add_argument("--url", default=None, help="the ledger to use; a fresh SQLite file if not given")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the catalogue and the page go")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--endpoint", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 118)
+    if arguments.work:
+        story.work(arguments.url, arguments.endpoint, arguments.folder)
+        return 0
+    shutil.rmtree(arguments.folder, ignore_errors=True)
+    arguments.folder.mkdir(parents=True)
+    url = arguments.url or str(arguments.folder / "ledger.db")
+    try:
+        create_store(url).close()
+        return story.tell(url, arguments.folder, console)
+    except HoldfastError as error:
+        console.print(f"[red]{error.message}[/]\n{error.hint}")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

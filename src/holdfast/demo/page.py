@@ -1,0 +1,148 @@
+"""One self-contained page that shows a run: the proof, the faults, the states, a timeline and the footprints.
+
+Invariants: no script and nothing from elsewhere; every text from the ledger is escaped; what it shows is read back.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.store import Store
+
+_COLOURS = {
+    "succeeded": "#2a7f62",
+    "quarantined": "#8e3b8a",
+    "failed": "#b3382c",
+    "pending": "#c99a2e",
+    "in_progress": "#2f6fb0",
+}
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d2329; --paper: #fbfaf7; --line: #d9d5cc; --soft: #6b7280; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e6e1; --paper: #16191d; --line: #353a41; --soft: #9aa3ad; } }
+body { font: 15px/1.5 ui-sans-serif, system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 62rem; margin: 2.5rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.05rem; margin: 2.2rem 0 .6rem; }
+p.lead { color: var(--soft); margin-top: 0; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding: .35rem .6rem .35rem 0;
+  border-bottom: 1px solid var(--line); vertical-align: top; } td.n { font-variant-numeric: tabular-nums; }
+.ok { color: #2a7f62; font-weight: 600; } .bad { color: #b3382c; font-weight: 600; }
+svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; }
+.bar { display: flex; height: 1.4rem; border-radius: 4px; overflow: hidden; }
+.bar span { color: #fff; font-size: 12px; padding-left: .4rem; white-space: nowrap; overflow: hidden; }
+"""
+
+
+def write(
+    path: Path,
+    store: Store[Any],
+    facts: Sequence[tuple[str, int, int]],
+    faults: Sequence[tuple[str, str, str, str]],
+    fates: Mapping[str, int],
+) -> Path:
+    """Write the page of a run, and return where it stands."""
+    with store.reading() as reading:
+        _, states = reading.ask("SELECT dataset, status FROM nodd_wal_records", {})
+        _, ends = reading.ask(
+            "SELECT dataset, status, updated_at FROM nodd_wal_records WHERE status IN ('succeeded', 'quarantined')", {}
+        )
+        _, items = reading.ask("SELECT dataset, item FROM nodd_items ORDER BY item_id", {})
+    datasets = len({dataset for dataset, _ in states})
+    lead = f"{len(states)} units of work of {datasets} datasets, read from a feed on loopback with faults on purpose."
+    heard = sorted((fate, str(n)) for fate, n in fates.items())
+    parts = [
+        "<h1>NOAA open data, catalogued exactly once</h1>",
+        f'<p class="lead">{lead} Two workers, both killed once with SIGKILL.</p>',
+        "<h2>What must be true</h2>", _facts(facts),
+        "<h2>Where the units stand</h2>", _states(states),
+        "<h2>When they ended</h2>", _timeline(ends),
+        "<h2>Where the data lie</h2>", _footprints(items),
+        "<h2>What went wrong on purpose, and how it ended</h2>", _table(("fault", "what", "must end", "ended"), faults),
+        "<h2>What became of the notices</h2>", _table(("fate", "notices"), heard),
+    ]  # fmt: skip
+    text = (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Holdfast: a run</title>'
+        '<meta name="viewport" content="width=device-width"><meta http-equiv="Content-Security-Policy"'
+        " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<style>{_STYLE}</style>{''.join(parts)}</html>"
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    first = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{first}</tr>{body}</table>"
+
+
+def _facts(facts: Sequence[tuple[str, int, int]]) -> str:
+    rows = "".join(
+        f'<tr><td>{html.escape(name)}</td><td class="n {"ok" if found == expected else "bad"}">{found}</td>'
+        f'<td class="n">{expected}</td></tr>'
+        for name, found, expected in facts
+    )
+    return f"<table><tr><th>what</th><th>found</th><th>expected</th></tr>{rows}</table>"
+
+
+def _states(states: Sequence[tuple[str, str]]) -> str:
+    datasets = sorted({dataset for dataset, _ in states})
+    rows = []
+    for dataset in datasets:
+        counts = Counter(status for name, status in states if name == dataset)
+        total = sum(counts.values())
+        spans = "".join(
+            f'<span style="width:{100 * n / total:.2f}%;background:{_COLOURS[status]}" title="{n} {status}">{n}</span>'
+            for status, n in sorted(counts.items(), key=lambda pair: -pair[1])
+        )
+        rows.append(
+            f'<tr><td>{html.escape(dataset)}</td><td style="width:80%"><div class="bar">{spans}</div></td></tr>'
+        )
+    legend = " · ".join(f'<span style="color:{colour}">■</span> {name}' for name, colour in _COLOURS.items())
+    return f'<table>{"".join(rows)}</table><p class="lead">{legend}</p>'
+
+
+def _timeline(ends: Sequence[tuple[str, str, Any]]) -> str:
+    moments = [(dataset, status, _moment(at)) for dataset, status, at in ends]
+    if not moments:
+        return "<p>nothing ended</p>"
+    first, last = min(at for _, _, at in moments), max(at for _, _, at in moments)
+    span = max((last - first).total_seconds(), 0.001)
+    datasets = sorted({dataset for dataset, _, _ in moments})
+    marks = []
+    for dataset, status, at in moments:
+        x, y = 110 + 840 * (at - first).total_seconds() / span, 18 + 22 * datasets.index(dataset)
+        marks.append(f'<circle cx="{x:.1f}" cy="{y}" r="4" fill="{_COLOURS[status]}" fill-opacity=".65"/>')
+    names = "".join(f'<text x="0" y="{22 + 22 * n}">{html.escape(name)}</text>' for n, name in enumerate(datasets))
+    height = 30 + 22 * len(datasets)
+    scale = f'<text x="110" y="{height}">0 s</text><text x="910" y="{height}">{span:.0f} s</text>'
+    inner = names + "".join(marks) + scale
+    return f'<svg viewBox="0 0 960 {height + 8}" role="img" aria-label="when units ended">{inner}</svg>'
+
+
+def _footprints(items: Sequence[tuple[str, str]]) -> str:
+    boxes = Counter((dataset, tuple(json.loads(item).get("bbox") or ())) for dataset, item in items)
+    shapes = []
+    for (dataset, bbox), n in sorted(boxes.items()):
+        if len(bbox) != 4:
+            continue
+        west, south, east, north = bbox
+        x, y, width, height = (west + 180) * 2, (90 - north) * 2, (east - west) * 2, (north - south) * 2
+        label = html.escape(f"{dataset}: {n}")
+        shapes.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="#2f6fb0" fill-opacity=".06"'
+            f' stroke="#2f6fb0" stroke-opacity=".5"><title>{label}</title></rect>'
+        )
+    lines = "".join(f'<line x1="{x}" y1="0" x2="{x}" y2="360" stroke="var(--line)"/>' for x in range(0, 721, 60))
+    lines += "".join(f'<line x1="0" y1="{y}" x2="720" y2="{y}" stroke="var(--line)"/>' for y in range(0, 361, 60))
+    return f'<svg viewBox="0 0 720 360" role="img" aria-label="footprints">{lines}{"".join(shapes)}</svg>'
+
+
+def _moment(at: Any) -> datetime:
+    return at if isinstance(at, datetime) else datetime.fromisoformat(str(at))

@@ -1,0 +1,325 @@
+"""Admission: from messages to units of work, in one transaction of the ledger.
+
+Invariants: a message is spoken for once its transaction has committed: each of its notices is a unit, or known as a
+duplicate, an older write, a sidecar, ignored with a reason, or its body is kept as rejected; the same message again
+changes nothing but counts; of two writes to one object the later one has a unit of its own, and fences the earlier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.commands import Quarantine, Retry
+from holdfast.core.decide import Answer, Move, Refused
+from holdfast.core.digest import canonical, sha256
+from holdfast.core.errors import IdempotencyConflictError
+from holdfast.core.machines import JobState
+from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
+from holdfast.engine.events import Bus, Transition, of_move
+from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.notices import Notice, Parsed, is_later, parsed
+from holdfast.nodd.statements import ask
+from holdfast.nodd.units import CLIENT, OPERATION, Fate, Unit, unit_of
+from holdfast.store import Declared, Store, Submission
+from holdfast.store.transaction import Transaction
+
+SUPERSEDED = "superseded"
+TRIES = 3
+DECLARED = Declared(version="1.0.0", max_attempts=MAX_ATTEMPTS, replay_attempts=REPLAY_ATTEMPTS)
+PRIORITIES = {"high": 1, "normal": 0, "low": -1}
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message as a queue, a file or a person delivers it."""
+
+    body: str
+    message_id: str | None = None
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one notice, or of a whole message that has none."""
+
+    fate: Fate
+    dataset: str | None = None
+    object_uri: str | None = None
+    wal_id: str | None = None
+    reason: str | None = None
+    message_id: str | None = None
+
+
+def admit_notices(store: Store[Any], notices: Sequence[Notice], *, actor: str = "nodd") -> list[Admitted]:
+    """Admit notices that no message brought: from a listing."""
+    with store.transaction() as transaction:
+        return _Admission(transaction, actor).admit([(Message(""), Parsed(tuple(notices)))])
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """The latest generation of an object that the ledger knows."""
+
+    source_uri: str
+    time_range_start: str
+    wal_id: str
+    job_id: int
+    generation: int
+    etag: str | None
+    sequencer: str | None
+    size: int | None
+
+
+_Source = tuple[str, str]  # (source_uri, time_range_start)
+
+
+def admit(
+    store: Store[Any], messages: Sequence[Message], datasets: Datasets, *, actor: str = "nodd", bus: Bus | None = None
+) -> list[Admitted]:
+    """Admit messages, all in one transaction; return what became of each notice, in their order.
+
+    Records that were known and have moved are told to the bus, if anybody listens.
+    """
+    read = [(message, parsed(message.body, datasets, sqs_message_id=message.message_id)) for message in messages]
+    for last_try in (*(False,) * (TRIES - 1), True):
+        try:
+            with store.transaction() as transaction:
+                admission = _Admission(transaction, actor)
+                found = admission.admit(read)
+        except IdempotencyConflictError:
+            # Another poller has admitted the same object at this moment, from another message: now it is known.
+            if last_try:
+                raise
+        else:
+            if bus is not None and bus.listening:
+                bus.publish(admission.transitions())
+            return found
+    return []
+
+
+class _Admission:
+    """One transaction's worth of messages."""
+
+    def __init__(self, transaction: Transaction, actor: str) -> None:
+        self._transaction = transaction
+        self._actor = actor
+        self._at = transaction.now()
+        self._now = time_text(self._at)
+        self._moved: list[tuple[Job, Answer]] = []
+
+    def admit(self, read: Sequence[tuple[Message, Parsed]]) -> list[Admitted]:
+        """Admit everything that was read."""
+        notices = [(message, notice) for message, said in read for notice in said.notices]
+        units = [(message, notice) for message, notice in notices if notice.sidecar_of is None]
+        known = self._latest({_source(notice) for _, notice in units})
+        jobs = {job.job_id: job for job in self._transaction.jobs(sorted({found.job_id for found in known.values()}))}
+        fates: dict[int, Admitted] = {}
+        fresh: dict[_Source, tuple[Unit, Message]] = {}
+        for message, notice in units:
+            fates[id(notice)] = self._judge(message, notice, known, jobs, fresh)
+        self._write_units(fresh, known, jobs)
+        self._keep_sidecars([notice for _, notice in notices if notice.sidecar_of is not None])
+        self._keep_rejected([(message, said) for message, said in read if said.rejected])
+        answer = [fate for message, said in read for fate in self._fates(message, said, fates)]
+        self._count(answer)
+        return answer
+
+    def transitions(self) -> list[Transition]:
+        """Return what happened to the records of earlier notices."""
+        moves = [(job, answer) for job, answer in self._moved if isinstance(answer, Move)]
+        return [event for job, move in moves for event in of_move(job, move, self._at, actor=self._actor)]
+
+    def _fates(self, message: Message, said: Parsed, fates: Mapping[int, Admitted]) -> Iterable[Admitted]:
+        for notice in said.notices:
+            if notice.sidecar_of is None:
+                yield fates[id(notice)]
+            else:
+                yield _told(Fate.SIDECAR, notice, message, reason=f"beside {notice.sidecar_of}", wal_id=None)
+        for ignored in said.ignored:
+            yield Admitted(
+                fate=Fate.IGNORED,
+                object_uri=ignored.subject or None,
+                reason=ignored.reason,
+                message_id=message.message_id,
+            )
+        for rejected in said.rejected:
+            yield Admitted(
+                fate=Fate.REJECTED, reason=f"{rejected.code}: {rejected.message}", message_id=message.message_id
+            )
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def _judge(
+        self,
+        message: Message,
+        notice: Notice,
+        known: Mapping[_Source, _Known],
+        jobs: Mapping[int, Job],
+        fresh: dict[_Source, tuple[Unit, Message]],
+    ) -> Admitted:
+        source = _source(notice)
+        waiting = fresh.get(source)
+        if waiting is not None:
+            return self._again(message, notice, waiting[0], known.get(source), fresh)
+        before = known.get(source)
+        if before is None:
+            unit = unit_of(notice)
+        elif is_later(notice, before.sequencer, before.etag):
+            unit = unit_of(notice, generation=before.generation + 1, supersedes=before.wal_id)
+        else:
+            return self._seen(message, notice, before, jobs[before.job_id])
+        fresh[source] = (unit, message)
+        return _told(Fate.ADMITTED, notice, message, wal_id=unit.wal_id)
+
+    def _again(
+        self,
+        message: Message,
+        notice: Notice,
+        unit: Unit,
+        before: _Known | None,
+        fresh: dict[_Source, tuple[Unit, Message]],
+    ) -> Admitted:
+        """Judge a second notice of one object in the same batch: only the later write becomes a unit."""
+        if not is_later(notice, unit.notice.sequencer, unit.notice.content_etag):
+            older = _is_older(notice, unit.notice.sequencer)
+            return _told(Fate.SUPERSEDED if older else Fate.DUPLICATE, notice, message, wal_id=unit.wal_id)
+        # Nobody has begun with the earlier one: the later takes its place.
+        generation = before.generation + 1 if before else 1
+        later = unit_of(notice, generation=generation, supersedes=before.wal_id if before else None)
+        fresh[_source(notice)] = (later, message)
+        return _told(Fate.ADMITTED, notice, message, wal_id=later.wal_id)
+
+    def _seen(self, message: Message, notice: Notice, before: _Known, job: Job) -> Admitted:
+        if _is_older(notice, before.sequencer):
+            return _told(Fate.SUPERSEDED, notice, message, wal_id=before.wal_id, reason="a later write is known")
+        reason = f"its record is {_status(job)}"
+        if job.state == JobState.FAILED:
+            retry = Retry(run_at=self._transaction.now())
+            [answer] = self._transaction.rule([(job, retry)], actor=self._actor, reason="announced again")
+            self._moved.append((job, answer))
+            reason = f"it had failed: {answer.message if isinstance(answer, Refused) else 'pending again'}"
+        return _told(Fate.DUPLICATE, notice, message, wal_id=before.wal_id, reason=reason)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def _write_units(
+        self, fresh: Mapping[_Source, tuple[Unit, Message]], known: Mapping[_Source, _Known], jobs: Mapping[int, Job]
+    ) -> None:
+        units = [unit for unit, _ in fresh.values()]
+        if not units:
+            return
+        self._transaction.declare({OPERATION: DECLARED})
+        admissions = self._transaction.submit([_submission(unit) for unit in units], actor=self._actor)
+        rows = [
+            [
+                unit.wal_id, admission.job_id, unit.dataset, unit.source_uri, unit.object_uri, unit.generation,
+                unit.notice.content_etag, unit.notice.size, unit.notice.sequencer, unit.notice.version_id,
+                unit.provider, unit.queue, unit.event_time, unit.time_range_start, unit.time_range_end,
+                unit.supersedes, self._now,
+            ]
+            for unit, admission in zip(units, admissions, strict=True)
+        ]  # fmt: skip
+        self._write("add_units", rows)
+        followed = [(known[source], unit) for source, (unit, _) in fresh.items() if source in known]
+        self._fence(followed, jobs)
+
+    def _fence(self, followed: Sequence[tuple[_Known, Unit]], jobs: Mapping[int, Job]) -> None:
+        """Let nothing more come of the generations that were followed by another."""
+        if not followed:
+            return
+        self._write("follow_units", [[before.wal_id, unit.wal_id] for before, unit in followed])
+        resting = [
+            jobs[before.job_id]
+            for before, _ in followed
+            if jobs[before.job_id].state in (JobState.PENDING, JobState.FAILED)
+        ]
+        taken_out: list[tuple[Job, object]] = [(job, Quarantine(SUPERSEDED, "a later write came")) for job in resting]
+        answers = self._transaction.rule(taken_out, actor=self._actor, reason="a later write came")
+        self._moved += zip(resting, answers, strict=True)
+        for before, _ in followed:
+            if jobs[before.job_id].state == JobState.RUNNING:
+                self._transaction.ask_cancel(before.job_id)
+
+    def _keep_sidecars(self, notices: Sequence[Notice]) -> None:
+        latest: dict[str, Notice] = {}
+        for notice in notices:
+            other = latest.get(notice.object_uri)
+            if other is None or is_later(notice, other.sequencer, other.content_etag):
+                latest[notice.object_uri] = notice
+        rows = [
+            [
+                uri, f"s3://{notice.bucket}/{notice.sidecar_of}", notice.content_etag, notice.size, notice.sequencer,
+                notice.event_time, self._now,
+            ]
+            for uri, notice in sorted(latest.items())
+        ]  # fmt: skip
+        self._write("keep_sidecars", rows)
+
+    def _keep_rejected(self, rejected: Sequence[tuple[Message, Parsed]]) -> None:
+        kept: dict[str, list[Any]] = {}
+        for message, said in rejected:
+            body = message.body.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
+            first = said.rejected[0]
+            row = kept.setdefault(sha256(body), [sha256(body), body, first.code, first.message, 0, self._now])
+            row[4] += 1
+        self._write("keep_rejected", sorted(kept.values()))
+
+    def _count(self, fates: Sequence[Admitted]) -> None:
+        counts = Counter((fate.dataset or "", str(fate.fate), _short(fate)) for fate in fates)
+        self._write("count_fates", [[*what, n, self._now] for what, n in sorted(counts.items())])
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def _latest(self, sources: set[_Source]) -> dict[_Source, _Known]:
+        found = self._write("latest_units", [list(source) for source in sorted(sources)])
+        return {(row[0], row[1]): _Known(*row) for row in found}
+
+    def _write(self, name: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        return ask(self._transaction, name, rows=canonical([list(row) for row in rows])) if rows else []
+
+
+def _source(notice: Notice) -> _Source:
+    return notice.object_uri, notice.time_range_start
+
+
+def _is_older(notice: Notice, known: str | None) -> bool:
+    return bool(notice.sequencer and known and int(notice.sequencer, 16) < int(known, 16))
+
+
+def _submission(unit: Unit) -> Submission:
+    payload = msgspec.to_builtins(unit)
+    # Which message brought it is no part of the work: another delivery of the same notice is the same work.
+    payload["notice"]["raw"] = {}
+    return Submission(
+        operation=OPERATION,
+        operation_version=DECLARED.version,
+        payload=canonical(payload),
+        client=CLIENT,
+        key=unit.wal_id,
+        queue=unit.dataset,
+        priority=PRIORITIES.get(unit.notice.priority, 0),
+        max_attempts=DECLARED.max_attempts,
+        replay_attempts=DECLARED.replay_attempts,
+    )
+
+
+def _told(fate: Fate, notice: Notice, message: Message, *, wal_id: str | None, reason: str | None = None) -> Admitted:
+    return Admitted(
+        fate=fate,
+        dataset=notice.dataset,
+        object_uri=notice.object_uri,
+        wal_id=wal_id,
+        reason=reason,
+        message_id=message.message_id,
+    )
+
+
+def _status(job: Job) -> str:
+    return "in_progress" if job.state == JobState.RUNNING else str(job.state)
+
+
+def _short(fate: Admitted) -> str:
+    """Return a reason of low cardinality: for counting."""
+    if fate.fate in (Fate.IGNORED, Fate.REJECTED) and fate.reason:
+        return fate.reason.partition(":")[0]
+    return ""

@@ -1,0 +1,99 @@
+"""The catalogue as static files: written from the rows of record, one file at a time, and rebuilt at any moment.
+
+Invariants: a file is whole or not there; it says what the row says; the rows are the catalogue, and the files can be
+deleted and made again. Whoever publishes twice writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.digest import canonical
+from holdfast.nodd import stac
+from holdfast.nodd.dataset import Dataset, Datasets
+from holdfast.nodd.statements import ask
+from holdfast.store import Store
+
+PAGE = 500
+CATALOG_ID = "nodd"
+
+
+class Published(msgspec.Struct, frozen=True):
+    """What was written: files of items, of which so many were new or had changed."""
+
+    items: int
+    written: int
+    collections: int
+
+
+def publish(store: Store[Any], directory: Path, item_id: str) -> bool:
+    """Write the file of one item as its row says now; return whether that changed it."""
+    with store.reading() as reading:
+        rows = ask(reading, "item_to_publish", item_id=item_id)
+    return bool(rows) and write(directory / rows[0][0], rows[0][1])
+
+
+def publish_collection(directory: Path, dataset: Dataset) -> bool:
+    """Write the collection's file; return whether that changed it."""
+    path = directory / stac.ROOT / dataset.name / "collection.json"
+    return write(path, canonical(stac.collection_of(dataset)))
+
+
+def rebuild(store: Store[Any], directory: Path, datasets: Datasets) -> Published:
+    """Write every file anew: the catalogue, its collections, and all items."""
+    named = list(datasets)
+    links = [{"rel": "root", "href": "./catalog.json", "type": "application/json"}]
+    links += [{"rel": "child", "href": f"./{one.name}/collection.json", "type": "application/json"} for one in named]
+    root = {
+        "type": "Catalog",
+        "stac_version": stac.STAC_VERSION,
+        "id": CATALOG_ID,
+        "title": "NOAA open data",
+        "description": "Objects of NOAA's open data, catalogued by Holdfast.",
+        "links": links,
+    }
+    write(directory / stac.ROOT / "catalog.json", canonical(root))
+    collections = sum(publish_collection(directory, dataset) for dataset in named)
+    items = written = 0
+    for href, item in _items(store):
+        items += 1
+        written += write(directory / href, item)
+    return Published(items, written, collections)
+
+
+def _items(store: Store[Any]) -> Iterator[tuple[str, str]]:
+    after = ""
+    while True:
+        with store.reading() as reading:
+            rows = ask(reading, "items_to_publish", after=after, n=PAGE)
+        if not rows:
+            return
+        for item_id, href, item in rows:
+            after = item_id
+            yield href, item
+
+
+def write(path: Path, text: str) -> bool:
+    """Give a file its text, whole or not at all; return whether it had another before."""
+    data = text.encode() + b"\n"
+    try:
+        if path.read_bytes() == data:
+            return False
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{uuid4().hex}.part")
+    try:
+        with draft.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,160 @@
+"""What ails a feed: a topic that is dead, a policy of the wrong scope, silence, letters that die.
+
+Invariants: nothing is changed; each finding says what is wrong, how that is known, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core.records import time_from
+from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.queues import Queue
+from holdfast.nodd.statements import ask
+from holdfast.store import Store
+
+SILENCE = timedelta(minutes=30)
+DEAD_TOPICS = {
+    "arn:aws:sns:us-east-1:123901341784:NewGOES16Object": "GOES-16 was followed by GOES-19",
+    "arn:aws:sns:us-east-1:123901341784:NewGOES17Object": "GOES-17 was followed by GOES-18",
+    "arn:aws:sns:us-east-1:811054952067:NewNEXRADLevel2Archive": "NEXRAD moved to another account and bucket",
+    "arn:aws:sns:us-east-1:709902155096:NewRRFSObject": "the prototype of RRFS is frozen",
+}
+RETENTION_MIN_S = 14 * 86400
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, or may be."""
+
+    code: str
+    severity: str  # warning | critical
+    subject: str
+    detail: str
+    next_step: str
+
+
+def look_at_ledger(store: Store[Any], now: datetime) -> list[Finding]:
+    """Return feeds that have fallen silent, and messages that were not understood."""
+    with store.reading() as reading:
+        rows = ask(reading, "fates")
+    heard: dict[str, datetime] = {}
+    findings: list[Finding] = []
+    for dataset, fate, reason, n, last_at in rows:
+        if dataset:
+            heard[dataset] = max(heard.get(dataset, time_from(last_at)), time_from(last_at))
+        elif fate == "rejected":
+            findings.append(
+                Finding(
+                    code="rejected_messages",
+                    severity="warning",
+                    subject=reason,
+                    detail=f"{n} messages could not be understood",
+                    next_step="Look at them with `holdfast nodd rejected list`.",
+                )
+            )
+    for dataset, last in sorted(heard.items()):
+        if now - last > SILENCE:
+            findings.append(
+                Finding(
+                    code="silent_feed",
+                    severity="critical",
+                    subject=dataset,
+                    detail=f"nothing was heard since {last.isoformat()}",
+                    next_step=f"Check the subscription; `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`.",
+                )
+            )
+    return findings
+
+
+def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[Finding]:
+    """Return what is wrong with a queue: who may write to it, how long it keeps, and what has died."""
+    told = queue.attributes()
+    findings = [*_policy(told, datasets)]
+    if int(told.get("ApproximateNumberOfMessagesNotVisible", 0)) > 100_000:
+        findings.append(
+            Finding(
+                code="in_flight_limit",
+                severity="critical",
+                subject="queue",
+                detail="so many messages are in flight that the queue looks empty",
+                next_step="Stop other readers of this queue.",
+            )
+        )
+    if dead is None:
+        return findings
+    letters = dead.attributes()
+    if int(letters.get("MessageRetentionPeriod", 0)) < RETENTION_MIN_S:
+        findings.append(
+            Finding(
+                code="dead_letters_expire",
+                severity="warning",
+                subject="dead-letter queue",
+                detail="it keeps messages for less than 14 days, counted from when they were first sent",
+                next_step="Set MessageRetentionPeriod to 1209600.",
+            )
+        )
+    if n := int(letters.get("ApproximateNumberOfMessages", 0)):
+        findings.append(
+            Finding(
+                code="dead_letters",
+                severity="critical",
+                subject="dead-letter queue",
+                detail=f"{n} messages have died",
+                next_step="Drain it: `holdfast nodd drain-dlq --help`.",
+            )
+        )
+    return findings
+
+
+def _policy(told: dict[str, str], datasets: Datasets) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        statements = json.loads(told.get("Policy", "{}")).get("Statement", [])
+    except ValueError:
+        statements = []
+    sources: list[str] = []
+    for statement in statements if isinstance(statements, list) else [statements]:
+        condition = json.dumps(statement.get("Condition", {}))
+        named = [arn for arn in (*datasets.topics(), *DEAD_TOPICS) if arn in condition]
+        sources += named
+        if statement.get("Effect") == "Allow" and "aws:SourceArn" not in condition:
+            findings.append(
+                Finding(
+                    code="open_queue",
+                    severity="critical",
+                    subject="queue policy",
+                    detail="any topic may write to this queue: the policy names no aws:SourceArn",
+                    next_step="Let `holdfast nodd subscribe` print the policy.",
+                )
+            )
+    findings += [
+        Finding(
+            code="dead_topic",
+            severity="critical",
+            subject=arn,
+            detail=DEAD_TOPICS[arn],
+            next_step="Subscribe to the topic that followed: `holdfast nodd datasets`.",
+        )
+        for arn in sources
+        if arn in DEAD_TOPICS
+    ]
+    return findings
+
+
+def look_at_subscription(attributes: dict[str, str]) -> list[Finding]:
+    """Return what is wrong with a subscription's filter: by attributes, nothing of S3's notices gets through."""
+    if attributes.get("FilterPolicy") and attributes.get("FilterPolicyScope", "MessageAttributes") != "MessageBody":
+        return [
+            Finding(
+                code="wrong_filter_scope",
+                severity="critical",
+                subject=attributes.get("TopicArn", "subscription"),
+                detail="the filter looks at attributes, which these notices do not have: everything is dropped",
+                next_step="Set FilterPolicyScope to MessageBody, then the policy; it takes up to 15 minutes.",
+            )
+        ]
+    return []

@@ -1,0 +1,138 @@
+"""Draining a dead-letter queue: each message is held against its record; the ledger is told first, then the queue.
+
+Invariants: nothing leaves the queue before what it says is durable in the ledger; a message whose record is not known
+is never replayed in bulk; batches are small, and the first is a pilot; the same error coming back stops it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.commands import Replay
+from holdfast.core.decide import Refused
+from holdfast.core.machines import JobState
+from holdfast.core.records import Job
+from holdfast.engine.events import Bus, of_move
+from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.notices import Notice, Parsed, parsed
+from holdfast.nodd.queues import Queue, Received
+from holdfast.nodd.watching import Watch
+from holdfast.store import Store
+
+REASON = "dlq-drain"
+SAME_ERROR = "the same error came back"
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the messages of a dead-letter queue."""
+
+    received: int
+    deleted: int
+    fates: dict[str, int]
+    stopped: str | None = None
+
+
+class Drain:
+    """One draining of one dead-letter queue."""
+
+    def __init__(
+        self,
+        store: Store[Any],
+        queue: Queue,
+        datasets: Datasets,
+        *,
+        actor: str,
+        reason: str,
+        admit_unknown: bool = False,
+        watch: Watch | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self._watch, self._bus = watch, bus
+        self._store, self._queue, self._datasets = store, queue, datasets
+        self._actor, self._reason, self._admit_unknown = actor, reason, admit_unknown
+        self._watched: dict[int, tuple[str | None, int]] = {}  # replayed jobs: the error they had, and their attempts
+
+    def run(self, *, limit: int = 500, between: Callable[[], None] = lambda: None) -> Drained:
+        """Take up to so many messages, in batches of ten; `between` gives the workers their turn."""
+        told: Counter[str] = Counter()
+        received = deleted = 0
+        stopped: str | None = None
+        while received < limit:
+            batch = self._queue.receive(wait_s=0, n=min(10, limit - received))
+            if not batch:
+                break
+            received += len(batch)
+            settled = [message for message in batch if self._settle(message, told)]
+            deleted += len(settled) - len(self._queue.delete(settled))
+            between()
+            if self._same_error_again():
+                stopped = SAME_ERROR
+                break
+        return Drained(received=received, deleted=deleted, fates=dict(sorted(told.items())), stopped=stopped)
+
+    def _settle(self, message: Received, told: Counter[str]) -> bool:
+        """Deal with one message; return whether it may leave the queue."""
+        said = parsed(message.body, self._datasets, sqs_message_id=message.message_id)
+        settled = self._settled(message, said, told)
+        if self._watch is not None:
+            self._watch.dead_letter(next((notice.dataset for notice in said.notices), None), settled=settled)
+        return settled
+
+    def _settled(self, message: Received, said: Parsed, told: Counter[str]) -> bool:
+        if said.rejected:
+            self._admit(message)
+            told["rejected"] += 1
+            return True
+        units = [notice for notice in said.notices if notice.sidecar_of is None]
+        jobs = self._jobs(units)
+        if len(jobs) < len(units) and not self._admit_unknown:
+            told["uncorrelated"] += 1
+            return False
+        if len(jobs) < len(units):
+            self._admit(message)
+            told["admitted"] += len(units) - len(jobs)
+        for job in jobs:
+            told[self._replayed(job)] += 1
+        if not units:
+            told["nothing_to_do"] += 1
+        return True
+
+    def _admit(self, message: Received) -> None:
+        known = Message(message.body, message.message_id)
+        admit(self._store, [known], self._datasets, actor=self._actor, bus=self._bus)
+
+    def _jobs(self, units: Sequence[Notice]) -> list[Job]:
+        with self._store.reading() as reading:
+            found = reading.jobs_by_key([("nodd", notice.wal_id) for notice in units])
+        return list(found.values())
+
+    def _replayed(self, job: Job) -> str:
+        if job.state != JobState.FAILED:
+            return f"already_{job.state}"
+        with self._store.transaction() as transaction:
+            command = Replay(REASON, run_at=transaction.now())
+            [answer] = transaction.rule([(job, command)], actor=self._actor, reason=self._reason)
+            at = transaction.now()
+        if isinstance(answer, Refused):
+            return answer.code
+        if self._bus is not None and self._bus.listening:
+            self._bus.publish(list(of_move(job, answer, at, actor=self._actor)))
+        self._watched[job.job_id] = (job.last_error_code, job.attempts)
+        return "replayed"
+
+    def _same_error_again(self) -> bool:
+        if not self._watched:
+            return False
+        with self._store.reading() as reading:
+            jobs = reading.jobs(sorted(self._watched))
+        return any(
+            job.attempts > self._watched[job.job_id][1]
+            and job.state != JobState.SUCCEEDED
+            and job.last_error_code == self._watched[job.job_id][0]
+            for job in jobs
+        )

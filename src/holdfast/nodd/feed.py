@@ -1,0 +1,128 @@
+"""The feed: one poller that receives, admits in one transaction, and deletes after the commit.
+
+Invariants: a message is deleted only once what it says is durable in the ledger; a crash in between is a duplicate, and
+a duplicate is a no-op; a message that cannot be understood is kept in the ledger, so it may be deleted too; whatever
+fails leaves the message to the queue, which delivers it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.machines import JOB, JobState
+from holdfast.engine.events import Bus
+from holdfast.nodd.admission import Admitted, Message, admit
+from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.queues import WAIT_S, Queue, Received
+from holdfast.nodd.watching import Watch
+from holdfast.store import Store
+
+logger = logging.getLogger("holdfast.nodd")
+
+VISIBILITY_S = 300
+HEARTBEATS = 3  # in a visibility timeout
+RESTS = frozenset({*JOB.final, JobState.FAILED})
+
+
+class Polled(msgspec.Struct, frozen=True):
+    """What one turn of the poller did."""
+
+    received: int
+    fates: Mapping[str, int]
+    admitted: tuple[Admitted, ...] = ()
+    left: int = 0  # messages that could not be deleted, and come again
+
+
+class Feed:
+    """Reads one queue into one ledger."""
+
+    def __init__(
+        self,
+        store: Store[Any],
+        queue: Queue,
+        datasets: Datasets,
+        *,
+        actor: str = "nodd",
+        reach: Callable[[str], None] = lambda _point: None,
+        watch: Watch | None = None,
+        bus: Bus | None = None,
+    ) -> None:
+        self._watch, self._bus = watch, bus
+        if watch is not None:
+            watch.look_at(queue)
+        self._store, self._queue, self._datasets = store, queue, datasets
+        self._actor, self._reach = actor, reach
+
+    def poll(self, *, wait_s: int = WAIT_S) -> Polled:
+        """Take one batch: receive, admit, delete."""
+        received = self._queue.receive(wait_s=wait_s)
+        if not received:
+            return Polled(0, {})
+        admitted = self._admit(received)
+        self._reach("after_admission")
+        left = self._queue.delete(received)
+        self._reach("after_delete")
+        return Polled(len(received), _counted(admitted), tuple(admitted), len(left))
+
+    def poll_and_process(
+        self, *, wait_s: int = WAIT_S, visibility_s: int = VISIBILITY_S, timeout_s: float = 3600
+    ) -> Polled:
+        """Take one batch, and delete it only when the work that it brought rests; until then it is kept invisible."""
+        received = self._queue.receive(wait_s=wait_s, visibility_s=visibility_s)
+        if not received:
+            return Polled(0, {})
+        admitted = self._admit(received)
+        keys = sorted({found.wal_id for found in admitted if found.wal_id})
+        ends = time.monotonic() + timeout_s
+        beat = time.monotonic() + visibility_s / HEARTBEATS
+        while not self._rest(keys):
+            if time.monotonic() > ends:
+                return Polled(len(received), _counted(admitted), tuple(admitted), len(received))
+            if time.monotonic() > beat:
+                self._queue.keep(received, visibility_s)
+                beat = time.monotonic() + visibility_s / HEARTBEATS
+            time.sleep(0.05)
+        left = self._queue.delete(received)
+        return Polled(len(received), _counted(admitted), tuple(admitted), len(left))
+
+    def run(
+        self, stop: threading.Event, *, on_poll: Callable[[Polled], None] | None = None, wait_s: int = WAIT_S
+    ) -> None:
+        """Poll until told to stop; what goes wrong is logged, and tried again after a while."""
+        pause_s = 1.0
+        while not stop.is_set():
+            try:
+                polled = self.poll(wait_s=wait_s)
+            except HoldfastError as error:
+                logger.warning("the feed could not go on: %s", error)
+                stop.wait(pause_s)
+                pause_s = min(pause_s * 2, 60.0)
+                continue
+            pause_s = 1.0
+            if on_poll is not None:
+                on_poll(polled)
+
+    def _admit(self, received: Sequence[Received]) -> list[Admitted]:
+        messages = [Message(message.body, message.message_id) for message in received]
+        admitted = admit(self._store, messages, self._datasets, actor=self._actor, bus=self._bus)
+        if self._watch is not None:
+            self._watch.received(received)
+            self._watch.admitted(admitted)
+        return admitted
+
+    def _rest(self, wal_ids: Sequence[str]) -> bool:
+        with self._store.reading() as reading:
+            jobs = reading.jobs_by_key([("nodd", wal_id) for wal_id in wal_ids])
+        return all(job.state in RESTS for job in jobs.values())
+
+
+def _counted(admitted: Sequence[Admitted]) -> dict[str, int]:
+    return dict(sorted(Counter(str(found.fate) for found in admitted).items()))

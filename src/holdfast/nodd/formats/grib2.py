@@ -1,0 +1,240 @@
+"""GRIB2: the indicator, identification, grid and product sections of each message, and its end.
+
+Invariants: a message is whole only if its sections add up and `7777` stands where its length says; times are in UTC;
+grids that are not known have no bounds, and that is no damage.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from holdfast.nodd.formats import Damaged, Read, exactly
+
+MAGIC, END = b"GRIB", b"7777"
+INDICATOR_BYTES = 16
+SECTION_BYTES_MAX = 64 << 10  # of those that are read: the data section is only stepped over
+HEAD_BYTES = 1024
+MESSAGES_MAX = 100_000
+EARTH_KM = 6371.229
+MICRO = 1e-6
+
+_UNITS = {
+    0: timedelta(minutes=1), 1: timedelta(hours=1), 2: timedelta(days=1), 10: timedelta(hours=3),
+    11: timedelta(hours=6), 12: timedelta(hours=12), 13: timedelta(seconds=1),
+}  # fmt: skip
+# Product definition templates whose interval ends at a time of their own, and where it stands in the section.
+_INTERVAL_ENDS = {8: 34, 11: 37, 12: 36}
+
+Bbox = tuple[float, float, float, float]
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One GRIB2 message: where it stands, and what it is about."""
+
+    offset: int
+    length: int
+    discipline: int
+    center: int
+    reference: datetime
+    valid: datetime | None = None
+    ends: datetime | None = None  # of an interval: an accumulation, a maximum
+    category: int | None = None
+    parameter: int | None = None
+    grid: int | None = None
+    shape: tuple[int, int] | None = None  # (rows, columns)
+    bbox: Bbox | None = None
+
+
+def first_message(read: Read, size: int, *, start: int = 0) -> Message:
+    """Return the message at a place, whose end was looked at too."""
+    return _message(read, size, start)
+
+
+def messages(read: Read, size: int, *, limit: int = MESSAGES_MAX) -> Iterator[Message]:
+    """Yield the messages of an object, one after another; raise Damaged if they do not fill it."""
+    at = 0
+    for _ in range(limit):
+        if at >= size:
+            return
+        message = _message(read, size, at)
+        yield message
+        at += message.length
+
+
+def require_end(read: Read, size: int) -> None:
+    """Raise Damaged unless the object ends as a message does."""
+    if size < INDICATOR_BYTES + len(END):
+        raise Damaged("truncated", f"{size} bytes are no message")
+    if exactly(read, size - len(END), len(END), "the end") != END:
+        raise Damaged("missing_end_marker", "the object does not end with 7777")
+
+
+def _message(read: Read, size: int, start: int) -> Message:
+    head = exactly(read, start, INDICATOR_BYTES, "the indicator section")
+    if head[:4] != MAGIC:
+        raise Damaged("bad_magic", f"no message begins at {start}")
+    if head[7] != 2:
+        raise Damaged("unsupported_edition", f"GRIB edition {head[7]}")
+    (length,) = struct.unpack(">Q", head[8:16])
+    if length < INDICATOR_BYTES + len(END) or start + length > size:
+        raise Damaged("truncated", f"the message at {start} has {length} bytes, and the object ends at {size}")
+    if exactly(read, start + length - len(END), len(END), "the end marker") != END:
+        raise Damaged("missing_end_marker", f"the message at {start} does not end with 7777")
+    found = _sections(read, start + INDICATOR_BYTES, start + length - len(END))
+    if 1 not in found:
+        raise Damaged("bad_section", "there is no identification section")
+    return _told(start, length, head[6], found)
+
+
+def _sections(read: Read, at: int, end: int) -> dict[int, bytes]:
+    """Return the sections that tell what a message is about; the others are stepped over."""
+    found: dict[int, bytes] = {}
+    buffer, based = read(at, min(HEAD_BYTES, end - at)), at
+    while at < end and not {1, 3, 4} <= found.keys():
+        if not based <= at <= based + len(buffer) - 5:
+            buffer, based = read(at, min(HEAD_BYTES, end - at)), at
+        if len(buffer) < at - based + 5:
+            raise Damaged("truncated", f"the section at {at} is cut off")
+        length, number = struct.unpack(">IB", buffer[at - based : at - based + 5])
+        told = number in (1, 3, 4)
+        if not (5 <= length <= end - at and 1 <= number <= 7) or (told and length > SECTION_BYTES_MAX):
+            raise Damaged("bad_section", f"section {number} at {at} has {length} bytes")
+        if told and number not in found:
+            found[number] = exactly(read, at, length, f"section {number}")
+        at += length
+    return found
+
+
+def _told(offset: int, length: int, discipline: int, found: dict[int, bytes]) -> Message:
+    try:
+        center, reference = _identification(found[1])
+        grid, shape, bbox = _grid(found[3]) if 3 in found else (None, None, None)
+        valid, ends, category, parameter = _product(found[4], reference) if 4 in found else (None, None, None, None)
+    except (struct.error, IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
+        raise Damaged("bad_section", f"the message at {offset}: {type(error).__name__}") from None
+    return Message(
+        offset=offset,
+        length=length,
+        discipline=discipline,
+        center=center,
+        reference=reference,
+        valid=valid,
+        ends=ends,
+        category=category,
+        parameter=parameter,
+        grid=grid,
+        shape=shape,
+        bbox=bbox,
+    )
+
+
+def _identification(section: bytes) -> tuple[int, datetime]:
+    (center,) = struct.unpack(">H", section[5:7])
+    return center, _moment(section, 12)
+
+
+def _moment(section: bytes, at: int) -> datetime:
+    year, month, day, hour, minute, second = struct.unpack(">HBBBBB", section[at : at + 7])
+    return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+
+
+def _product(section: bytes, reference: datetime) -> tuple[datetime | None, datetime | None, int, int]:
+    (template,) = struct.unpack(">H", section[7:9])
+    category, parameter = section[9], section[10]
+    if template > 15 and template not in (40, 41, 42, 43):
+        return None, None, category, parameter
+    shift = 1 if template in (40, 41, 42, 43) else 0  # they name a constituent before the time
+    unit, lead = struct.unpack(">Bi", section[17 + 2 * shift : 22 + 2 * shift])
+    lead = _signed(lead)
+    valid = reference + lead * _UNITS[unit] if unit in _UNITS else None
+    ends = _moment(section, _INTERVAL_ENDS[template]) if template in _INTERVAL_ENDS else None
+    return valid, ends, category, parameter
+
+
+def _signed(value: int) -> int:
+    """Return a number whose first bit is its sign, as GRIB writes them, from its two's complement reading."""
+    raw = value & 0xFFFFFFFF
+    return -(raw & 0x7FFFFFFF) if raw & 0x80000000 else raw
+
+
+def _angle(section: bytes, at: int) -> float:
+    (raw,) = struct.unpack(">i", section[at : at + 4])
+    return _signed(int(raw)) * MICRO
+
+
+def _grid(section: bytes) -> tuple[int, tuple[int, int] | None, Bbox | None]:
+    (template,) = struct.unpack(">H", section[12:14])
+    columns, rows = struct.unpack(">II", section[30:38])
+    if template in (0, 1):
+        return template, (rows, columns), _latitudes_and_longitudes(section) if template == 0 else None
+    if template == 30:
+        return template, (rows, columns), _lambert(section, columns, rows)
+    if template in (20, 40):
+        return template, (rows, columns), None
+    return template, None, None
+
+
+def _latitudes_and_longitudes(section: bytes) -> Bbox:
+    first_lat, first_lon = _angle(section, 46), _angle(section, 50)
+    last_lat, last_lon = _angle(section, 55), _angle(section, 59)
+    step: float = struct.unpack(">I", section[63:67])[0] * MICRO
+    south, north = sorted((first_lat, last_lat))
+    if last_lon < first_lon:
+        last_lon += 360
+    if last_lon - first_lon + step >= 360:
+        return -180.0, south, 180.0, north
+    return _normal(first_lon), south, _normal(last_lon), north
+
+
+def _normal(longitude: float) -> float:
+    return (longitude + 180) % 360 - 180 if longitude != 180 else 180.0
+
+
+def _lambert(section: bytes, columns: int, rows: int) -> Bbox:
+    """Return the bounds of a grid on Lambert's cone: of its border, on a sphere."""
+    lat, lon = math.radians(_angle(section, 38)), math.radians(_angle(section, 42))
+    middle = math.radians(_angle(section, 51))
+    dx, dy = (value / 1e6 for value in struct.unpack(">II", section[55:63]))  # millimetres to kilometres
+    scan = section[64]
+    one, two = math.radians(_angle(section, 65)), math.radians(_angle(section, 69))
+    if not (0 < columns < 100_000 and 0 < rows < 100_000):
+        raise ValueError("a grid beyond reason")
+    cone = _cone(one, two)
+    scale = math.cos(one) * math.tan(math.pi / 4 + one / 2) ** cone / cone
+
+    def distance(latitude: float) -> float:
+        return float(EARTH_KM * scale / math.tan(math.pi / 4 + latitude / 2) ** cone)
+
+    def angle(longitude: float) -> float:
+        turn = (longitude - middle + math.pi) % (2 * math.pi) - math.pi
+        return cone * turn
+
+    top = distance(lat)
+    x0, y0 = top * math.sin(angle(lon)), -top * math.cos(angle(lon))
+    dx, dy = (-dx if scan & 0x80 else dx), (dy if scan & 0x40 else -dy)
+
+    def place(column: int, row: int) -> tuple[float, float]:
+        x, y = x0 + column * dx, y0 + row * dy
+        radius = math.copysign(math.hypot(x, y), cone)
+        latitude = 2 * math.atan((EARTH_KM * scale / radius) ** (1 / cone)) - math.pi / 2
+        longitude = middle + math.atan2(x, -y) / cone
+        return math.degrees(latitude), math.degrees(longitude)
+
+    border = [
+        *(place(column, row) for column in range(columns) for row in (0, rows - 1)),
+        *(place(column, row) for row in range(rows) for column in (0, columns - 1)),
+    ]
+    latitudes, longitudes = [lat for lat, _ in border], [_normal(lon) for _, lon in border]
+    return min(longitudes), min(latitudes), max(longitudes), max(latitudes)
+
+
+def _cone(one: float, two: float) -> float:
+    if abs(one - two) < MICRO:
+        return math.sin(one)
+    ratio = math.tan(math.pi / 4 + two / 2) / math.tan(math.pi / 4 + one / 2)
+    return math.log(math.cos(one) / math.cos(two)) / math.log(ratio)

@@ -1,0 +1,125 @@
+"""HDF5, which NetCDF-4 is: the superblock says where the file must end; what it holds is read only with h5py.
+
+Invariants: truncation is found from the first bytes; without h5py an object is judged by its superblock alone, and the
+answer says that nothing more was read.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import msgspec
+
+from holdfast.nodd.formats import Damaged, Read, exactly
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+HEAD_BYTES = 96
+WHOLE_BYTES_MAX = 64 << 20  # beyond that the attributes are not read
+PART_BYTES = 1 << 20
+
+
+class Superblock(msgspec.Struct, frozen=True):
+    """The version of the superblock, and where the file ends."""
+
+    version: int
+    end: int
+
+
+def superblock(read: Read, size: int) -> Superblock:
+    """Return the superblock, or raise Damaged if the object is no HDF5 file, or is cut off."""
+    head = read(0, HEAD_BYTES)
+    if head[:8] != SIGNATURE:
+        raise Damaged("bad_magic", "the object does not begin as an HDF5 file")
+    try:
+        found = _superblock(head)
+    except (struct.error, IndexError):
+        raise Damaged("truncated", "the superblock is cut off") from None
+    if found.end > size:
+        raise Damaged("truncated", f"the file ends at {found.end}, and the object at {size}")
+    return found
+
+
+def _superblock(head: bytes) -> Superblock:
+    version = head[8]
+    if version in (0, 1):
+        width, at = head[13], 24 if version == 0 else 28
+        base, _, end = (_number(head, at + n * width, width) for n in range(3))
+        return Superblock(version, base + end)
+    if version in (2, 3):
+        width = head[9]
+        base, _, end = (_number(head, 12 + n * width, width) for n in range(3))
+        return Superblock(version, base + end)
+    raise Damaged("unsupported_version", f"a superblock of version {version}")
+
+
+def _number(head: bytes, at: int, width: int) -> int:
+    if width not in (2, 4, 8) or at + width > len(head):
+        raise Damaged("truncated", "the superblock is cut off")
+    return int.from_bytes(head[at : at + width], "little")
+
+
+def attributes(read: Read, size: int) -> dict[str, Any] | None:
+    """Return the attributes of the file and of its geographic extent; None if they cannot be had here."""
+    try:
+        import h5py  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    if size > WHOLE_BYTES_MAX:
+        return None
+    try:
+        with h5py.File(_Parts(read, size), "r") as file:
+            told = {name: _plain(value) for name, value in file.attrs.items()}
+            if "geospatial_lat_lon_extent" in file:
+                extent = file["geospatial_lat_lon_extent"].attrs.items()
+                told["geospatial_lat_lon_extent"] = {name: _plain(value) for name, value in extent}
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise Damaged("unreadable", f"the file cannot be read: {type(error).__name__}") from None
+    return told
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    item = getattr(value, "tolist", None)
+    plain = item() if item is not None else value
+    if isinstance(plain, bytes):
+        return plain.decode(errors="replace")
+    return plain[0] if isinstance(plain, list) and len(plain) == 1 else plain
+
+
+class _Parts(io.RawIOBase):
+    """An object as a file that h5py can seek in; parts that were read are kept."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        super().__init__()
+        self._read, self._size, self._at = read, size, 0
+        self._kept: dict[int, bytes] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        got = 0
+        while got < wanted:
+            number, within = divmod(self._at + got, PART_BYTES)
+            if number not in self._kept:
+                length = min(PART_BYTES, self._size - number * PART_BYTES)
+                self._kept[number] = exactly(self._read, number * PART_BYTES, length, "the file")
+            piece = self._kept[number][within : within + wanted - got]
+            buffer[got : got + len(piece)] = piece
+            got += len(piece)
+        self._at += max(got, 0)
+        return max(got, 0)

@@ -1,0 +1,114 @@
+"""governance-gate: rules as data, asked of a unit before anything of it is catalogued.
+
+Invariants: the gate is the same for a first run and for a replay; a rule that is not known fails closed; a hard failure
+is never retried.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.errors import SpecInvalidError
+from holdfast.nodd.dataset import Dataset
+from holdfast.nodd.units import Operator, Unit, Verdict
+
+HARD_FAIL, HOLD, PASS = "hard_fail", "hold", "pass"
+HARD_FAIL_CODE = "governance_hard_fail"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule: what it asks, of which datasets and keys, and what follows if the answer is no."""
+
+    id: str
+    asks: str
+    then: str = HARD_FAIL
+    datasets: tuple[str, ...] = ("*",)
+    keys: tuple[str, ...] = ("*",)
+    why: str = ""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every rule, in order. The shipped ones ask for a licence and for no key that is forbidden."""
+
+    rules: tuple[Rule, ...] = (
+        Rule(id="license", asks="license", why="a collection names the terms of its data"),
+        Rule(id="not-forbidden", asks="allowed", keys=("*/restricted/*",), why="restricted data is not catalogued"),
+    )
+
+
+_Verdicts = Mapping[Operator, Verdict]
+
+
+def _license(_unit: Unit, dataset: Dataset, _verdicts: _Verdicts) -> bool:
+    return bool(dataset.described.collection.license.strip())
+
+
+def _never(_unit: Unit, _dataset: Dataset, _verdicts: _Verdicts) -> bool:
+    return False
+
+
+def _checksum(_unit: Unit, _dataset: Dataset, verdicts: _Verdicts) -> bool:
+    return bool({"md5", "etag_match"} & set(verdicts[Operator.INTEGRITY].checks_run))
+
+
+def _integrity_ok(_unit: Unit, _dataset: Dataset, verdicts: _Verdicts) -> bool:
+    return verdicts[Operator.INTEGRITY].status == "ok"
+
+
+def _metadata_ok(_unit: Unit, _dataset: Dataset, verdicts: _Verdicts) -> bool:
+    return verdicts[Operator.METADATA].status == "ok"
+
+
+QUESTIONS: dict[str, Callable[[Unit, Dataset, _Verdicts], bool]] = {
+    "license": _license,
+    "allowed": _never,
+    "checksum": _checksum,
+    "integrity-ok": _integrity_ok,
+    "metadata-ok": _metadata_ok,
+}
+
+
+def gate(unit: Unit, dataset: Dataset, verdicts: _Verdicts, rules: Rules) -> Verdict:
+    """Return whether a unit may be catalogued; the first rule that says no decides."""
+    asked: list[str] = []
+    for rule in rules.rules:
+        if not _concerns(rule, unit):
+            continue
+        asked.append(rule.id)
+        question = QUESTIONS.get(rule.asks)
+        if question is None or not question(unit, dataset, verdicts):
+            status = HOLD if rule.then == HOLD and question is not None else HARD_FAIL
+            data = {"rule_id": rule.id, "why": rule.why}
+            issues = (f"rule:{rule.id}",)
+            return Verdict(
+                operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(asked), data=data
+            )
+    return Verdict(operator=Operator.GOVERNANCE, status=PASS, checks_run=tuple(asked))
+
+
+def _concerns(rule: Rule, unit: Unit) -> bool:
+    return any(fnmatchcase(unit.dataset, name) for name in rule.datasets) and any(
+        fnmatchcase(unit.notice.key, pattern) for pattern in rule.keys
+    )
+
+
+def rules_from(path: Path) -> Rules:
+    """Return the rules that a TOML file holds."""
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Rules)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        words, _, where = str(error).partition(" - at `$")
+        raise SpecInvalidError(f"{path}: {words}", context={"path": where.strip("`.")}) from None
+    for number, rule in enumerate(found.rules):
+        if rule.asks not in QUESTIONS or rule.then not in (HARD_FAIL, HOLD):
+            raise SpecInvalidError(
+                f"{path}: the rule {rule.id!r} asks or does what is not known",
+                next_step=f"Ask one of {', '.join(QUESTIONS)}; then {HARD_FAIL} or {HOLD}.",
+                context={"path": f"rules[{number}]"},
+            )
+    return found

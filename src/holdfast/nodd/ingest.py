@@ -1,0 +1,355 @@
+"""The operation `nodd.ingest`: the operators in their order, each verdict kept, and one commit for all that they make.
+
+Invariants: an operator runs only if those before it allow it; a verdict that stands is kept with the lease, and a later
+attempt goes on after it; nothing is catalogued before the commit boundary, and nothing at all once a later generation
+of the object was admitted; what time may mend is tried again, and what it cannot is quarantined at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core.digest import Json, canonical
+from holdfast.core.records import time_text
+from holdfast.engine.execution import Execution
+from holdfast.engine.ledger import Ledger
+from holdfast.engine.operations import Call, Operation
+from holdfast.engine.retry import FailureKind, Quarantine, RetryPolicy, Snooze, classify
+from holdfast.nodd import catalog, governance, integrity, metadata, provenance, stac
+from holdfast.nodd.admission import DECLARED, SUPERSEDED
+from holdfast.nodd.dataset import Dataset, Datasets
+from holdfast.nodd.governance import Rules
+from holdfast.nodd.integrity import Sidecar
+from holdfast.nodd.notices import Notice
+from holdfast.nodd.objects import ObjectSource
+from holdfast.nodd.statements import ask, statements
+from holdfast.nodd.units import OPERATION, Operator, Unit, Verdict
+from holdfast.nodd.watching import Watch
+
+PUBLISH = "nodd.publish"
+PUBLISH_QUEUE = "nodd-publish"
+SOFTWARE = {"holdfast-nodd": "1.0.0"}
+
+# What the same object would answer again: no retry will help.
+_HOPELESS = frozenset({
+    "size_zero", "size_too_small", "size_too_large", "etag_mismatch", "missing_required_header", "access_denied",
+})  # fmt: skip
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ingest needs to know of its surroundings."""
+
+    datasets: Datasets
+    source: Any  # an ObjectSource
+    rules: Rules = Rules()
+    catalog: Path | None = None  # where static files are published; None publishes none
+    retry: RetryPolicy = RetryPolicy(max_attempts=DECLARED.max_attempts)
+    lease_s: float = 120.0
+    watch: Watch | None = None  # who is told of it: telemetry
+    not_yet_s: float = 60.0  # after that an object that is not there yet is looked for again
+
+
+class OperatorError(Exception):
+    """An operator found what keeps a unit from going on; the code tells which, and is kept with the unit."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def declare(ledger: Ledger, settings: Settings) -> Operation[..., Any]:
+    """Declare the operations to a ledger, whose application tables must be there."""
+    if settings.catalog is not None:
+        _declare_publishing(ledger, settings.catalog, settings.datasets)
+
+    def ingest(
+        run: Execution,
+        *,
+        wal_id: str,
+        dataset: str,
+        object_uri: str,
+        source_uri: str,
+        generation: int,
+        provider: str,
+        queue: str,
+        event_time: str | None,
+        time_range_start: str,
+        time_range_end: str | None,
+        supersedes: str | None,
+        notice: Notice,
+    ) -> dict[str, Json]:
+        unit = Unit(
+            wal_id=wal_id,
+            dataset=dataset,
+            object_uri=object_uri,
+            source_uri=source_uri,
+            generation=generation,
+            provider=provider,
+            queue=queue,
+            event_time=event_time,
+            time_range_start=time_range_start,
+            time_range_end=time_range_end,
+            supersedes=supersedes,
+            notice=notice,
+        )
+        if settings.watch is not None:
+            return _Watched(ledger, settings, run, unit, settings.watch).carry_out()
+        return _Ingest(ledger, settings, run, unit).carry_out()
+
+    return ledger.operations.operation(
+        OPERATION, version=DECLARED.version, lease_s=settings.lease_s, retry=settings.retry, classify=_kind
+    )(ingest)
+
+
+def _kind(error: BaseException) -> FailureKind:
+    return FailureKind.TRANSIENT if isinstance(error, OperatorError) else classify(error)
+
+
+class _Ingest:
+    """One attempt at one unit."""
+
+    def __init__(self, ledger: Ledger, settings: Settings, run: Execution, unit: Unit) -> None:
+        self._ledger, self._run, self._unit = ledger, run, unit
+        self._settings = settings
+        self._source: ObjectSource = settings.source
+        self._verdicts: dict[Operator, Verdict] = {}
+
+    def carry_out(self) -> dict[str, Json]:
+        """Run the operators, stage what they make, and return the statuses."""
+        dataset = self._dataset()
+        self._require_current()
+        parse = self._kept(Operator.PARSE, self._parsed)
+        self._kept(Operator.INTEGRITY, lambda: self._integrity(dataset))
+        self._kept(Operator.METADATA, lambda: self._metadata(dataset))
+        self._kept(Operator.GOVERNANCE, lambda: self._governed(dataset))
+        item, registered = self._register(dataset)
+        emitted = self._emit(dataset, item)
+        self._effect("fence", rows=1, wal_id=self._unit.wal_id)
+        return {
+            "integrity_status": self._verdicts[Operator.INTEGRITY].status,
+            "metadata_status": self._verdicts[Operator.METADATA].status,
+            "stac_status": registered,
+            "provenance_status": emitted,
+            "stac_item_id": item["id"],
+            "stac_collection_id": item["collection"],
+            "stac_item_href": stac.href_of(item),
+            "ingest_run_id": parse.data["ingest_run_id"],
+        }
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def _kept(self, operator: Operator, judge: Any) -> Verdict:
+        """Return the verdict of an operator, from an earlier attempt if it stands there."""
+        value = self._run.checkpoint(str(operator), lambda: judge().as_json())
+        verdict = msgspec.convert(value, Verdict)
+        self._verdicts[operator] = verdict
+        return verdict
+
+    def _parsed(self) -> Verdict:
+        # Set by the first attempt, and kept: later attempts are of the same run.
+        data = {"ingest_run_id": f"{self._unit.wal_id}/{self._run.attempt}"}
+        return Verdict(operator=Operator.PARSE, status="ok", data=data)
+
+    def _integrity(self, dataset: Dataset) -> Verdict:
+        with self._ledger.store.reading() as reading:
+            rows = ask(reading, "sidecars_of", source_uri=self._unit.source_uri)
+            now = reading.now()
+        sidecars = [Sidecar(*row) for row in rows]
+        verdict = integrity.check(self._unit, dataset, self._source, sidecars, now)
+        if verdict.status == "failed":
+            self._integrity_failed(verdict)
+        return verdict
+
+    def _integrity_failed(self, verdict: Verdict) -> None:
+        issue = verdict.issues[0]
+        detail = str(verdict.data.get("structure_detail", "")) or issue.replace("_", " ")
+        if issue == integrity.NOT_YET:
+            raise Snooze(self._settings.not_yet_s, "the object is not published yet")
+        if issue == integrity.EXPIRED:
+            raise Quarantine("source_expired", "the object is gone: its time at the source is over")
+        if issue in _HOPELESS or (issue == "missing_object" and self._is_last):
+            raise Quarantine(f"integrity_{issue}", detail)
+        code = "io_error_upstream" if issue in integrity.RETRY_LATER else f"integrity_{issue}"
+        raise OperatorError(code, detail)
+
+    def _metadata(self, dataset: Dataset) -> Verdict:
+        verdict = metadata.extract(self._unit, dataset, self._source, self._verdicts[Operator.INTEGRITY])
+        if verdict.status == "failed":
+            self._metadata_failed(verdict)
+        return verdict
+
+    def _metadata_failed(self, verdict: Verdict) -> None:
+        issue = verdict.issues[0] if verdict.issues else "incomplete_product_metadata"
+        if issue in integrity.RETRY_LATER:
+            raise OperatorError("io_error_upstream", "the object could not be read")
+        raise Quarantine(f"metadata_{issue}", "what the object is about cannot be told")
+
+    def _governed(self, dataset: Dataset) -> Verdict:
+        verdict = governance.gate(self._unit, dataset, self._verdicts, self._settings.rules)
+        if verdict.status != governance.PASS:
+            self._governance_failed(verdict)
+        return verdict
+
+    def _governance_failed(self, verdict: Verdict) -> None:
+        code = governance.HARD_FAIL_CODE if verdict.status == governance.HARD_FAIL else "governance_hold"
+        raise Quarantine(code, f"{verdict.data['rule_id']}: {verdict.data['why']}")
+
+    # -- what is made -------------------------------------------------------------------------------------------------
+
+    def _register(self, dataset: Dataset) -> tuple[dict[str, Any], str]:
+        """Stage the item, and return it with its fate: created, updated or no-op."""
+        with self._ledger.store.reading() as reading:
+            rows = ask(reading, "item_standing", item_id=stac.item_id(self._unit))
+            now = time_text(reading.now())
+        before = rows[0] if rows else None
+        found, learned = self._verdicts[Operator.INTEGRITY], self._verdicts[Operator.METADATA]
+        created = before[1] if before else now
+        item = stac.item_of(self._unit, dataset, found, learned, created=created, updated=now)
+        problems = stac.problems(item)
+        if problems:
+            raise Quarantine("stac_validation_failed", "; ".join(problems)[:400])
+        content = stac.content_digest(item)
+        own = {"item_id": item["id"], "wal_id": self._unit.wal_id, "generation": self._unit.generation}
+        if before is not None and before[0] == content:
+            self._effect("own_item", **own)
+            return {**item, "properties": {**item["properties"], "updated": before[2]}}, "no-op"
+        self._effect(
+            "put_item",
+            **own,
+            collection_id=item["collection"],
+            dataset=dataset.name,
+            href=stac.href_of(item),
+            item=canonical(item),
+            content=content,
+            created=created,
+            updated=now,
+        )
+        if self._settings.catalog is not None:
+            self._run.after_commit(publish_call(item["id"], dataset.name))
+        return item, "updated" if before else "created"
+
+    def _emit(self, dataset: Dataset, item: Mapping[str, Any]) -> str:
+        """Stage the provenance, and return its status."""
+        run = provenance.RunFacts(
+            ingest_run_id=str(self._verdicts[Operator.PARSE].data["ingest_run_id"]),
+            job_id=self._run.job.job_id,
+            attempt=self._run.attempt,
+            replay_reason=self._run.job.replay_reason,
+            software=SOFTWARE,
+            at=self._unit.event_time or self._unit.time_range_start,
+        )
+        records = provenance.records_of(self._unit, dataset, self._verdicts, item, run=run)
+        for record in records:
+            self._effect(
+                "put_provenance",
+                record_id=record.record_id,
+                wal_id=self._unit.wal_id,
+                kind=record.kind,
+                content=record.content,
+                created_at=run.at,
+            )
+        return "ok"
+
+    # -- guards -------------------------------------------------------------------------------------------------------
+
+    def _dataset(self) -> Dataset:
+        if self._unit.dataset not in self._settings.datasets:
+            raise Quarantine("missing_dataset", f"no dataset is called {self._unit.dataset}")
+        return self._settings.datasets[self._unit.dataset]
+
+    def _require_current(self) -> None:
+        with self._ledger.store.reading() as reading:
+            [[superseded_by, _]] = ask(reading, "unit_standing", wal_id=self._unit.wal_id)
+        if superseded_by is not None:
+            raise Quarantine(SUPERSEDED, "a later write of the object was admitted")
+
+    @property
+    def _is_last(self) -> bool:
+        return self._run.job.spent >= self._run.job.max_attempts
+
+    def _effect(self, name: str, *, rows: int | None = None, **params: Any) -> None:
+        [sql] = statements(self._ledger.store.dialect)[name]
+        self._run.effect(sql, params, rows=rows)
+
+
+class _Watched(_Ingest):
+    """An attempt that is told of: each operator, and what it finds."""
+
+    def __init__(self, ledger: Ledger, settings: Settings, run: Execution, unit: Unit, watch: Watch) -> None:
+        super().__init__(ledger, settings, run, unit)
+        self._watch = watch
+
+    def carry_out(self) -> dict[str, Json]:
+        with self._watch.attempt(self._run, self._unit):
+            return super().carry_out()
+
+    def _kept(self, operator: Operator, judge: Any) -> Verdict:
+        def watched() -> Verdict:
+            with self._watch.step(operator):
+                verdict: Verdict = judge()
+            self._watch.judged(self._unit, verdict)
+            return verdict
+
+        return super()._kept(operator, watched)
+
+    def _integrity_failed(self, verdict: Verdict) -> None:
+        self._tell_failed(verdict, super()._integrity_failed)
+
+    def _metadata_failed(self, verdict: Verdict) -> None:
+        self._tell_failed(verdict, super()._metadata_failed)
+
+    def _governance_failed(self, verdict: Verdict) -> None:
+        self._tell_failed(verdict, super()._governance_failed)
+
+    def _tell_failed(self, verdict: Verdict, fail: Callable[[Verdict], None]) -> None:
+        """Tell of a verdict that ends the attempt, and of why it does."""
+        try:
+            fail(verdict)
+        except Quarantine as error:
+            self._watch.judged(self._unit, verdict, error.reason)
+            raise
+        except Exception:
+            self._watch.judged(self._unit, verdict)
+            raise
+
+    def _register(self, dataset: Dataset) -> tuple[dict[str, Any], str]:
+        self._watch.registering(self._run)
+        try:
+            with self._watch.step(Operator.STAC):
+                item, fate = super()._register(dataset)
+        except Exception as error:
+            self._watch.not_registered(self._unit)
+            if isinstance(error, Quarantine):
+                self._watch.invalid(self._unit, error.reason)
+            raise
+        size = int(self._verdicts[Operator.INTEGRITY].data["actual_size_bytes"])
+        self._watch.registered(self._run, self._unit, fate, item_id=item["id"], size=size)
+        return item, fate
+
+    def _emit(self, dataset: Dataset, item: Mapping[str, Any]) -> str:
+        try:
+            with self._watch.step(Operator.PROVENANCE):
+                status = super()._emit(dataset, item)
+        except Exception:
+            self._watch.not_emitted(self._unit)
+            raise
+        self._watch.emitted(self._run, status)
+        return status
+
+
+def _declare_publishing(ledger: Ledger, directory: Path, datasets: Datasets) -> None:
+    def publish(_run: Execution, item_id: str, dataset: str) -> bool:
+        catalog.publish_collection(directory, datasets[dataset])
+        return catalog.publish(ledger.store, directory, item_id)
+
+    ledger.operations.operation(PUBLISH, version="1.0.0", queue=PUBLISH_QUEUE, max_attempts=10)(publish)
+
+
+def publish_call(item_id: str, dataset: str) -> Call:
+    """Return the call that writes an item's file: a job of its own, which reads the row when it runs."""
+    payload: dict[str, Json] = {"item_id": item_id, "dataset": dataset}
+    return Call(operation=PUBLISH, payload=payload, client="nodd", queue=PUBLISH_QUEUE)

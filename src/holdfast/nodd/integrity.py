@@ -1,0 +1,222 @@
+"""integrity-check: whether the object is there, is what was announced, and is whole.
+
+Invariants: read-only, and a few small parts at most; a format that is not known here fails closed; what may yet come
+(an object that was announced and is not there) is told from what is gone, and from what is broken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.records import time_from
+from holdfast.nodd.dataset import Dataset, Policy
+from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
+from holdfast.nodd.objects import RANGE_MAX, AccessDeniedError, Head, ObjectSource, TroubleError
+from holdfast.nodd.units import Operator, Unit, Verdict
+
+MD5 = re.compile(r"[0-9a-f]{32}")
+MD5_BYTES_MAX = 1 << 20  # larger objects are not read as a whole to be hashed
+INDEX_BYTES_MAX = 4 << 20
+NOT_YET, EXPIRED = "not_published_yet", "expired"
+RETRY_LATER = frozenset({NOT_YET, "transient_network_error"})
+"""Issues that time may mend: the attempt is excused, and comes again."""
+
+
+class Sidecar(msgspec.Struct, frozen=True):
+    """An object that stands beside another, such as its index."""
+
+    uri: str
+    etag: str | None
+    size: int | None
+
+    @property
+    def key(self) -> str:
+        """Return its key, without the bucket."""
+        return self.uri.removeprefix("s3://").partition("/")[2]
+
+
+class _Findings:
+    """What was checked, and what was found."""
+
+    def __init__(self) -> None:
+        self.checks: list[str] = []
+        self.issues: list[str] = []
+        self.suspicions: list[str] = []
+        self.data: dict[str, object] = {}
+
+    def verdict(self) -> Verdict:
+        status = "failed" if self.issues else "suspect" if self.suspicions else "ok"
+        issues = tuple(dict.fromkeys((*self.issues, *self.suspicions)))
+        checks = tuple(dict.fromkeys(self.checks))
+        return Verdict(
+            operator=Operator.INTEGRITY, status=status, issues=issues, checks_run=checks, data=dict(self.data)
+        )
+
+
+def check(unit: Unit, dataset: Dataset, source: ObjectSource, sidecars: Sequence[Sidecar], now: datetime) -> Verdict:
+    """Return whether the object of a unit is there, is what was announced, and is whole."""
+    found = _Findings()
+    bucket, key = unit.notice.bucket, unit.notice.key
+    try:
+        found.checks.append("exists")
+        head = source.head(bucket, key)
+        if head is None:
+            found.issues.append(_missing(unit, dataset.described.policy, now))
+            return found.verdict()
+        found.data |= {"actual_size_bytes": head.size, "actual_etag": head.etag, "content_type": head.content_type}
+        _check_size(unit, dataset.described.policy, head, found)
+        _check_etag(unit, head, found)
+        if found.issues:
+            return found.verdict()
+
+        def read(start: int, length: int) -> bytes:
+            return source.read(bucket, key, start, min(length, RANGE_MAX), etag=head.etag)
+
+        _check_hash(head, read, found)
+        found.checks.append("headers_minimal")
+        found.data["structure"] = _structure(dataset.described.format, unit, read, head.size)
+        for sidecar in sidecars:
+            if sidecar.key.endswith(".idx"):
+                found.checks.append("index_offsets")
+                found.suspicions += _index_issues(_index(sidecar, bucket, source), read, head.size)
+    except Damaged as damaged:
+        found.issues.append("missing_required_header")
+        found.data |= {"structure_issue": damaged.issue, "structure_detail": damaged.detail}
+    except AccessDeniedError as trouble:
+        # Where a bucket may not be listed, what is not there yet looks like this too.
+        missing = _missing(unit, dataset.described.policy, now)
+        found.issues.append(missing if missing == NOT_YET else trouble.issue)
+    except TroubleError as trouble:
+        found.issues.append(trouble.issue)
+    return found.verdict()
+
+
+def _missing(unit: Unit, policy: Policy, now: datetime) -> str:
+    announced = time_from(unit.event_time or unit.time_range_start)
+    if now < announced + timedelta(seconds=policy.publication_window_s):
+        return NOT_YET
+    return EXPIRED if now > announced + timedelta(seconds=policy.max_age_s) else "missing_object"
+
+
+def _check_size(unit: Unit, policy: Policy, head: Head, found: _Findings) -> None:
+    found.checks.append("size")
+    if head.size == 0:
+        found.issues.append("size_zero")
+    elif head.size < policy.min_size:
+        found.issues.append("size_too_small")
+    elif head.size > policy.max_size:
+        found.issues.append("size_too_large")
+    elif unit.notice.size is not None and head.size != unit.notice.size and _same_write(unit, head):
+        found.suspicions.append("size_mismatch")
+
+
+def _same_write(unit: Unit, head: Head) -> bool:
+    return unit.notice.content_etag is None or unit.notice.content_etag == head.etag
+
+
+def _check_etag(unit: Unit, head: Head, found: _Findings) -> None:
+    if unit.notice.content_etag is not None and head.etag is not None:
+        found.checks.append("etag_match")
+        if not _same_write(unit, head):
+            # Another write is there now; its own notice brings a unit of its own.
+            found.issues.append("etag_mismatch")
+
+
+def _check_hash(head: Head, read: Read, found: _Findings) -> None:
+    """Hash a small object, where its ETag is an MD5: of one part, and not encrypted."""
+    if head.etag is None or not MD5.fullmatch(head.etag) or head.size > MD5_BYTES_MAX:
+        return
+    found.checks.append("md5")
+    whole = read(0, head.size)
+    found.data["sha256"] = hashlib.sha256(whole).hexdigest()
+    if hashlib.md5(whole, usedforsecurity=False).hexdigest() != head.etag:
+        found.issues.append("etag_mismatch")
+
+
+def _structure(form: str, unit: Unit, read: Read, size: int) -> dict[str, object]:
+    check_format = _FORMATS.get(form)
+    if check_format is None:
+        raise Damaged("unknown_format", f"nothing is known of the format {form!r}")
+    return check_format(unit, read, size)
+
+
+def _grib2(_unit: Unit, read: Read, size: int) -> dict[str, object]:
+    first = grib2.first_message(read, size)
+    grib2.require_end(read, size)
+    return {"messages_from": first.offset, "first_message_bytes": first.length}
+
+
+def _grib2_gzip(_unit: Unit, read: Read, size: int) -> dict[str, object]:
+    whole = gzipped.unpacked(read, size)
+    told = list(grib2.messages(lambda start, length: whole[start : start + length], len(whole)))
+    return {"messages": len(told), "unpacked_bytes": len(whole)}
+
+
+def _grib2_wmo(_unit: Unit, read: Read, size: int) -> dict[str, object]:
+    head = read(0, min(size, 4096))
+    at = head.find(grib2.MAGIC)
+    if at < 0:
+        raise Damaged("bad_magic", "no message begins within the bulletin's heading")
+    first = grib2.first_message(read, size, start=at)
+    return {"messages_from": at, "first_message_bytes": first.length}
+
+
+def _netcdf4(_unit: Unit, read: Read, size: int) -> dict[str, object]:
+    found = hdf5.superblock(read, size)
+    return {"superblock": found.version, "ends_at": found.end}
+
+
+def _nexrad_l2(_unit: Unit, read: Read, size: int) -> dict[str, object]:
+    if read(0, 2) == b"\x1f\x8b":
+        whole = gzipped.unpacked(read, size)
+        found = nexrad.header(lambda start, length: whole[start : start + length])
+        return {"station": found.station, "unpacked_bytes": len(whole)}
+    volume = nexrad.volume(read, size)
+    return {"station": volume.station, "records": volume.records}
+
+
+def _nexrad_chunk(unit: Unit, read: Read, size: int) -> dict[str, object]:
+    found = nexrad.chunk(read, size, first=unit.notice.fields.get("type") == "S")
+    return {"station": found.station} if found else {}
+
+
+def _opaque(_unit: Unit, read: Read, size: int) -> dict[str, object]:
+    if len(read(size - 1, 1)) != 1:
+        raise Damaged("truncated", "the last byte cannot be read")
+    return {}
+
+
+_FORMATS: dict[str, Callable[[Unit, Read, int], dict[str, object]]] = {
+    "grib2": _grib2,
+    "grib2-gzip": _grib2_gzip,
+    "grib2-wmo": _grib2_wmo,
+    "netcdf4": _netcdf4,
+    "nexrad-l2": _nexrad_l2,
+    "nexrad-chunk": _nexrad_chunk,
+    "opaque": _opaque,
+}
+
+
+def _index(sidecar: Sidecar, bucket: str, source: ObjectSource) -> list[int]:
+    """Return the offsets that an index names; none if it cannot be read."""
+    head = source.head(bucket, sidecar.key)
+    if head is None or not 0 < head.size <= INDEX_BYTES_MAX:
+        return []
+    text = source.read(bucket, sidecar.key, 0, head.size, etag=head.etag).decode("ascii", errors="replace")
+    entries = (line.split(":", 2) for line in text.splitlines())
+    return [int(entry[1]) for entry in entries if len(entry) == 3 and entry[1].isdecimal()]
+
+
+def _index_issues(offsets: Sequence[int], read: Read, size: int) -> list[str]:
+    """Look whether messages begin where an index says: at its first, its middle and its last entry."""
+    if not offsets:
+        return ["index_unreadable"]
+    for at in sorted({offsets[0], offsets[len(offsets) // 2], offsets[-1]}):
+        if at + grib2.INDICATOR_BYTES > size or read(at, 4) != grib2.MAGIC:
+            return ["index_stale"]
+    return []

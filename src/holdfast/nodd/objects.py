@@ -1,0 +1,162 @@
+"""Objects: their heads and parts of them, read without credentials and never as a whole.
+
+Invariants: only buckets of known datasets are read; a read names the ETag that it expects, so that no two parts come
+from two writes; nothing is fetched because a message said where from. What S3 answers becomes a head, a part, None for
+what is not there, or one of the three troubles here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.core.errors import ExtraMissingError, InputError
+
+RANGE_MAX = 8 << 20
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an object without reading it."""
+
+    size: int
+    etag: str | None
+    last_modified: datetime | None = None
+    content_type: str | None = None
+    checksums: dict[str, str] = {}
+
+
+class TroubleError(Exception):
+    """An object could not be read; an operator turns it into an issue."""
+
+    issue = "transient_network_error"
+
+
+class TryLaterError(TroubleError):
+    """The store of objects did not answer as it should: throttled, out of reach, or an error of its own."""
+
+
+class AccessDeniedError(TroubleError):
+    """The object may not be read: for a public bucket that usually means it is not there."""
+
+    issue = "access_denied"
+
+
+class ChangedError(TroubleError):
+    """The object was overwritten while it was read: the notice of the later write brings a unit of its own."""
+
+    issue = "etag_mismatch"
+
+
+class ObjectSource(Protocol):
+    """Where objects are read from."""
+
+    def head(self, bucket: str, key: str) -> Head | None:
+        """Return what is known of an object; None if it is not there."""
+
+    def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
+        """Return a part of an object: at most `length` bytes from `start` on, fewer at its end."""
+
+
+class S3Source:
+    """Reads public buckets over the S3 protocol, unsigned; `endpoint` is for a server on loopback."""
+
+    def __init__(self, buckets: frozenset[str], *, endpoint: str | None = None, region: str = "us-east-1") -> None:
+        self._buckets = buckets
+        self._client = _client(endpoint, region)
+
+    def head(self, bucket: str, key: str) -> Head | None:
+        """Return what is known of an object; None if it is not there."""
+        found = self._asked("head_object", bucket, key, ChecksumMode="ENABLED")
+        if found is None:
+            return None
+        checksums = {
+            name.removeprefix("Checksum").lower(): str(value)
+            for name, value in found.items()
+            if name.startswith("Checksum") and name != "ChecksumType"
+        }
+        return Head(
+            size=int(found["ContentLength"]),
+            etag=str(found["ETag"]).strip('"') if found.get("ETag") else None,
+            last_modified=found.get("LastModified"),
+            content_type=found.get("ContentType"),
+            checksums=checksums,
+        )
+
+    def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
+        """Return a part of an object: at most `length` bytes from `start` on, fewer at its end."""
+        if not (start >= 0 and 0 < length <= RANGE_MAX):
+            raise InputError(f"a part has from 1 to {RANGE_MAX} bytes")
+        match: dict[str, Any] = {"IfMatch": f'"{etag}"'} if etag else {}
+        found = self._asked("get_object", bucket, key, Range=f"bytes={start}-{start + length - 1}", **match)
+        if found is None:
+            return b""
+        body: bytes = found["Body"].read(length)
+        return body
+
+    def listed(self, bucket: str, prefix: str) -> Iterator[tuple[str, Head]]:
+        """Yield the objects under a prefix: the key, and what is known of each."""
+        token: dict[str, str] = {}
+        while True:
+            found = self._asked("list_objects_v2", bucket, None, Prefix=prefix, **token) or {}
+            for entry in found.get("Contents", ()):
+                yield (
+                    str(entry["Key"]),
+                    Head(size=int(entry["Size"]), etag=entry["ETag"].strip('"'), last_modified=entry["LastModified"]),
+                )
+            if not found.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": str(found["NextContinuationToken"])}
+
+    def _asked(self, verb: str, bucket: str, key: str | None, **how: Any) -> Mapping[str, Any] | None:
+        if bucket not in self._buckets:
+            raise InputError(f"{bucket!r} is the bucket of no dataset", context={"bucket": bucket})
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
+
+        try:
+            which = {} if key is None else {"Key": key}
+            answer: Mapping[str, Any] = getattr(self._client, verb)(Bucket=bucket, **which, **how)
+        except ClientError as error:
+            _require_absent(error, bucket, key or "")
+            return None
+        except BotoCoreError as error:
+            raise TryLaterError(f"s3://{bucket}/{key}: {type(error).__name__}") from None
+        return answer
+
+
+def _require_absent(error: Any, bucket: str, key: str) -> None:
+    """Return if the answer is that there is no such object, or no such part of it; raise for everything else."""
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    where = f"s3://{bucket}/{key}"
+    if code in ("404", "NoSuchKey", "NotFound", "NoSuchBucket") or status == 404:
+        return
+    if code == "InvalidRange" or status == 416:
+        return
+    if code in ("403", "AccessDenied") or status == 403:
+        raise AccessDeniedError(f"{where} may not be read")
+    if code == "PreconditionFailed" or status == 412:
+        raise ChangedError(f"{where} was overwritten meanwhile")
+    raise TryLaterError(f"{where}: the store answered {code or status}")
+
+
+def _client(endpoint: str | None, region: str) -> Any:
+    try:
+        import boto3  # noqa: PLC0415 - an extra
+        from botocore import UNSIGNED  # noqa: PLC0415 - an extra
+        from botocore.config import Config  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ExtraMissingError(
+            "the parts for NOAA's data are not installed", next_step="Install them with: pip install 'holdfast[nodd]'"
+        ) from None
+    config = Config(
+        signature_version=UNSIGNED,
+        retries={"max_attempts": 2, "mode": "standard"},
+        connect_timeout=10,
+        read_timeout=30,
+        max_pool_connections=32,
+        s3={"addressing_style": "path"} if endpoint else {},
+    )
+    return boto3.client("s3", region_name=region, endpoint_url=endpoint, config=config)

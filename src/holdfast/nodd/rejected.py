@@ -1,0 +1,53 @@
+"""What was rejected, and its second chance: bodies that are kept can be read again by a newer parser.
+
+Invariants: a body is never deleted; one that is admitted at last is marked with its fate and the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.records import time_text
+from holdfast.nodd.admission import Admitted, Message, admit
+from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.statements import ask
+from holdfast.nodd.units import Fate
+from holdfast.store import Store
+
+
+class RejectedBody(msgspec.Struct, frozen=True):
+    """A body that could not be understood."""
+
+    sha256: str
+    body: str
+    code: str
+    message: str
+    times: int
+    first_at: str
+    last_at: str
+    replayed_at: str | None
+    fate: str | None
+
+
+def listed(store: Store[Any], *, code: str | None = None, limit: int = 100) -> list[RejectedBody]:
+    """Return what was rejected, newest first."""
+    with store.reading() as reading:
+        return [RejectedBody(*row) for row in ask(reading, "list_rejected", code=code, n=limit)]
+
+
+def replay(store: Store[Any], datasets: Datasets, *, actor: str, limit: int = 100) -> list[Admitted]:
+    """Read rejected bodies again; those that are understood now are admitted, and marked."""
+    answers: list[Admitted] = []
+    for kept in listed(store, limit=limit):
+        if kept.replayed_at is not None:
+            continue
+        found = admit(store, [Message(kept.body)], datasets, actor=actor)
+        answers += found
+        if all(one.fate is not Fate.REJECTED for one in found):
+            fates = ",".join(sorted({str(one.fate) for one in found}))
+            with store.transaction() as transaction:
+                at = time_text(transaction.now())
+                ask(transaction, "mark_rejected", sha256=kept.sha256, at=at, fate=fates)
+    return answers

@@ -1,0 +1,1 @@
+"""What this catalogue asks of the extensions that its items name."""

@@ -1,0 +1,257 @@
+"""stac-register: a unit as a STAC 1.1 item, checked offline, and what tells a change from a repetition.
+
+Invariants: an item's id follows from the dataset, the key and the start of its time, so every generation of an object
+is the same item; its content digest leaves out when it was made and where it links to; an item that is not valid is
+never written; nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import islice
+from typing import Any
+from uuid import uuid5
+
+import msgspec
+
+from holdfast.core.digest import canonical, sha256
+from holdfast.core.errors import ExtraMissingError
+from holdfast.core.records import time_from
+from holdfast.nodd.dataset import Dataset
+from holdfast.nodd.notices import NAMESPACE
+from holdfast.nodd.units import Unit, Verdict
+
+STAC_VERSION = "1.1.0"
+EXTENSIONS = {
+    "file": "https://stac-extensions.github.io/file/v2.1.0/schema.json",
+    "storage": "https://stac-extensions.github.io/storage/v2.0.0/schema.json",
+    "forecast": "https://stac-extensions.github.io/forecast/v0.2.0/schema.json",
+    "processing": "https://stac-extensions.github.io/processing/v1.2.0/schema.json",
+    "timestamps": "https://stac-extensions.github.io/timestamps/v1.1.0/schema.json",
+    "version": "https://stac-extensions.github.io/version/v1.2.0/schema.json",
+}
+SOFTWARE = {"holdfast": "nodd 1"}
+ROOT = "data/stac/nodd"
+PROBLEMS_MAX = 10
+_MD5_MULTIHASH, _SHA256_MULTIHASH = "d50110", "1220"
+
+
+def item_id(unit: Unit) -> str:
+    """Return the id of the item that a unit makes: the same for every generation of the object."""
+    return str(uuid5(NAMESPACE, f"item|{unit.dataset}|{unit.notice.key}|{unit.time_range_start}"))
+
+
+def href_of(item: Mapping[str, Any]) -> str:
+    """Return where the item's file stands in the static catalogue: by dataset, year and day."""
+    moment = time_from(item["properties"]["datetime"] or item["properties"]["start_datetime"])
+    dataset = item["properties"]["nodd:dataset"]
+    return f"{ROOT}/{dataset}/{moment:%Y}/{moment:%j}/{item['id']}.json"
+
+
+def item_of(
+    unit: Unit, dataset: Dataset, integrity: Verdict, metadata: Verdict, *, created: str, updated: str
+) -> dict[str, Any]:
+    """Return the item of a unit."""
+    described = dataset.described
+    extensions = [EXTENSIONS[name] for name in described.collection.extensions if name in EXTENSIONS]
+    item: dict[str, Any] = {
+        "type": "Feature",
+        "stac_version": STAC_VERSION,
+        "stac_extensions": extensions,
+        "id": item_id(unit),
+        "collection": described.collection.id,
+        "geometry": metadata.data.get("geometry"),
+        "properties": {**_properties(unit, dataset, integrity, metadata), "created": created, "updated": updated},
+        "assets": {"data": _asset(unit, dataset, integrity)},
+        "links": _links(described.collection.id),
+    }
+    if metadata.data.get("bbox"):
+        item["bbox"] = metadata.data["bbox"]
+    return item
+
+
+def _properties(unit: Unit, dataset: Dataset, integrity: Verdict, metadata: Verdict) -> dict[str, Any]:
+    told, named = metadata.data["time_range"], dataset.described.collection.extensions
+    start, end = told["start"], told["end"]
+    times = (
+        {"datetime": start}
+        if end in (None, start)
+        else {"datetime": start, "start_datetime": start, "end_datetime": end}
+    )
+    properties = {
+        **times,
+        **metadata.data["properties"],
+        "title": unit.notice.key.rpartition("/")[2],
+        "nodd:wal_id": unit.wal_id,
+        "nodd:generation": unit.generation,
+        "nodd:integrity": integrity.status,
+        "nodd:metadata": metadata.status,
+    }
+    if integrity.issues or metadata.issues:
+        properties["nodd:issues"] = sorted({*integrity.issues, *metadata.issues})
+    if "storage" in named:
+        properties["storage:schemes"] = {
+            "aws": {
+                "type": "aws-s3",
+                "platform": "https://{bucket}.s3.{region}.amazonaws.com",
+                "bucket": unit.notice.bucket,
+                "region": "us-east-1",
+                "requester_pays": False,
+            }
+        }
+    if "processing" in named:
+        properties["processing:software"] = dict(SOFTWARE)
+        properties["processing:lineage"] = f"catalogued from {unit.source_uri}"
+    if "timestamps" in named:
+        properties["published"] = unit.event_time or unit.time_range_start
+    if "version" in named:
+        properties["version"] = str(unit.generation)
+    return properties
+
+
+def _asset(unit: Unit, dataset: Dataset, integrity: Verdict) -> dict[str, Any]:
+    asset: dict[str, Any] = {
+        "href": unit.source_uri,
+        "title": unit.notice.key.rpartition("/")[2],
+        "type": dataset.described.media,
+        "roles": ["data"],
+        "storage:refs": ["aws"],
+        "file:size": integrity.data["actual_size_bytes"],
+    }
+    checksum = _checksum(integrity)
+    if checksum is not None:
+        asset["file:checksum"] = checksum
+    return asset
+
+
+def _checksum(integrity: Verdict) -> str | None:
+    """Return the multihash of the object where one is known: by reading it whole, or from an ETag that was compared."""
+    if "sha256" in integrity.data:
+        return _SHA256_MULTIHASH + str(integrity.data["sha256"])
+    etag = str(integrity.data.get("actual_etag") or "")
+    if "md5" in integrity.checks_run and "-" not in etag:
+        return _MD5_MULTIHASH + etag
+    return None
+
+
+def _links(collection: str) -> list[dict[str, str]]:
+    return [
+        {"rel": "collection", "href": "../../collection.json", "type": "application/json", "title": collection},
+        {"rel": "parent", "href": "../../collection.json", "type": "application/json"},
+        {"rel": "root", "href": "../../../catalog.json", "type": "application/json"},
+    ]
+
+
+def collection_of(dataset: Dataset) -> dict[str, Any]:
+    """Return the STAC collection of a dataset."""
+    described = dataset.described
+    geometry = described.geometry
+    boxes = [geometry.bbox] if geometry.bbox else list(geometry.bboxes.values())
+    west, south, east, north = zip(*boxes, strict=True) if boxes else ((-180.0,), (-90.0,), (180.0,), (90.0,))
+    overall = [min(west), min(south), max(east), max(north)]
+    return {
+        "type": "Collection",
+        "stac_version": STAC_VERSION,
+        "stac_extensions": [],
+        "id": described.collection.id,
+        "title": described.title,
+        "description": described.collection.description,
+        "license": described.collection.license,
+        "keywords": list(described.collection.keywords),
+        "providers": [{"name": "NOAA", "roles": ["producer", "licensor"], "url": "https://www.noaa.gov/"}],
+        "extent": {"spatial": {"bbox": [overall]}, "temporal": {"interval": [[None, None]]}},
+        "links": [
+            {"rel": "root", "href": "../catalog.json", "type": "application/json"},
+            {"rel": "parent", "href": "../catalog.json", "type": "application/json"},
+            {
+                "rel": "license",
+                "href": "https://www.noaa.gov/information-technology/open-data-dissemination",
+                "title": "NOAA Open Data Dissemination",
+            },
+        ],
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Change and validity
+
+_OF_ITS_MAKING = ("created", "updated", "processing:datetime", "nodd:wal_id", "nodd:generation", "version", "published")
+
+
+def content_digest(item: Mapping[str, Any]) -> str:
+    """Return the digest of what an item says: not when it was made, by which unit, or where it links to."""
+    properties = {name: value for name, value in item["properties"].items() if name not in _OF_ITS_MAKING}
+    return sha256(canonical({**{k: v for k, v in item.items() if k != "links"}, "properties": properties}))
+
+
+def problems(item: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with an item by the schemas of STAC and of the extensions it names; none if it is valid."""
+    return [_told(error) for error in islice(_errors(item), PROBLEMS_MAX)]
+
+
+def collection_problems(collection: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a collection by the schema of STAC; none if it is valid."""
+    return [
+        _told(error) for error, _ in zip(_core("collection").iter_errors(collection), range(PROBLEMS_MAX), strict=False)
+    ]
+
+
+def _errors(item: Mapping[str, Any]) -> Iterator[Any]:
+    yield from _core("item").iter_errors(item)
+    for url in item.get("stac_extensions", ()):
+        name = next((name for name, known in EXTENSIONS.items() if known == url), None)
+        if name is not None:
+            yield from _extension(name).iter_errors(item)
+
+
+def _told(error: Any) -> str:
+    where = "/".join(str(part) for part in error.absolute_path)
+    return f"{where}: {error.message}"[:200]
+
+
+@cache
+def _extension(name: str) -> Any:
+    validators, _ = _jsonschema()
+    text = files("holdfast.nodd.schemas").joinpath("extensions.json").read_text(encoding="utf-8")
+    schema = msgspec.json.decode(text)["definitions"][name]
+    return validators.Draft7Validator(schema, format_checker=validators.Draft7Validator.FORMAT_CHECKER)
+
+
+@cache
+def _core(kind: str) -> Any:
+    """Return the validator of STAC's own schema, whose references are all found in the package that ships it."""
+    validators, referencing = _jsonschema()
+    try:
+        root = files("pystac.validation.jsonschemas")
+    except ModuleNotFoundError:
+        raise _missing() from None
+    schemas: dict[str, Any] = {}
+    for directory in (root / "geojson", root / "stac-spec" / f"v{STAC_VERSION}"):
+        for entry in directory.iterdir():
+            if entry.name.endswith(".json"):
+                schema = msgspec.json.decode(entry.read_bytes())
+                # By its place and its file's name: the id that one of them gives itself lacks a dot.
+                schemas[schema["$id"].rpartition("/")[0] + "/" + entry.name] = schema
+    resources = ((url, referencing.Resource.from_contents(schema)) for url, schema in schemas.items())
+    registry = referencing.Registry().with_resources(resources)
+    schema = schemas[f"https://schemas.stacspec.org/v{STAC_VERSION}/{kind}-spec/json-schema/{kind}.json"]
+    return validators.Draft7Validator(
+        schema, registry=registry, format_checker=validators.Draft7Validator.FORMAT_CHECKER
+    )
+
+
+def _jsonschema() -> tuple[Any, Any]:
+    try:
+        import referencing  # noqa: PLC0415 - an extra
+        from jsonschema import validators  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise _missing() from None
+    return validators, referencing
+
+
+def _missing() -> ExtraMissingError:
+    return ExtraMissingError(
+        "the parts for NOAA's data are not installed", next_step="Install them with: pip install 'holdfast[nodd]'"
+    )

@@ -1,0 +1,95 @@
+"""Subscribing to a feed: the queue, its dead-letter queue, the policy that lets one topic in, and the subscription.
+
+Invariants: the policy names the topic's ARN; the filter is on the body of the message, and its scope is set before it;
+what is printed is exactly what would be made.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from holdfast.nodd.dataset import Dataset
+from holdfast.nodd.queues import client
+
+DEAD_AFTER = 5
+DEAD_RETENTION_S = 14 * 86400
+VISIBILITY_S = 300
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be made for one topic of a dataset."""
+
+    dataset: str
+    bucket: str
+    topic: str
+    queue: str
+    dead_letter_queue: str
+    queue_attributes: dict[str, str]
+    policy: dict[str, Any]
+    subscription: dict[str, str]
+
+
+def plan(dataset: Dataset, bucket: str, *, queue: str, account: str, prefixes: tuple[str, ...] = ()) -> Plan:
+    """Return what has to be made to hear of one bucket of a dataset."""
+    topic = dataset.described.buckets[bucket]
+    region = topic.split(":")[3]
+    arn = f"arn:aws:sqs:{region}:{account}:{queue}"
+    dead = f"{queue}-dlq"
+    redrive = {"deadLetterTargetArn": f"arn:aws:sqs:{region}:{account}:{dead}", "maxReceiveCount": DEAD_AFTER}
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": "OneTopicOnly",
+                "Effect": "Allow",
+                "Principal": {"Service": "sns.amazonaws.com"},
+                "Action": "sqs:SendMessage",
+                "Resource": arn,
+                # Without this any topic of anybody could write here.
+                "Condition": {"ArnEquals": {"aws:SourceArn": topic}},
+            }
+        ],
+    }
+    subscription = {"RawMessageDelivery": "false"}
+    chosen = prefixes or dataset.described.subscribe_prefixes
+    if chosen and dataset.described.envelope == "s3-event":
+        keys = [{"prefix": prefix} for prefix in chosen]
+        # The scope comes first: by attributes, which is the default, the policy would let nothing through.
+        subscription["FilterPolicyScope"] = "MessageBody"
+        subscription["FilterPolicy"] = json.dumps({"Records": {"s3": {"object": {"key": keys}}}}, sort_keys=True)
+    return Plan(
+        dataset=dataset.name,
+        bucket=bucket,
+        topic=topic,
+        queue=queue,
+        dead_letter_queue=dead,
+        queue_attributes={
+            "VisibilityTimeout": str(VISIBILITY_S),
+            "MessageRetentionPeriod": str(DEAD_RETENTION_S),
+            "RedrivePolicy": json.dumps(redrive, sort_keys=True),
+            "Policy": json.dumps(policy, sort_keys=True),
+        },
+        policy=policy,
+        subscription=subscription,
+    )
+
+
+def carry_out(wanted: Plan, *, endpoint: str | None = None, region: str = "us-east-1") -> dict[str, str]:
+    """Make what a plan says; doing it twice changes nothing. Return the queue's URL and the subscription's ARN."""
+    sqs, sns = client("sqs", endpoint=endpoint, region=region), client("sns", endpoint=endpoint, region=region)
+    retention = {"MessageRetentionPeriod": str(DEAD_RETENTION_S)}
+    sqs.create_queue(QueueName=wanted.dead_letter_queue, Attributes=retention)
+    url = str(sqs.create_queue(QueueName=wanted.queue)["QueueUrl"])
+    sqs.set_queue_attributes(QueueUrl=url, Attributes=wanted.queue_attributes)
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    made = sns.subscribe(
+        TopicArn=wanted.topic,
+        Protocol="sqs",
+        Endpoint=arn,
+        Attributes=dict(wanted.subscription),
+        ReturnSubscriptionArn=True,
+    )
+    return {"queue_url": url, "subscription": str(made["SubscriptionArn"])}

@@ -1,0 +1,35 @@
+"""The application's tables: made beside the ledger's, in its own database, once.
+
+Invariants: the tables are made in one transaction, or not at all; their version stands in the ledger's settings, and
+one that this Holdfast does not know is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.errors import SchemaVersionError
+from holdfast.nodd.statements import schema
+from holdfast.store import Store
+
+SETTING, VERSION = "nodd_schema", "1"
+
+
+def prepare(store: Store[Any]) -> bool:
+    """Make the application's tables if they are not there; return whether they were made now."""
+    with store.reading() as reading:
+        found = reading.meta().get(SETTING)
+    if found is None:
+        with store.transaction() as transaction:
+            found = transaction.meta().get(SETTING)
+            if found is None:
+                for statement in schema(store.dialect):
+                    transaction.execute(statement)
+                transaction.set_meta(SETTING, VERSION)
+                return True
+    if found != VERSION:
+        raise SchemaVersionError(
+            f"the tables of nodd are of version {found}, and this is made for {VERSION}",
+            context={"found": found, "expected": VERSION},
+        )
+    return False

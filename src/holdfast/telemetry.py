@@ -1,0 +1,151 @@
+"""Telemetry through OpenTelemetry: the sink that the application is watched with, and where it is sent.
+
+Invariants: nothing of OpenTelemetry is imported unless it is asked for; a metric has exactly the labels of its row in
+the table; a span holds no message of an error and no trace of the stack, which may name what must not be told.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import ExtraMissingError, invariant
+from holdfast.engine.retry import Cancel, Snooze
+from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Instrument, Kind, Span
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+NAME = "holdfast"
+OTLP = "opentelemetry-exporter-otlp-proto-http"
+_NOT_ERRORS = (Snooze, Cancel)  # a handler's words to its worker
+
+
+class Target(StrEnum):
+    """Where telemetry goes."""
+
+    OFF = "off"
+    CONSOLE = "console"  # standard error, as JSON
+    OTLP = "otlp"  # a collector, named by the variables of OpenTelemetry's own
+
+
+class _Span:
+    def __init__(self, span: Any) -> None:
+        context = span.get_span_context()
+        self._span = span
+        self.trace_id, self.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
+
+    def set(self, name: str, value: str) -> None:
+        self._span.set_attribute(name, value)
+
+
+class Telemetry:
+    """A sink of the application's metrics and spans, over the two providers."""
+
+    def __init__(self, meters: MeterProvider, tracers: TracerProvider) -> None:
+        self._providers = (meters, tracers)
+        self._meter, self._tracer = meters.get_meter(NAME), tracers.get_tracer(NAME)
+        self._instruments: dict[str, Any] = {
+            row.name: self._made(row) for row in INSTRUMENTS.values() if row.kind is not Kind.GAUGE
+        }
+
+    def add(self, name: str, n: int = 1, /, **labels: str) -> None:
+        """Count."""
+        self._instruments[name].add(n, _checked(name, labels))
+
+    def record(self, name: str, value: float, /, **labels: str) -> None:
+        """Add a value to a histogram."""
+        self._instruments[name].record(value, _checked(name, labels))
+
+    def observe(self, name: str, look: Callable[[], Iterable[tuple[float, Mapping[str, str]]]], /) -> None:
+        """Ask for a gauge's values whenever they are read."""
+        from opentelemetry.metrics import CallbackOptions, Observation  # noqa: PLC0415 - an extra
+
+        def asked(_options: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(value, _checked(name, labels)) for value, labels in look()]
+
+        row = INSTRUMENTS[name]
+        self._meter.create_observable_gauge(PREFIX + name, callbacks=[asked], unit=row.unit, description=row.tells)
+
+    @contextmanager
+    def span(self, name: str, attributes: Mapping[str, str]) -> Iterator[Span]:
+        """Open a span, inside the one that is open in this thread; what fails inside marks it."""
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415 - an extra
+
+        with self._tracer.start_as_current_span(
+            name, attributes=dict(attributes), record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield _Span(span)
+            except BaseException as error:
+                if not isinstance(error, _NOT_ERRORS):
+                    # Of an error only its code: its message may hold an object's address.
+                    span.set_status(StatusCode.ERROR, _code(error))
+                raise
+
+    def close(self) -> None:
+        """Send what is left, and stop."""
+        for provider in self._providers:
+            stop = getattr(provider, "shutdown", None)
+            if stop is not None:
+                stop()
+
+    def _made(self, row: Instrument) -> Any:
+        make = self._meter.create_counter if row.kind is Kind.COUNTER else self._meter.create_histogram
+        return make(PREFIX + row.name, unit=row.unit, description=row.tells)
+
+
+def start(target: Target) -> Telemetry | None:
+    """Return a sink that sends there, or None for off; raise ExtraMissingError if a part of it is not installed."""
+    if target is Target.OFF:
+        return None
+    try:
+        metrics, metrics_export, trace, trace_export, resources = (
+            importlib.import_module(f"opentelemetry.sdk.{name}")
+            for name in ("metrics", "metrics.export", "trace", "trace.export", "resources")
+        )
+    except ImportError:
+        raise ExtraMissingError(
+            "the parts for telemetry are not installed",
+            next_step="Install them with: pip install 'holdfast[telemetry]'",
+        ) from None
+    if target is Target.CONSOLE:
+        # Standard output belongs to the answer of the command.
+        measured: Any = metrics_export.ConsoleMetricExporter(out=sys.stderr)
+        spans = trace_export.SimpleSpanProcessor(trace_export.ConsoleSpanExporter(out=sys.stderr))
+    else:
+        measured, sent = _otlp()
+        spans = trace_export.BatchSpanProcessor(sent)
+    resource = resources.Resource.create({"service.name": "holdfast-nodd"})
+    reader = metrics_export.PeriodicExportingMetricReader(measured)
+    tracers = trace.TracerProvider(resource=resource)
+    tracers.add_span_processor(spans)
+    return Telemetry(metrics.MeterProvider([reader], resource=resource), tracers)
+
+
+def _otlp() -> tuple[Any, Any]:
+    """Return the exporters of metrics and spans: they read OTEL_EXPORTER_OTLP_ENDPOINT and its like."""
+    package = "opentelemetry.exporter.otlp.proto.http"
+    try:
+        metrics = importlib.import_module(f"{package}.metric_exporter")
+        spans = importlib.import_module(f"{package}.trace_exporter")
+    except ImportError:
+        raise ExtraMissingError(
+            "the exporter to a collector is not installed", next_step=f"Install it with: pip install {OTLP}"
+        ) from None
+    return metrics.OTLPMetricExporter(), spans.OTLPSpanExporter()
+
+
+def _checked(name: str, labels: Mapping[str, str]) -> dict[str, str]:
+    invariant(set(labels) == set(INSTRUMENTS[name].labels), f"{name} is told with the labels {sorted(labels)}")
+    return dict(labels)
+
+
+def _code(error: BaseException) -> str:
+    code = getattr(error, "code", None) or getattr(error, "reason", None)
+    return code if isinstance(code, str) and code.isidentifier() else type(error).__name__

@@ -1,0 +1,97 @@
+"""`holdfast nodd`: from notices in files to a catalogue, without an account; and what bad input gets."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from holdfast.nodd import specimens
+from tests.cli.commands import holdfast
+from tests.nodd.aws import Cloud
+from tests.nodd.aws import cloud as cloud  # noqa: PLC0414 - a fixture
+from tests.nodd.messages import GFS, chunk, event, record
+
+BUCKET = "noaa-gfs-bdp-pds"
+GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+
+
+def test_notices_from_files_tell_their_fates(ledger: str, tmp_path: Path) -> None:
+    lines = tmp_path / "notices.jsonl"
+    lines.write_text("\n".join([event(record()), event(record()), chunk(), event(record(key="x"))]) + "\n")
+    garbage = tmp_path / "garbage.json"
+    garbage.write_text("not json")
+    found = holdfast("nodd", "admit", str(lines), str(garbage), "--db", ledger, "--json").json
+    assert [list(one) for one in found] == [["fate", "dataset", "object_uri", "wal_id", "reason"]] * 5
+    assert [one["fate"] for one in found] == ["admitted", "duplicate", "admitted", "ignored", "rejected"]
+    assert found[0]["wal_id"] == "d1e6671d-0363-5ed1-9595-12646b8bdf50"
+    assert found[3]["reason"] == "missing_dataset"
+    again = holdfast("nodd", "admit", "--db", ledger, "--json", stdin=event(record()).encode()).json
+    assert [one["fate"] for one in again] == ["duplicate"]
+    kept = holdfast("nodd", "rejected", "--db", ledger, "--json").json
+    assert [(one["code"], one["body"]) for one in kept] == [("not_json", "not json")]
+    records = holdfast("nodd", "records", "--db", ledger, "--json").json
+    assert sorted(one["dataset"] for one in records) == ["gfs", "nexrad-chunks"]
+
+
+def test_a_queue_is_read_and_its_objects_are_catalogued(ledger: str, tmp_path: Path, cloud: Cloud) -> None:
+    url, _ = cloud.queue()
+    cloud.bucket(BUCKET)
+    cloud.s3.put_object(Bucket=BUCKET, Key=GFS, Body=GRIB, ACL="public-read")
+    head = cloud.s3.head_object(Bucket=BUCKET, Key=GFS)
+    body = event(record(size=len(GRIB), eTag=head["ETag"].strip('"')))
+    cloud.sqs.send_message(QueueUrl=url, MessageBody=body)
+    catalog = tmp_path / "catalog"
+    done = holdfast(
+        "nodd", "run", "--until-idle", "--queue", url, "--endpoint", cloud.endpoint, "--catalog", str(catalog),
+        "--db", ledger, "--json",
+    )  # fmt: skip
+    assert (done.code, done.json) == (0, {"fates": {"admitted": 1}, "executions": 2})
+    [found] = holdfast("nodd", "records", "--status", "succeeded", "--db", ledger, "--json").json
+    item = json.loads((catalog / found["stac_item_href"]).read_text(encoding="utf-8"))
+    assert (item["id"], item["collection"]) == (found["stac_item_id"], "nodd-gfs")
+    again = holdfast("nodd", "publish", str(catalog), "--db", ledger, "--json").json
+    assert (again["items"], again["written"]) == (1, 0)
+    shown = holdfast("check", "--db", ledger, "--json")
+    assert (shown.code, shown.json["ok"]) == (0, True)
+
+
+def test_a_dataset_is_paused_and_goes_on(ledger: str) -> None:
+    assert holdfast("nodd", "pause", "gfs", "--reason", "bad feed", "--db", ledger, "--json").json["paused"] is True
+    assert holdfast("nodd", "resume", "gfs", "--reason", "mended", "--db", ledger, "--json").json["resumed"] is True
+    assert holdfast("nodd", "resume", "gfs", "--reason", "again", "--db", ledger, "--json").json["resumed"] is False
+
+
+def test_the_policy_is_printed_without_an_account() -> None:
+    [plan] = holdfast("nodd", "subscribe", "gfs", "--account", "123456789012", "--json").json
+    assert plan["subscription"]["FilterPolicyScope"] == "MessageBody"
+    assert "aws:SourceArn" in plan["queue_attributes"]["Policy"]
+    names = [one["dataset"] for one in holdfast("nodd", "datasets", "--json").json]
+    assert len(names) == 14
+
+
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        (("reconcile", "nobody", "--date", "2026-07-26"), "bad_input"),
+        (("reconcile", "gfs", "--date", "yesterday"), "bad_input"),
+        (("backfill", "gfs", "--from", "2026-07-27", "--to", "2026-07-26"), "bad_input"),
+        (("admit", "/nowhere/at/all.json"), "bad_input"),
+        (("pause", "nobody", "--reason", "r"), "bad_input"),
+    ],
+)
+def test_bad_input_is_refused_with_exit_2(sqlite_ledger: str, arguments: tuple[str, ...], code: str) -> None:
+    refused = holdfast("nodd", *arguments, "--db", sqlite_ledger, "--json")
+    assert (refused.code, refused.error_code) == (2, code)
+
+
+def test_the_doctor_of_a_silent_ledger_has_nothing_to_say(sqlite_ledger: str) -> None:
+    assert holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json == {"ok": True, "findings": []}

@@ -1,0 +1,1 @@
+"""The application: NOAA's open data."""

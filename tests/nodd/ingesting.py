@@ -1,0 +1,29 @@
+"""Objects that are announced and ingested, and the records that tell of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast import Ledger
+from holdfast.nodd import specimens
+from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.dataset import shipped
+from tests.nodd.messages import GFS, event, record
+from tests.nodd.objects import MemorySource
+
+BUCKET = "noaa-gfs-bdp-pds"
+REFERENCE = datetime(2026, 7, 26, tzinfo=UTC)
+GRIB = specimens.grib2(REFERENCE, 3)
+
+
+def announce(ledger: Ledger, data: bytes, source: MemorySource, key: str = GFS, **told: Any) -> None:
+    etag = source.put(BUCKET, key, data)
+    body = event(record(key=key, size=len(data), **{"eTag": etag, **told}))
+    admit(ledger.store, [Message(body)], shipped())
+
+
+def records(ledger: Ledger) -> list[dict[str, Any]]:
+    with ledger.store.reading() as reading:
+        names, rows = reading.ask("SELECT * FROM nodd_wal_records ORDER BY ext_generation, object_uri", {})
+    return [dict(zip(names, row, strict=True)) for row in rows]

@@ -1,0 +1,168 @@
+"""Operating a feed: dead letters, listings, subscriptions, and what the doctor says; against a real server."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.commands import Fail, Quarantine
+from holdfast.nodd import doctor, specimens, subscribe
+from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.dataset import shipped
+from holdfast.nodd.drain import SAME_ERROR, Drain
+from holdfast.nodd.objects import S3Source
+from holdfast.nodd.queues import Queue
+from holdfast.nodd.reconcile import Reconciled, reconcile
+from holdfast.store import Lease, Store
+from tests.nodd.aws import Cloud
+from tests.nodd.messages import GFS, event, record
+
+BUCKET = "noaa-gfs-bdp-pds"
+GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
+KEYS = [GFS.replace("f003", f"f{n:03}") for n in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+
+
+@pytest.fixture
+def dead(cloud: Cloud) -> Queue:
+    return Queue(cloud.queue()[0], endpoint=cloud.endpoint)
+
+
+@pytest.fixture
+def failed(store: Store[Any]) -> Store[Any]:
+    """A ledger with four units: failed, failed, quarantined, pending."""
+    for key in KEYS:
+        admit(store, [Message(event(record(key=key)))], shipped())
+    with store.transaction() as transaction:
+        jobs = transaction.jobs(range(1, 5))
+        transaction.rule([(jobs[2], Quarantine("governance_hard_fail"))], actor="t")
+        attempts = transaction.claim_these([1, 2], Lease(owner="w", queues=("gfs",), n=2, seconds=30))
+        fails = [(one, Fail(one.execution.lease_token, "io_error", "down")) for one in attempts]
+        transaction.work(fails, actor="w")
+    return store
+
+
+def states(store: Store[Any]) -> list[str]:
+    with store.reading() as reading:
+        return [str(job.state) for job in reading.jobs(range(1, 10))]
+
+
+@pytest.mark.req("K-33", "K-56")
+def test_a_drain_tells_the_ledger_first_and_replays_only_what_failed(failed: Store[Any], dead: Queue) -> None:
+    dead.send([event(record(key=key)) for key in KEYS])
+    done = Drain(failed, dead, shipped(), actor="ann", reason="ticket 7").run()
+    assert (done.received, done.deleted, done.stopped) == (4, 4, None)
+    assert done.fates == {"already_pending": 1, "already_quarantined": 1, "replayed": 2}
+    assert states(failed) == ["pending", "pending", "quarantined", "pending"]
+    with failed.reading() as reading:
+        assert [(row.event, row.actor, row.reason) for row in reading.journal(1)][-1] == ("replay", "ann", "ticket 7")
+        assert reading.job(1).replay_reason == "dlq-drain"
+
+
+@pytest.mark.req("K-56")
+def test_a_message_without_a_record_stays_unless_asked_for(store: Store[Any], dead: Queue, cloud: Cloud) -> None:
+    dead.send([event(record())])
+    drain = Drain(store, dead, shipped(), actor="ann", reason="r")
+    assert drain.run(limit=1).fates == {"uncorrelated": 1}
+    assert states(store) == []
+    other = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
+    other.send([event(record()), "garbage"])
+    told = Drain(store, other, shipped(), actor="ann", reason="r", admit_unknown=True).run()
+    assert (told.fates, told.deleted) == ({"admitted": 1, "rejected": 1}, 2)
+    assert states(store) == ["pending"]
+
+
+@pytest.mark.req("K-56")
+def test_the_same_error_again_stops_a_drain(failed: Store[Any], dead: Queue) -> None:
+    dead.send([event(record(key=KEYS[0]))] * 12)
+
+    def work() -> None:
+        with failed.transaction() as transaction:
+            attempts = transaction.claim_these([1], Lease(owner="w", queues=("gfs",), n=1, seconds=30))
+            transaction.work(
+                [(a, Fail(a.execution.lease_token, "io_error", "still down")) for a in attempts], actor="w"
+            )
+
+    done = Drain(failed, dead, shipped(), actor="ann", reason="r").run(between=work)
+    assert done.stopped == SAME_ERROR
+    assert done.received < 12
+
+
+# Of a day that no other test has objects of: the server is the session's.
+OF_A_DAY = [key.replace("20260726", "20260802") for key in KEYS]
+
+
+@pytest.fixture
+def listed(cloud: Cloud) -> S3Source:
+    cloud.bucket(BUCKET)
+    for key in (*OF_A_DAY, f"{OF_A_DAY[0]}.idx", "gfs.20260802/00/atmos/readme.txt"):
+        cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=GRIB)
+    return S3Source(shipped().buckets(), endpoint=cloud.endpoint)
+
+
+def test_a_listing_finds_the_notices_that_never_came(store: Store[Any], listed: S3Source) -> None:
+    day, gfs = date(2026, 8, 2), shipped()["gfs"]
+    admit(store, [Message(event(record(key=OF_A_DAY[0])))], shipped())
+    found = reconcile(store, listed, shipped(), gfs, day)
+    assert found == Reconciled(
+        dataset="gfs", date="2026-08-02", listed=4, known=1, missing=3, admitted=0, others=1,
+        examples=tuple(f"s3://{BUCKET}/{key}" for key in OF_A_DAY[1:]),
+    )  # fmt: skip
+    assert reconcile(store, listed, shipped(), gfs, day, admit_missing=True).admitted == 3
+    again = reconcile(store, listed, shipped(), gfs, day, admit_missing=True)
+    assert (again.known, again.missing, again.admitted) == (4, 0, 0)
+    assert states(store) == ["pending"] * 4
+
+
+def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
+    plan = subscribe.plan(shipped()["gfs"], BUCKET, queue="nodd-t", account="123456789012")
+    assert plan.subscription["FilterPolicyScope"] == "MessageBody"
+    assert json.loads(plan.subscription["FilterPolicy"]) == {
+        "Records": {"s3": {"object": {"key": [{"prefix": "gfs."}]}}}
+    }
+    [statement] = plan.policy["Statement"]
+    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": plan.topic}}
+    topic = cloud.sns.create_topic(Name="NewGFSObject")["TopicArn"]
+    mine = msgspec.structs.replace(plan, topic=topic)
+    made = subscribe.carry_out(mine, endpoint=cloud.endpoint)
+    assert subscribe.carry_out(mine, endpoint=cloud.endpoint)["queue_url"] == made["queue_url"]
+    told = cloud.sns.get_subscription_attributes(SubscriptionArn=made["subscription"])["Attributes"]
+    assert doctor.look_at_subscription(told) == []
+    assert [one.code for one in doctor.look_at_subscription({**told, "FilterPolicyScope": "MessageAttributes"})] == [
+        "wrong_filter_scope"
+    ]
+    queue = Queue(made["queue_url"], endpoint=cloud.endpoint)
+    assert doctor.look_at_queue(queue, None, shipped()) == []
+
+
+def test_the_doctor_finds_silence_open_queues_dead_topics_and_dead_letters(
+    store: Store[Any], cloud: Cloud, dead: Queue
+) -> None:
+    admit(store, [Message(event(record())), Message("garbage")], shipped())
+    now = store.now()
+    assert [one.code for one in doctor.look_at_ledger(store, now)] == ["rejected_messages"]
+    later = doctor.look_at_ledger(store, now + timedelta(hours=1))
+    assert [(one.code, one.subject) for one in later] == [("rejected_messages", "not_json"), ("silent_feed", "gfs")]
+    queue = Queue(cloud.queue()[0], endpoint=cloud.endpoint)
+    goes16 = "arn:aws:sns:us-east-1:123901341784:NewGOES16Object"
+    statements = [
+        {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": cloud.arn(queue.url)},
+        {
+            "Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage",
+            "Resource": cloud.arn(queue.url), "Condition": {"ArnEquals": {"aws:SourceArn": goes16}},
+        },
+    ]  # fmt: skip
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    cloud.sqs.set_queue_attributes(QueueUrl=queue.url, Attributes={"Policy": policy})
+    dead.send(["x"])
+    codes = [one.code for one in doctor.look_at_queue(queue, dead, shipped())]
+    assert codes == ["open_queue", "dead_topic", "dead_letters_expire", "dead_letters"]

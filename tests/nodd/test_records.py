@@ -1,0 +1,89 @@
+"""The write-ahead record: 26 fields, their rules and their schema, at every moment of a unit's life."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import jsonschema
+import pytest
+
+from holdfast import Ledger
+from holdfast.core.records import time_text
+from holdfast.nodd.dataset import shipped
+from holdfast.nodd.records import EXTENSIONS, FIELDS, broken_rules, json_schema
+from tests.nodd.ingesting import GRIB, announce, records
+from tests.nodd.objects import MemorySource
+
+VALIDATOR = jsonschema.Draft7Validator(json_schema(), format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER)
+CANONICAL = [
+    "wal_id", "dataset", "object_uri", "provider", "queue", "event_time", "time_range_start", "time_range_end",
+    "status", "attempts", "last_attempt_at", "last_error_code", "last_error_message", "integrity_status",
+    "metadata_status", "stac_status", "provenance_status", "stac_item_id", "stac_collection_id", "stac_item_href",
+    "ingest_run_id", "worker_id", "replay_reason", "created_at", "updated_at", "version",
+]  # fmt: skip
+
+
+def told(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its times as text: PostgreSQL gives them as times."""
+    return {name: time_text(value) if isinstance(value, datetime) else value for name, value in found.items()}
+
+
+def problems(found: dict[str, Any]) -> list[str]:
+    record = told(found)
+    return [error.message for error in VALIDATOR.iter_errors(record)] + list(broken_rules(record, shipped()))
+
+
+@pytest.mark.req("K-03", "K-04", "K-06")
+def test_a_record_has_the_26_fields_and_declared_extensions_alone(ledger: Ledger, source: MemorySource) -> None:
+    announce(ledger, GRIB, source)
+    [found] = records(ledger)
+    assert list(FIELDS) == CANONICAL
+    assert list(found) == [*CANONICAL, *EXTENSIONS]
+    assert all(name.startswith("ext_") and name not in CANONICAL for name in EXTENSIONS)
+    first = told(found)
+    unknown = ("integrity_status", "metadata_status", "stac_status", "provenance_status")
+    assert [first[name] for name in unknown] == ["unknown"] * 4
+    assert (first["status"], first["attempts"], first["version"], first["queue"]) == ("pending", 0, 1, "nodd-primary")
+    assert first["created_at"] == first["updated_at"]
+    assert problems(found) == []
+
+
+@pytest.mark.req("K-05", "K-12", "K-13", "K-22")
+def test_the_rules_hold_at_every_end(ledger: Ledger, source: MemorySource) -> None:
+    announce(ledger, GRIB, source)
+    announce(ledger, GRIB[:-1], source, key="gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f006")
+    ledger.run_until_idle()
+    source.down = True
+    announce(ledger, GRIB, source, key="gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f009")
+    ledger.run_until_idle()
+    found = records(ledger)
+    assert sorted(str(one["status"]) for one in found) == ["pending", "quarantined", "succeeded"]
+    assert [problems(one) for one in found] == [[], [], []]
+
+
+@pytest.mark.req("K-05")
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"time_range_end": "2020-01-01T00:00:00.000000Z"}, "the time range ends before it starts"),
+        ({"updated_at": "2020-01-01T00:00:00.000000Z"}, "it was updated before it was created"),
+        ({"last_error_message": "x"}, "a message without an error"),
+        ({"status": "failed"}, "it failed, and no error says why"),
+        ({"stac_item_id": None}, "it was catalogued, and no item is named"),
+        ({"stac_collection_id": "other"}, "the item is of another collection"),
+        ({"integrity_status": "failed"}, "it succeeded, and an operator did not"),
+    ],
+)
+def test_a_record_that_breaks_a_rule_is_told(change: dict[str, Any], words: str) -> None:
+    record = {
+        "wal_id": "d1e6671d-0363-5ed1-9595-12646b8bdf50", "dataset": "gfs", "object_uri": "s3://b/k", "provider": "aws",
+        "queue": "nodd-primary", "event_time": None, "time_range_start": "2026-07-26T03:00:00.000000Z",
+        "time_range_end": None, "status": "succeeded", "attempts": 1, "last_attempt_at": None, "last_error_code": None,
+        "last_error_message": None, "integrity_status": "ok", "metadata_status": "ok", "stac_status": "created",
+        "provenance_status": "ok", "stac_item_id": "i", "stac_collection_id": "nodd-gfs", "stac_item_href": "h",
+        "ingest_run_id": "r", "worker_id": "w", "replay_reason": None, "created_at": "2026-07-26T03:00:00.000000Z",
+        "updated_at": "2026-07-26T03:00:01.000000Z", "version": 3,
+    }  # fmt: skip
+    assert list(broken_rules(record, shipped())) == []
+    assert words in list(broken_rules({**record, **change}, shipped()))
