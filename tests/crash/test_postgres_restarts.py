@@ -55,8 +55,8 @@ class Fleet:
         )
 
     def require_all_done(self, ledger: Ledger) -> None:
-        assert self.submitter.wait(60) == 0, self._forks.log
-        wait_until(lambda: succeeded(ledger) == self._jobs, 60, "all succeeded", lambda: self._forks.log[-4000:])
+        assert self.submitter.wait(120) == 0, self._forks.log
+        wait_until(lambda: succeeded(ledger) == self._jobs, 120, "all succeeded", lambda: self._forks.log[-4000:])
         facts = Facts(ledger)
         require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(self.acknowledged)])
         require_all_done(facts, jobs=self._jobs)
@@ -68,7 +68,7 @@ class Fleet:
     def require_every_duty(self, ledger: Ledger) -> None:
         """Fail unless the workers still claim, keep their leases, and recover what a dead one held."""
         long = ledger.submit("last", {"seconds": 1.5 * LEASE_S}, client=CLIENT, key="long")
-        assert long.wait(30).state == "succeeded"
+        assert long.wait(90).state == "succeeded"
         assert ledger.job(long.job_id).attempts == 1, "no heartbeat kept the lease"
         started = self.acknowledged.with_name("started")
         orphan = ledger.submit("hang", {"started": str(started)}, client=CLIENT, key="orphan")
@@ -77,7 +77,7 @@ class Fleet:
         [dead] = [worker for worker in self.workers if worker.pid == victim]
         dead.kill()
         self.workers.remove(dead)
-        assert orphan.wait(30).state == "succeeded", "nobody reclaimed the job"
+        assert orphan.wait(90).state == "succeeded", "nobody reclaimed the job"
 
     def require_alive(self) -> None:
         """Fail unless the workers that were started are still there, and stop when they are told."""

@@ -482,6 +482,19 @@ def test_a_grant_lifts_one_switch_once(client: Client, hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("event", ["supersede", "retire"])
+def test_a_grant_moves_one_value_once(client: Client, hand: Hand, event: str) -> None:
+    first, second = hand.born(VALUE), hand.born(VALUE)
+    target = VALUE.path(event, "active").target
+    move = {"move_id": "the-move", "grant_id": hand.consumed_grant("the-move")}
+    # The same grant admits what follows, and moves what went before.
+    hand.born(VALUE, None, **move)
+    assert client.refusal(*hand.move(VALUE, first, event, target, 1, **move)) is None
+    again = hand.move(VALUE, second, event, target, 1, **move)
+    with untouched(client, "holdfast_values"):
+        assert client.refusal(*again) == Refusal.GRANT_REQUIRED
+
+
+@pytest.mark.parametrize("event", ["supersede", "retire"])
 def test_the_grant_that_admitted_a_value_does_not_retire_it(client: Client, hand: Hand, event: str) -> None:
     value = hand.born(VALUE)
     move = hand.move(VALUE, value, event, VALUE.path(event, "active").target, 1)

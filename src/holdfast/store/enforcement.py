@@ -184,6 +184,7 @@ GUARDED = (
         unique=(("operation_code", "protocol_version"), ("vocab_id",)),
         alone=(("operation_code", "act_type"), (ValueState.ACTIVE,)),
         put_back=True,
+        one_a_grant=True,
         aside=("standing", "withheld"),
         built_by_runs=True,
     ),
@@ -276,7 +277,8 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
         # A row that was governed before keeps that grant, and must not ride on it again.
         own = f"{_granted(guarded, new, born=False)} AND {new}.grant_id IS DISTINCT FROM {old}.grant_id"
         if guarded.one_a_grant:
-            used = f"r.grant_id = {new}.grant_id AND r.{guarded.id} <> {new}.{guarded.id}"
+            # One that is as it was born has not been moved by the grant that it names.
+            used = f"r.grant_id = {new}.grant_id AND r.{guarded.id} <> {new}.{guarded.id} AND r.version > 1"
             own += f" AND NOT EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE {used})"
         if guarded.put_back:
             name, there = _text(guarded.machine.name), f"j.target = {new}.{guarded.state} AND j.grant_id IS NOT NULL"
