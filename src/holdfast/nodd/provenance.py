@@ -18,7 +18,7 @@ from holdfast.nodd.notices import NAMESPACE
 from holdfast.nodd.units import Operator, Unit, Verdict
 
 PROV, OPENLINEAGE = "prov", "openlineage"
-PRODUCER = "https://github.com/holdfast/nodd"
+PRODUCER = "urn:holdfast:nodd"
 PREFIXES = {"nodd": "urn:holdfast:nodd:", "unit": "urn:holdfast:unit:", "item": "urn:holdfast:item:"}
 AGENT = "nodd:ingest"
 
@@ -125,7 +125,7 @@ def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts)
     """Return the OpenLineage event of the ingest: one run a unit, however often it is attempted."""
     facets: dict[str, Any] = {}
     if run.replay_reason:
-        facets["nodd_replay"] = {"_producer": PRODUCER, "_schemaURL": f"{PRODUCER}/replay", "reason": run.replay_reason}
+        facets["nodd_replay"] = {"_producer": PRODUCER, "_schemaURL": f"{PRODUCER}:replay", "reason": run.replay_reason}
     return {
         "eventType": "COMPLETE",
         "eventTime": run.at,
