@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -326,8 +327,20 @@ def test_no_changed_or_missing_byte_of_the_packed_file_goes_unnoticed(sound: Pat
     position = data.draw(st.integers(10, len(packed) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda byte: byte != packed[position]))
     for wrong in (packed[:position], packed[:position] + bytes([byte]) + packed[position + 1 :]):
-        with _written(wrong) as path, pytest.raises(SnapshotInvalidError):
-            verify(path)
+        with _written(wrong) as path:
+            if _unpacked(wrong) == _unpacked(packed):
+                # One change in ten thousand: the packing says the same in other words, and nothing was changed.
+                assert verify(path).head == verify(sound).head
+            else:
+                with pytest.raises(SnapshotInvalidError):
+                    verify(path)
+
+
+def _unpacked(packed: bytes) -> bytes | None:
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error):
+        return None
 
 
 class _written:  # noqa: N801 - used like a function
