@@ -54,6 +54,16 @@ class Fleet:
             pause_ms_max=pause_ms_max,
         )
 
+    def require_at_work(self, ledger: Ledger) -> None:
+        """Wait until both workers have opened the ledger: one that cannot open it ends, and rightly."""
+        seen = "SELECT count(*) FROM holdfast_workers"
+
+        def both() -> bool:
+            with ledger.store.reading() as reading:
+                return reading.execute(seen) == [(len(self.workers),)]
+
+        wait_until(both, 60, "both workers are there", lambda: self._forks.log[-4000:])
+
     def require_all_done(self, ledger: Ledger) -> None:
         assert self.submitter.wait(120) == 0, self._forks.log
         wait_until(lambda: succeeded(ledger) == self._jobs, 120, "all succeeded", lambda: self._forks.log[-4000:])
@@ -109,6 +119,7 @@ def test_a_fleet_lives_through_crashes_of_the_server(
     forks: ForkServer, ledger: Ledger, pg_url: str, pg_server: Server, tmp_path: Path
 ) -> None:
     fleet = Fleet(forks, pg_url, tmp_path, jobs=300, pause_ms_max=16)
+    fleet.require_at_work(ledger)
     disturb(SEED, 3, 1.0, lambda: crash(pg_server, 0.3))
     fleet.require_all_done(ledger)
     fleet.require_every_duty(ledger)
@@ -124,6 +135,7 @@ def test_a_fleet_lives_through_many_crashes_of_the_server(
     forks: ForkServer, ledger: Ledger, pg_url: str, pg_server: Server, tmp_path: Path
 ) -> None:
     fleet = Fleet(forks, pg_url, tmp_path, jobs=3000, pause_ms_max=24)
+    fleet.require_at_work(ledger)
     turns = itertools.cycle([False, False, True])
     disturb(SEED + 1, 30, 1.2, lambda: crash(pg_server, 0.1, kill=next(turns)))
     fleet.require_all_done(ledger)
@@ -136,6 +148,7 @@ def test_a_fleet_lives_through_the_loss_of_its_connections(
     forks: ForkServer, ledger: Ledger, pg_url: str, tmp_path: Path
 ) -> None:
     fleet = Fleet(forks, pg_url, tmp_path, jobs=400, pause_ms_max=8)
+    fleet.require_at_work(ledger)
     with psycopg.connect(pg_url, autocommit=True) as operator:
 
         def drop() -> None:
