@@ -16,6 +16,7 @@ from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundErro
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Grant
 from holdfast.engine import grants
+from holdfast.engine.approvals import doubt_of
 from holdfast.engine.approvers import dismiss, register
 from holdfast.engine.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
 from holdfast.store import Store, create_store, open_store
@@ -337,6 +338,31 @@ def test_a_grant_that_was_revoked_meanwhile_says_so(pg_url: str) -> None:
             assert isinstance(verdict, Grant)
             revoke(store, draft.grant_id, actor="bob", reason="changed my mind")  # on a connection of its own
             refused(Reject.REVOKED, grants._consume, transaction, verdict, what, "late", None)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
+    pg_url: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the reading of a grant and that of its journal somebody else was faster."""
+    with create_store(pg_url, environment="stage") as store:
+        what = wanted(store)
+        draft = asked(store, what)
+        approve(store, draft.grant_id, Identity(name="bob"))
+        looks: list[int] = []
+
+        def overtaken(reading: Any, grant: Grant) -> str | None:
+            looks.append(grant.grant_id)
+            if len(looks) == 1:
+                act(store, what, grant.grant_id)
+            return doubt_of(reading, grant)
+
+        with store.transaction() as transaction:
+            monkeypatch.setattr(grants, "doubt_of", overtaken)
+            code = Reject.ALREADY_CONSUMED if named else Reject.MISSING
+            grant_id = draft.grant_id if named else None
+            refused(code, authorise, transaction, what, grant_id=grant_id, reason="late")
+        assert looks == [draft.grant_id] * 2  # the one who overtook, and the one who was overtaken
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -219,17 +219,23 @@ def permission(
 
 def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant | Rejected:
     """Return the grant that would permit an act now, or why none would; nothing is consumed."""
+    while True:
+        found = _named(reading, wanted, grant_id)
+        doubts = {
+            grant.grant_id: doubt
+            for grant in found
+            if grant.state == GrantState.ACTIVE and (doubt := doubt_of(reading, grant)) is not None
+        }
+        # A grant that was used, revoked or approved between two statements is not a forged one: look again.
+        if not doubts or _named(reading, wanted, grant_id) == found:
+            return judge(grant_id, found, wanted, reading.now(), doubts)
+
+
+def _named(reading: Reading, wanted: Wanted, grant_id: int | None) -> list[Grant]:
     if grant_id is None:
-        found = [g for g in reading.grants_for(str(wanted.act), wanted.target) if g.state == GrantState.ACTIVE]
-    else:
-        named = reading.grant(grant_id)
-        found = [named] if named else []
-    doubts = {
-        grant.grant_id: doubt
-        for grant in found
-        if grant.state == GrantState.ACTIVE and (doubt := doubt_of(reading, grant)) is not None
-    }
-    return judge(grant_id, found, wanted, reading.now(), doubts)
+        return [g for g in reading.grants_for(str(wanted.act), wanted.target) if g.state == GrantState.ACTIVE]
+    named = reading.grant(grant_id)
+    return [named] if named else []
 
 
 def rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
