@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core import digest as digest_module
 from holdfast.core.digest import (
     DEPTH_MAX,
     INTEGER_BITS_MAX,
@@ -315,3 +316,8 @@ def test_canonical_text_has_no_white_space_but_in_strings(value: Any) -> None:
 @given(st.integers(-(2**53) + 1, 2**53 - 1))
 def test_a_whole_number_has_one_text_whatever_its_type(number: int) -> None:
     assert canonical(number) == canonical(float(number)) == str(number)
+
+
+@given(VALUES)
+def test_both_ways_to_write_agree(value: Any) -> None:
+    assert canonical(value) == digest_module._write(value)

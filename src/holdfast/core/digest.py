@@ -9,7 +9,10 @@ import hashlib
 import json
 import math
 import unicodedata
+from json.encoder import encode_basestring
 from typing import Any
+
+import msgspec
 
 from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError, PayloadTooLargeError
 
@@ -17,23 +20,25 @@ DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1 << 20
 INTEGER_BITS_MAX = 1024  # beyond any real number, and below what makes parsing decimal digits slow
 
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
 Json = Any  # what json.loads returns; spelled as a name where it documents a signature
 
 
 def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
     """Return the canonical text of a JSON value, or raise a typed error that says what is wrong with it."""
-    _refuse_foreign(value, depth_max, depth_max)
+    careful = _refuse_foreign(value, depth_max, depth_max)
     try:
-        text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        if not careful:
+            text = _ENCODER.encode(value).decode()
+            if text.isascii() or unicodedata.is_normalized("NFC", text):
+                return text
+        text = _write(value)
         text.encode()
     except UnicodeEncodeError:
         msg = "a string holds half of a surrogate pair"
         raise PayloadNotJsonError(msg) from None
-    # A float always prints with one of these, so text without them has no number that needs care,
-    # and ASCII text is in NFC already.
-    if text.isascii() and "." not in text and "e+" not in text and "e-" not in text:
-        return text
-    return _write(value)
+    return text
 
 
 def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> Json:
@@ -95,14 +100,17 @@ def _refuse_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return made
 
 
-def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> None:
-    """Refuse what json.dumps would take and change: other types, tuples, keys that are not text, NaN."""
+def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
+    """Refuse what an encoder would take and change: other types, tuples, keys that are not text, NaN.
+
+    Return whether a number in it needs care: on floats and on integers beyond 64 bits encoders do not agree.
+    """
     kind = type(value)
     if kind is str or value is None or kind is bool:
-        return
+        return False
     if kind is int or kind is float:
         _refuse_inexact(value)
-        return
+        return kind is float or not -(1 << 63) <= value < 1 << 63
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:
@@ -111,8 +119,12 @@ def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> None:
         for key in value:
             if type(key) is not str:
                 raise PayloadNotJsonError(f"an object key is {type(key).__name__}, not text")
+    careful = False
     for item in value.values() if kind is dict else value:
-        _refuse_foreign(item, depth_left - 1, depth_max)
+        # Most of what is in a payload is text: it is not worth a call.
+        if type(item) is not str and _refuse_foreign(item, depth_left - 1, depth_max):
+            careful = True
+    return careful
 
 
 def _refuse_inexact(number: float) -> None:
@@ -124,19 +136,20 @@ def _refuse_inexact(number: float) -> None:
 
 
 def _write(value: Json) -> str:
-    """Write the canonical text by hand: the slow path, for floats and for text beyond ASCII."""
-    if isinstance(value, str):
-        return json.dumps(unicodedata.normalize("NFC", value), ensure_ascii=False)
-    if isinstance(value, float):
+    """Write the canonical text by hand: the slow path, for floats, large integers, and text that is not in NFC."""
+    kind = type(value)
+    if kind is str:
+        return encode_basestring(unicodedata.normalize("NFC", value))
+    if kind is float:
         return _shortest(value)
-    if isinstance(value, dict):
+    if kind is dict:
         fields = {unicodedata.normalize("NFC", key): item for key, item in value.items()}
         if len(fields) != len(value):
             msg = "two object keys are the same text once normalised"
             raise PayloadNotJsonError(msg)
-        return "{" + ",".join(f"{_write(key)}:{_write(fields[key])}" for key in sorted(fields)) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(_write(item) for item in value) + "]"
+        return "{" + ",".join([f"{encode_basestring(key)}:{_write(fields[key])}" for key in sorted(fields)]) + "}"
+    if kind is list:
+        return "[" + ",".join(map(_write, value)) + "]"
     return json.dumps(value)
 
 
