@@ -285,7 +285,7 @@ def _done(make: Maker) -> tuple[int, int]:
     attempt = make.claim(done)
     make.clock.advance(1)
     with make.store.transaction() as transaction:
-        assert transaction.keep_checkpoint(attempt, "page", "1")
+        assert transaction.keep_checkpoints(attempt, {"page": "1"})
         [answer] = transaction.work([(attempt, Complete(attempt.execution.lease_token, "[1]"))], actor=WORKER)
         assert isinstance(answer, Move)
         staged = Submission(operation="noop", payload="{}", client="holdfast", key=f"{done}/1")

@@ -46,7 +46,7 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
     with store.transaction() as transaction:
         exec_id, token = attempt.execution.exec_id, attempt.execution.lease_token
         assert transaction.progress([(exec_id, token, THIRD, "un tiers ✓")]) == {exec_id}
-        assert transaction.keep_checkpoint(attempt, "страница", '{"n":0.1}')
+        assert transaction.keep_checkpoints(attempt, {"страница": '{"n":0.1}'})
         assert transaction.ask_cancel(odd)
         transaction.pause_queue("mañana", actor="operator-1", reason="la cola está llena")
         transaction.pause_queue("other", actor="operator-1", reason="a while")

@@ -250,6 +250,52 @@ def test_a_checkpoint_is_computed_once_and_kept_across_attempts(ledger: Ledger, 
     assert seen == [(attempt, one, one) for attempt in (1, 2, 3)]
 
 
+@pytest.mark.parametrize("ending", ["returns", "raises", "dies"])
+def test_a_checkpoint_may_wait_for_the_next_one_or_the_end(ledger: Ledger, clock: VirtualClock, ending: str) -> None:
+    computed: list[str] = []
+    kept: list[dict[str, str]] = []
+
+    def compute(name: str) -> str:
+        computed.append(name)
+        return name
+
+    def look(run: Execution) -> None:
+        with ledger.store.reading() as reading:
+            kept.append(reading.checkpoints(run.job.job_id))
+
+    @ledger.operation("steps", retry=AT_ONCE, lease_s=30)
+    def steps(run: Execution) -> None:
+        assert run.checkpoint("one", lambda: compute("one"), with_next=True) == "one"
+        look(run)
+        assert run.checkpoint("two", lambda: compute("two")) == "two"
+        look(run)
+        assert run.checkpoint("three", lambda: compute("three"), with_next=True) == "three"
+        if ending == "raises" and run.attempt == 1:
+            raise ConnectionError("after the third")
+        look(run)
+
+    receipt = ledger.submit(steps.call())
+    if ending == "dies":
+        with crash_at("before_commit"):  # after the handler's end
+            drain(ledger)
+        drain(ledger, until=clock.after(30))
+    else:
+        drain(ledger)
+    assert ledger.receipt(receipt.job_id).state is JobState.SUCCEEDED
+    # Each is computed once: what waited was kept when the handler ended, however it did.
+    assert computed == ["one", "two", "three"]
+    assert kept[:2] == [{}, {"one": '"one"', "two": '"two"'}]
+    with ledger.store.reading() as reading:
+        assert reading.checkpoints(receipt.job_id) == {"one": '"one"', "two": '"two"', "three": '"three"'}
+
+
+def test_a_checkpoint_that_waits_is_lost_with_its_process_and_computed_again(ledger: Ledger) -> None:
+    run = begin(ledger, _noop(ledger))
+    assert run.checkpoint("waits", lambda: 1, with_next=True) == 1
+    again = Execution(ledger, run.record)  # as another process would see it
+    assert again.checkpoint("waits", lambda: 2) == 2
+
+
 def test_a_checkpoint_needs_the_lease_and_json(ledger: Ledger, clock: VirtualClock) -> None:
     run = begin(ledger, _noop(ledger), lease_s=10)
     with pytest.raises(PayloadNotJsonError):

@@ -243,7 +243,7 @@ def test_the_late_holder_can_not_hold_on_keep_a_checkpoint_or_note_progress(scen
     assert drain(b.ledger) == 1
     lease = late.execution.exec_id, late.execution.lease_token
     with a.ledger.store.transaction() as transaction:
-        assert not transaction.keep_checkpoint(late, "x", "1")
+        assert not transaction.keep_checkpoints(late, {"x": "1"})
         assert not transaction.beat([(*lease, 60)])
         assert not transaction.progress([(*lease, 0.5, None)])
 

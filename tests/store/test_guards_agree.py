@@ -172,7 +172,7 @@ def test_heartbeats_progress_and_checkpoints_agree_with_decide(verbs: Verbs) -> 
                 assert noted == expected
             with verbs.undone() as transaction:
                 shown = Attempt(truth.job, changed(execution, lease_token=token))
-                kept = transaction.keep_checkpoint(shown, "name", "1")
+                kept = transaction.keep_checkpoints(shown, {"name": "1"})
                 # A value is kept by an attempt that is being worked on.
                 assert kept == (expected and execution.status is ExecutionStatus.IN_PROGRESS)
                 assert (transaction.checkpoints(truth.job.job_id) == {"name": "1"}) == kept

@@ -41,6 +41,7 @@ class Execution:
         self._ledger = ledger
         self.record = attempt  # the job and its execution, as the worker holds them
         self._kept: dict[str, str] | None = None
+        self._unkept: dict[str, str] = {}  # to be kept with the next checkpoint, or when the handler ends
         self._cancelled = False
         self.staged = Staged([], [])
         self.committed: Move | None = None  # made in the caller's own transaction, and not known to be durable
@@ -85,19 +86,31 @@ class Execution:
         self._refuse_late()
         self.staged.calls.append(call)
 
-    def checkpoint(self, name: str, fn: Callable[[], T]) -> T:
-        """Return the value kept under this name by any attempt; the first time, compute and keep it."""
+    def checkpoint(self, name: str, fn: Callable[[], T], *, with_next: bool = False) -> T:
+        """Return the value kept under this name by any attempt; the first time, compute and keep it.
+
+        A value that is cheap to compute again may be kept `with_next`: in one write with the next checkpoint, or when
+        the handler ends.
+        """
         if self._kept is None:
             self._kept = self._checkpoints()
         if name in self._kept:
             kept: T = json.loads(self._kept[name])
             return kept
         text = payload_text(fn())
-        self._keep(name, text)
+        self._unkept[name] = text
+        if not with_next:
+            self.keep_rest()
         self._kept[name] = text
         # From the text, so that the first attempt sees exactly what a later one would.
         value: T = json.loads(text)
         return value
+
+    def keep_rest(self) -> None:
+        """Keep the checkpoints that were to be kept with a next one."""
+        if self._unkept:
+            self._keep(dict(self._unkept))
+            self._unkept.clear()
 
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Note how far the work is, from 0 to 1; written by the next heartbeat, and free in between."""
@@ -128,8 +141,8 @@ class Execution:
     def _checkpoints(self) -> dict[str, str]:
         return kept_checkpoints(self._ledger, self.record)
 
-    def _keep(self, name: str, text: str) -> None:
-        keep_checkpoint(self._ledger, self.record, name, text)
+    def _keep(self, values: dict[str, str]) -> None:
+        keep_checkpoints(self._ledger, self.record, values)
 
     def _note(self, fraction: float, note: str | None) -> None:
         self._ledger.note_progress(self.record, fraction, note)
@@ -141,7 +154,7 @@ def kept_checkpoints(ledger: Ledger, attempt: Attempt) -> dict[str, str]:
         return reading.checkpoints(attempt.job.job_id)
 
 
-def keep_checkpoint(ledger: Ledger, attempt: Attempt, name: str, text: str) -> None:
-    """Keep a value for later attempts, or raise LeaseLostError."""
-    if not ledger.perform(lambda tx: tx.keep_checkpoint(attempt, name, text)):
+def keep_checkpoints(ledger: Ledger, attempt: Attempt, values: dict[str, str]) -> None:
+    """Keep values for later attempts, or raise LeaseLostError."""
+    if not ledger.perform(lambda tx: tx.keep_checkpoints(attempt, values)):
         raise LeaseLostError(f"the lease of job {attempt.job.job_id} was lost; nothing was kept")

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from holdfast.core.errors import InputError
-from holdfast.engine.execution import keep_checkpoint, kept_checkpoints
+from holdfast.engine.execution import keep_checkpoints, kept_checkpoints
 from holdfast.engine.redact import error_code, error_message, redacted
 from holdfast.engine.remote import BOOT, Line, handler_name, in_pool, outcome_from, plain
 from holdfast.engine.retry import FailureKind
@@ -124,7 +124,7 @@ def _reply(running: Running, verb: str, *given: Any) -> dict[str, object]:
             case "checkpoints":
                 answer = kept_checkpoints(running.ledger, running.attempt)
             case "keep":
-                keep_checkpoint(running.ledger, running.attempt, *given)
+                keep_checkpoints(running.ledger, running.attempt, *given)
             case "note":
                 running.execution.progress(*given)
     except Exception as error:  # noqa: BLE001 - it is raised again, in the handler

@@ -160,8 +160,8 @@ class _AskingExecution(_RemoteExecution):
     def _checkpoints(self) -> dict[str, str]:
         return cast("dict[str, str]", self._ask("checkpoints"))
 
-    def _keep(self, name: str, text: str) -> None:
-        self._ask("keep", name, text)
+    def _keep(self, values: dict[str, str]) -> None:
+        self._ask("keep", values)
 
     def _note(self, fraction: float, note: str | None) -> None:
         self._ask("note", fraction, note)

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -87,7 +88,7 @@ def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
         raise
     except BaseException as error:  # noqa: BLE001 - also SystemExit and MemoryError: they are the job's, not ours
         _leave_fork(worker_pid)
-        return raised(error, operation.classify)
+        return _failed(execution, error, operation)
 
 
 async def handled_async(operation: Operation[Any, Any], execution: Execution) -> Outcome:
@@ -102,7 +103,7 @@ async def handled_async(operation: Operation[Any, Any], execution: Execution) ->
         raise
     except BaseException as error:  # noqa: BLE001 - the same
         _leave_fork(worker_pid)
-        return raised(error, operation.classify)
+        return _failed(execution, error, operation)
 
 
 def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
@@ -125,6 +126,12 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
         return Raised(code, message)
 
 
+def _failed(execution: Execution, error: BaseException, operation: Operation[Any, Any]) -> Raised:
+    with suppress(Exception):  # what it failed of is what matters; a value that was not kept is computed again
+        execution.keep_rest()
+    return raised(error, operation.classify)
+
+
 def _short(reason: object) -> str:
     return redacted(str(reason))[:64]
 
@@ -132,6 +139,7 @@ def _short(reason: object) -> str:
 def _returned(execution: Execution, result: Any) -> Returned | None:
     if execution.committed:
         return None
+    execution.keep_rest()
     # Copies: a thread that the handler left behind cannot add to what is being written.
     return Returned(payload_text(result), list(execution.staged.effects), list(execution.staged.calls))
 

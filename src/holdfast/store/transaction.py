@@ -314,18 +314,17 @@ class Transaction(Upkeep):
         """Ask the execution that holds a job to stop; return whether there is one."""
         return bool(self._run("ask_cancel", job_id=job_id, now=self._store.time_parameter()))
 
-    def keep_checkpoint(self, attempt: Attempt, name: str, value: str) -> bool:
-        """Keep a value for later attempts; return False if the lease is lost."""
+    def keep_checkpoints(self, attempt: Attempt, values: Mapping[str, str]) -> bool:
+        """Keep values for later attempts; return False if the lease is lost."""
         execution = attempt.execution
         kept = self._run(
-            "keep_checkpoint",
+            "keep_checkpoints",
             exec_id=execution.exec_id,
             token=execution.lease_token,
-            name=name,
-            value=value,
+            rows=encoded(sorted(values.items())),
             now=self._store.time_parameter(),
         )
-        return bool(kept)
+        return len(kept) == len(values)
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 

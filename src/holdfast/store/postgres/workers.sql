@@ -34,9 +34,11 @@ SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY queue;
 UPDATE holdfast_executions SET cancel_asked_at = coalesce(cancel_asked_at, coalesce(:now, statement_timestamp()))
  WHERE job_id = :job_id AND status IN ('LEASED', 'IN_PROGRESS') RETURNING exec_id;
 
--- name: keep_checkpoint
+-- name: keep_checkpoints
+-- rows: name, value
 INSERT INTO holdfast_checkpoints (job_id, name, value, exec_id, created_at)
-SELECT e.job_id, :name, :value, e.exec_id, coalesce(:now, statement_timestamp()) FROM holdfast_executions e
+SELECT e.job_id, r ->> 0, r ->> 1, e.exec_id, coalesce(:now, statement_timestamp())
+  FROM holdfast_executions e CROSS JOIN json_array_elements(:rows::json) r
  WHERE e.exec_id = :exec_id AND e.lease_token = :token AND e.status = 'IN_PROGRESS' AND e.lease_expires_at > coalesce(:now, statement_timestamp())
 ON CONFLICT (job_id, name) DO UPDATE SET value = excluded.value, exec_id = excluded.exec_id,
   created_at = excluded.created_at
