@@ -110,7 +110,8 @@ class Reading(
 
     def jobs(self, job_ids: Iterable[int]) -> list[Job]:
         """Return the jobs that exist among these, by id."""
-        return [self._job(row) for row in self._run("get_jobs", rows=encoded(list(job_ids)))]
+        asked = list(job_ids)
+        return [self._job(row) for row in self._run("get_jobs", rows=encoded(asked))] if asked else []
 
     def job(self, job_id: int) -> Job:
         """Return one job, or raise JobNotFoundError."""

@@ -115,6 +115,9 @@ class SupersessionWriting(SupersessionReading):
 
     def declare(self, operations: Mapping[str, Declared]) -> None:
         """Make operations known to the ledger. It keeps the newest version of each, whoever declares it when."""
+        seen = self._store.operations
+        if all(name in seen and not _replaces(declared, seen[name]) for name, declared in operations.items()):
+            return  # the ledger keeps what it was told, and only ever something newer
         for _ in range(10):  # again, if another process has declared one of them meanwhile
             known = self.operations()
             rows = [
@@ -123,6 +126,8 @@ class SupersessionWriting(SupersessionReading):
                 if name not in known or _replaces(declared, known[name])
             ]
             now = self._store.time_parameter()
+            if not rows:
+                self.learned.update(known)
             if not rows or len(self._run("declare_operations", rows=encoded(rows), now=now)) == len(rows):
                 return
 
