@@ -15,6 +15,7 @@ SUITES = {
     "scale": scale.run,
     "seals": seals.run,
     "nodd": nodd_bench.run,
+    "nodd-memory": nodd_bench.run_memory,
     "engine": engine_bench.run,
 }
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}

@@ -1,30 +1,39 @@
 """How fast NOAA's notices are admitted and their units processed, beside a plain loop without a ledger.
 
 Invariants: both sides parse the same messages and read the same objects from memory, run the same operators and write
-the same rows, with full durability: the loop commits every ten records when it admits and every unit when it processes.
-The ledger's side must end with every unit catalogued, or the run stops.
+the same units, items and provenance, with full durability on the simulated disk: the loop commits every ten records
+when it admits and every unit when it processes. The sides take turns, round by round, in one ledger and one set of
+plain tables that grow alike. The ledger's side must end with every unit catalogued, or the run stops.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import platform
-import resource
 import shutil
 import sqlite3
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.disk import SimulatedDisk
+from benchmarks.peers._common import fsyncs
 from holdfast import Ledger
 from holdfast.core.digest import canonical
 from holdfast.nodd import integrity, metadata, provenance, specimens, stac
@@ -32,6 +41,7 @@ from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.ingest import SOFTWARE, Settings, declare
 from holdfast.nodd.notices import parsed
+from holdfast.nodd.objects import Head
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Operator, Unit, unit_of
 from holdfast.store import create_store
@@ -39,10 +49,15 @@ from tests.nodd.messages import event, record
 from tests.nodd.objects import MemorySource
 from tests.support.postgres import Server, tmpfs_directory
 
-UNITS, UNITS_QUICK = 2_000, 40
+ROOT = Path(__file__).parents[1]
+ROUNDS, UNITS = 5, 1_000
+ROUNDS_QUICK, UNITS_QUICK = 1, 40
+LONG, LONG_QUICK = 100_000, 200
 BATCH = 10
+CONCURRENCY = 4
 ADMISSION, PROCESSING = 0.5, 0.7
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
 BUCKET = "noaa-gfs-bdp-pds"
 REFERENCE = datetime(2026, 7, 26, tzinfo=UTC)
 PLAIN = (
@@ -51,71 +66,146 @@ PLAIN = (
     "CREATE TABLE plain_provenance (record_id text PRIMARY KEY, content text NOT NULL)",
 )
 
-Figure = dict[str, float | str | int]
+Figure = dict[str, Any]
 
 
 def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure these databases, print the table, and leave the figures as JSON."""
-    figures = []
-    for database in databases:
-        with _database(database) as url:
-            figures.append(measure(database, url, UNITS_QUICK if quick else UNITS))
-    machine = {"machine": platform.platform(), "python": platform.python_version(), "quick": quick}
-    path.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n", encoding="utf-8")
-    table = Table("database", "what", "ledger units/s", "plain units/s", "ratio", "target", title="NOAA's open data")
-    table.box = SIMPLE
+    """Measure how fast these databases are, print the table, and leave the figures as JSON."""
+    figures = _figures("speed", databases, quick=quick, path=path)
+    table = Table("database", "what", "ledger/s", "plain/s", "ratio", "target", "fsyncs a unit", "plain", box=SIMPLE)
     for figure in figures:
         for what, target in (("admission", ADMISSION), ("processing", PROCESSING)):
-            ratio = float(figure[f"{what}_ratio"])
+            ledger, plain, ratio = figure[what]["ledger"], figure[what]["plain"], figure[what]["ratio"]
             met = "met" if ratio >= target else "FALLS SHORT"
-            ours, plain = figure[f"{what}_ledger"], figure[f"{what}_plain"]
-            name = NAMES[str(figure["database"])]
-            table.add_row(name, what, f"{ours:,.0f}", f"{plain:,.0f}", f"{ratio:.2f}", f"{target} {met}")
-    Console().print(table)
+            table.add_row(
+                NAMES[figure["database"]], what, f"{ledger['per_s']:,.0f}", f"{plain['per_s']:,.0f}", f"{ratio:.2f}",
+                f"{target} {met}", f"{ledger['fsyncs']:.3f}", f"{plain['fsyncs']:.3f}",
+            )  # fmt: skip
+    Console(width=118).print(table)
 
 
-def measure(database: str, url: str, units: int) -> Figure:
-    """Return how many units a second each side admits and processes."""
-    source, bodies = MemorySource(), []
-    for number in range(units):
-        key = f"gfs.{REFERENCE:%Y%m%d}/00/atmos/gfs.t00z.p{number}.0p25.f003"
-        data = specimens.grib2(REFERENCE, 3)
-        etag = source.put(BUCKET, key, data)
-        bodies.append(event(record(key=key, size=len(data), eTag=etag)))
-    with _plain(database, url) as plain:
-        plain_admitted = _timed(lambda: plain.admit(bodies))
-        plain_processed = _timed(lambda: plain.process(source))
+def run_memory(databases: Sequence[str], *, quick: bool, path: Path) -> None:
+    """Measure what a long run holds in memory, print the table, and leave the figures as JSON."""
+    table = Table("database", "units", "MB at a tenth", "MB at half", "MB at the end", box=SIMPLE)
+    for figure in _figures("memory", databases, quick=quick, path=path):
+        samples = (f"{figure['rss_mb'][part]:.1f}" for part in (0, 4, 9))
+        table.add_row(NAMES[figure["database"]], f"{figure['units']:,}", *samples)
+    Console(width=118).print(table)
+
+
+def _figures(what: str, databases: Sequence[str], *, quick: bool, path: Path) -> list[Figure]:
+    figures: list[Figure] = []
+    with SimulatedDisk() as disk:
+        for database in databases:
+            with _database(database, disk) as url:
+                command = [sys.executable, "-m", "benchmarks.nodd_bench", what, database, url]
+                command += ["--quick"] if quick else []
+                done = subprocess.run(command, env=disk.env(), cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+            figures.append(json.loads(done.stdout))
+    machine = {"machine": platform.platform(), "python": platform.python_version(), "quick": quick}
+    path.write_text(json.dumps({**machine, "figures": figures}, indent=1) + "\n", encoding="utf-8")
+    return figures
+
+
+def speed(database: str, url: str, *, quick: bool) -> Figure:
+    """Return what each side admits and processes in a second."""
+    rounds, units = (ROUNDS_QUICK, UNITS_QUICK) if quick else (ROUNDS, UNITS)
+    taken: dict[str, list[tuple[float, int]]] = {}
+    source = _Everywhere()
+    with _ledger(url, source) as ledger, _plain(database, url) as plain:
+        for number in range(rounds):
+            bodies = source.notices(number * units, units)
+            steps: dict[str, Callable[[], object]] = {
+                "plain admission": partial(plain.admit, bodies),
+                "ledger admission": partial(_admit, ledger, bodies),
+                "plain processing": partial(plain.process, source),
+                "ledger processing": partial(ledger.run_until_idle, concurrency=CONCURRENCY),
+            }
+            for name, step in steps.items():
+                taken.setdefault(name, []).append(_measured(step))
+        _require_items(ledger, rounds * units)
+    compared = {what: _compared(taken, what, units) for what in ("admission", "processing")}
+    return {"database": database, "units": rounds * units, **compared}
+
+
+def memory(database: str, url: str, *, quick: bool) -> Figure:
+    """Return what this process holds after each tenth of many units that were admitted and processed."""
+    units = LONG_QUICK if quick else LONG
+    part = units // 10
+    source = _Everywhere()
+    held = []
+    with _ledger(url, source) as ledger:
+        for start in range(0, units, part):
+            _admit(ledger, source.notices(start, part))
+            ledger.run_until_idle(concurrency=CONCURRENCY)
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+            held.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
+        _require_items(ledger, units)
+    return {"database": database, "units": units, "rss_mb": held}
+
+
+def _compared(taken: dict[str, list[tuple[float, int]]], what: str, units: int) -> Figure:
+    sides = {
+        side: {
+            "per_s": units / statistics.median(seconds for seconds, _ in taken[f"{side} {what}"]),
+            "fsyncs": statistics.median(synced for _, synced in taken[f"{side} {what}"]) / units,
+        }
+        for side in ("ledger", "plain")
+    }
+    ratios = [
+        plain / ledger for (ledger, _), (plain, _) in zip(taken[f"ledger {what}"], taken[f"plain {what}"], strict=True)
+    ]
+    return {**sides, "ratio": statistics.median(ratios), "ratios": ratios}
+
+
+def _measured(step: Callable[[], object]) -> tuple[float, int]:
+    synced, began = fsyncs(), time.perf_counter()
+    step()
+    return time.perf_counter() - began, fsyncs() - synced
+
+
+@contextmanager
+def _ledger(url: str, source: _Everywhere) -> Iterator[Ledger]:
     create_store(url).close()
     with Ledger(url) as ledger:
         prepare(ledger.store)
         declare(ledger, Settings(datasets=shipped(), source=source))
-        admitted = _timed(lambda: _admit(ledger, bodies))
-        processed = _timed(lambda: ledger.run_until_idle(concurrency=4))
-        with ledger.store.reading() as reading:
-            [[items]] = reading.execute("SELECT count(*) FROM nodd_items")
-        assert items == units, (items, units)
-    return {
-        "database": database,
-        "units": units,
-        "admission_ledger": units / admitted,
-        "admission_plain": units / plain_admitted,
-        "admission_ratio": plain_admitted / admitted,
-        "processing_ledger": units / processed,
-        "processing_plain": units / plain_processed,
-        "processing_ratio": plain_processed / processed,
-        "max_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+        yield ledger
 
 
-def _timed(what: Any) -> float:
-    began = time.perf_counter()
-    what()
-    return time.perf_counter() - began
+def _require_items(ledger: Ledger, units: int) -> None:
+    with ledger.store.reading() as reading:
+        [[items]] = reading.execute("SELECT count(*) FROM nodd_items")
+    assert items == units, (items, units)
 
 
 def _admit(ledger: Ledger, bodies: Sequence[str]) -> None:
     for start in range(0, len(bodies), BATCH):
         admit(ledger.store, [Message(body) for body in bodies[start : start + BATCH]], shipped())
+
+
+class _Everywhere(MemorySource):
+    """A source that holds the same object under every key: what grows is not the benchmark."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._data = specimens.grib2(REFERENCE, 3)
+        self._etag = self.put(BUCKET, "any", self._data)
+
+    def notices(self, first: int, n: int) -> list[str]:
+        """Return the messages that announce so many objects."""
+        keys = [f"gfs.{REFERENCE:%Y%m%d}/00/atmos/gfs.t00z.p{each}.0p25.f003" for each in range(first, first + n)]
+        return [event(record(key=key, size=len(self._data), eTag=self._etag)) for key in keys]
+
+    def head(self, bucket: str, key: str) -> Head | None:  # noqa: ARG002 - any is the same
+        """Return what is known of the object."""
+        return super().head(BUCKET, "any")
+
+    def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:  # noqa: ARG002
+        """Return a part of the object."""
+        return super().read(BUCKET, "any", start, length, etag=etag)
 
 
 class _Plain:
@@ -133,18 +223,16 @@ class _Plain:
         for number, body in enumerate(bodies, start=1):
             [notice] = parsed(body, shipped()).notices
             unit = unit_of(notice)
-            text = json.dumps({"wal_id": unit.wal_id, "body": body})
-            self._connection.execute(insert, (unit.wal_id, text, "pending"))
+            self._connection.execute(insert, (unit.wal_id, canonical(msgspec.to_builtins(unit)), "pending"))
             if number % BATCH == 0:
                 self._connection.commit()
         self._connection.commit()
 
     def process(self, source: MemorySource) -> None:
         """Run the operators on each unit and write what they make; commit every unit."""
-        rows = self._connection.execute("SELECT unit FROM plain_units").fetchall()
+        rows = self._connection.execute("SELECT unit FROM plain_units WHERE status = 'pending'").fetchall()
         for (text,) in rows:
-            [notice] = parsed(json.loads(text)["body"], shipped()).notices
-            self._one(unit_of(notice), source)
+            self._one(msgspec.json.decode(text, type=Unit), source)
 
     def _one(self, unit: Unit, source: MemorySource) -> None:
         dataset, now = shipped()[unit.dataset], datetime.now(UTC)
@@ -187,9 +275,9 @@ def _plain(database: str, url: str) -> Iterator[_Plain]:
 
 
 @contextmanager
-def _database(database: str) -> Iterator[str]:
+def _database(database: str, disk: SimulatedDisk) -> Iterator[str]:
     if database == "postgres":
-        with Server() as server:
+        with Server(settings=SERVER_SETTINGS, env=disk.env()) as server:
             yield server.create_database()
         return
     directory = Path(tempfile.mkdtemp(prefix="holdfast-nodd-", dir=tmpfs_directory()))
@@ -197,3 +285,20 @@ def _database(database: str) -> Iterator[str]:
         yield f"sqlite:///{directory / 'ledger.db'}"
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+MEASURES = {"speed": speed, "memory": memory}
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Measure one database; the caller provides the simulated disk.")
+    parser.add_argument("what", choices=MEASURES)
+    parser.add_argument("database", choices=NAMES)
+    parser.add_argument("url")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    print(json.dumps(MEASURES[args.what](args.database, args.url, quick=args.quick)))
+
+
+if __name__ == "__main__":
+    _main()
