@@ -72,6 +72,8 @@ class SupersessionReading(ABC):
 class SupersessionWriting(SupersessionReading):
     """The part of a transaction that lets one value follow another, and keeps new work to what is in force."""
 
+    learned: dict[str, Declared]
+
     def move_value(
         self,
         value: RegistryValue,
