@@ -21,7 +21,8 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 from holdfast.engine.events import Bus, Transition, of_move
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, Parsed, is_later, parsed
+from holdfast.nodd.notices import Notice, Parsed, Rejected, is_later, parsed
+from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import CLIENT, OPERATION, Fate, Unit, unit_of
 from holdfast.store import Declared, Store, Submission
@@ -74,13 +75,20 @@ _Source = tuple[str, str]  # (source_uri, time_range_start)
 
 
 def admit(
-    store: Store[Any], messages: Sequence[Message], datasets: Datasets, *, actor: str = "nodd", bus: Bus | None = None
+    store: Store[Any],
+    messages: Sequence[Message],
+    datasets: Datasets,
+    *,
+    actor: str = "nodd",
+    bus: Bus | None = None,
+    signatures: Signatures | None = None,
 ) -> list[Admitted]:
     """Admit messages, all in one transaction; return what became of each notice, in their order.
 
-    Records that were known and have moved are told to the bus, if anybody listens.
+    Records that were known and have moved are told to the bus, if anybody listens. With `signatures`, only what a topic
+    has signed is believed.
     """
-    read = [(message, parsed(message.body, datasets, sqs_message_id=message.message_id)) for message in messages]
+    read = [(message, _read(message, datasets, signatures)) for message in messages]
     for last_try in (*(False,) * (TRIES - 1), True):
         try:
             with store.transaction() as transaction:
@@ -95,6 +103,13 @@ def admit(
                 bus.publish(admission.transitions())
             return found
     return []
+
+
+def _read(message: Message, datasets: Datasets, signatures: Signatures | None) -> Parsed:
+    problem = signatures.problem_of(message.body) if signatures is not None else None
+    if problem is not None:
+        return Parsed(rejected=(Rejected(problem.code, problem.message),))
+    return parsed(message.body, datasets, sqs_message_id=message.message_id)
 
 
 class _Admission:
