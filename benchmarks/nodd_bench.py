@@ -241,9 +241,7 @@ class _Plain:
         stamp = now.isoformat()
         item = stac.item_of(unit, dataset, checked, learned, created=stamp, updated=stamp)
         assert stac.problems(item) == []
-        facts = provenance.RunFacts(
-            ingest_run_id="r", job_id=1, attempt=1, replay_reason=None, software=SOFTWARE, at=unit.time_range_start
-        )
+        facts = provenance.RunFacts(ingest_run_id="r", job_id=1, attempt=1, software=SOFTWARE, at=unit.time_range_start)
         verdicts = {Operator.INTEGRITY: checked, Operator.METADATA: learned}
         made = provenance.records_of(unit, dataset, verdicts, item, run=facts)
         self._connection.execute(

@@ -5,6 +5,7 @@ Invariants: as in `commands`; the ledger has eight failed jobs: 1 to 5 of goes-a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,17 @@ def refused(told: Outcome) -> tuple[int, str, Any]:
     code = told.error_code
     context = told.json["context"]
     return told.code, code, context.get("guard_type") or context.get("path") or context.get("flag")
+
+
+def told_by(err: str) -> dict[str, int]:
+    """Return the counters that the console was told, each with its labels."""
+    found: dict[str, int] = {}
+    decoder, at = json.JSONDecoder(), 0
+    while (at := err.find("{", at)) >= 0:
+        value, at = decoder.raw_decode(err, at)
+        metrics = [m for r in value["resource_metrics"] for s in r["scope_metrics"] for m in s["metrics"]]
+        for metric in metrics:
+            for point in metric["data"]["data_points"]:
+                labels = " ".join(f"{name}={text}" for name, text in sorted(point["attributes"].items()))
+                found[f"{metric['name'].removeprefix('nodd_sns.')} {labels}"] = point.get("value", point.get("count"))
+    return found

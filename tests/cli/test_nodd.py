@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from holdfast.nodd import specimens
-from tests.cli.commands import holdfast
+from tests.cli.commands import PROGRAM, holdfast
+from tests.cli.replaying import told_by
 from tests.nodd.aws import Cloud
 from tests.nodd.aws import cloud as cloud  # noqa: PLC0414 - a fixture
 from tests.nodd.messages import GFS, chunk, event, record
@@ -76,6 +79,54 @@ def test_the_policy_is_printed_without_an_account() -> None:
     assert "aws:SourceArn" in plan["queue_attributes"]["Policy"]
     names = [one["dataset"] for one in holdfast("nodd", "datasets", "--json").json]
     assert len(names) == 14
+    plans = [holdfast("nodd", "subscribe", "gfs", "--env", env, "--json").json[0] for env in ("prod", "dev")]
+    assert [plan["queue_attributes"]["VisibilityTimeout"] for plan in plans] == ["300", "120"]
+
+
+def test_only_what_sns_has_signed_is_taken_if_that_is_asked_for(ledger: str, cloud: Cloud) -> None:
+    url, _ = cloud.queue()
+    cloud.sqs.send_message(QueueUrl=url, MessageBody=event(record()))
+    run = ("nodd", "run", "--until-idle", "--queue", url, "--endpoint", cloud.endpoint, "--db", ledger, "--json")
+    assert holdfast(*run, "--verify-sns").json == {"fates": {"rejected": 1}, "executions": 0}
+    assert holdfast("nodd", "rejected", "--replay", "--db", ledger, "--json").json == []
+    replay = ("nodd", "rejected", "--replay", "--code", "signature_missing", "--db", ledger, "--json")
+    told = holdfast(*replay)
+    assert [one["fate"] for one in told.json] == ["admitted"]
+
+
+def test_a_message_is_deleted_after_its_work_if_that_is_asked_for(ledger: str, cloud: Cloud) -> None:
+    url, _ = cloud.queue()
+    cloud.bucket(BUCKET)
+    cloud.s3.put_object(Bucket=BUCKET, Key=GFS, Body=GRIB, ACL="public-read")
+    etag = cloud.s3.head_object(Bucket=BUCKET, Key=GFS)["ETag"].strip('"')
+    cloud.sqs.send_message(QueueUrl=url, MessageBody=event(record(size=len(GRIB), eTag=etag)))
+    command = [
+        *PROGRAM,
+        "nodd",
+        "run",
+        "--ack-after-work",
+        "--queue",
+        url,
+        "--endpoint",
+        cloud.endpoint,
+        "--db",
+        ledger,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+        try:
+            ends = time.monotonic() + 60
+            while _messages(cloud, url) and time.monotonic() < ends:
+                time.sleep(0.2)
+            [found] = holdfast("nodd", "records", "--db", ledger, "--json").json
+        finally:
+            running.terminate()
+        assert running.wait(60) == 0
+    assert (found["status"], _messages(cloud, url)) == ("succeeded", 0)
+
+
+def _messages(cloud: Cloud, url: str) -> int:
+    told = cloud.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return sum(int(told[f"ApproximateNumberOfMessages{which}"]) for which in ("", "NotVisible"))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +137,7 @@ def test_the_policy_is_printed_without_an_account() -> None:
         (("backfill", "gfs", "--from", "2026-07-27", "--to", "2026-07-26"), "bad_input"),
         (("admit", "/nowhere/at/all.json"), "bad_input"),
         (("pause", "nobody", "--reason", "r"), "bad_input"),
+        (("run", "--until-idle", "--ack-after-work"), "bad_input"),
     ],
 )
 def test_bad_input_is_refused_with_exit_2(sqlite_ledger: str, arguments: tuple[str, ...], code: str) -> None:
@@ -95,3 +147,25 @@ def test_bad_input_is_refused_with_exit_2(sqlite_ledger: str, arguments: tuple[s
 
 def test_the_doctor_of_a_silent_ledger_has_nothing_to_say(sqlite_ledger: str) -> None:
     assert holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json == {"ok": True, "findings": []}
+
+
+@pytest.mark.req("K-60", "K-61")
+def test_admission_and_a_drain_tell_what_they_did(ledger: str, cloud: Cloud) -> None:
+    lines = "\n".join([event(record()), event(record()), event(record(key="x"))])
+    told = holdfast("nodd", "admit", "--telemetry", "console", "--db", ledger, "--json", stdin=lines.encode())
+    assert [one["fate"] for one in json.loads(told.out)] == ["admitted", "duplicate", "ignored"]
+    assert told_by(told.err) == {
+        "messages_parsed_total dataset=gfs status=ok": 2,
+        "messages_parsed_total dataset=unknown status=ignored": 1,
+    }
+    dead, _ = cloud.queue()
+    cloud.sqs.send_message(QueueUrl=dead, MessageBody="garbage")
+    told = holdfast(
+        "nodd", "drain-dlq", "--queue", dead, "--reason", "INC-7", "--telemetry", "console", "--endpoint",
+        cloud.endpoint, "--db", ledger, "--json",
+    )  # fmt: skip
+    assert json.loads(told.out)["fates"] == {"rejected": 1}
+    assert told_by(told.err) == {
+        "dlq_messages_total dataset=unknown env=dev queue=nodd-dlq": 1,
+        "dlq_reprocessed_total ": 1,
+    }

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.cli.commands import clean_environment, holdfast
-from tests.cli.replaying import DO, GOES, SPEC, WINDOW, failed_jobs, nodd, refused, states_of, sum_of, written
+from tests.cli.replaying import DO, GOES, SPEC, WINDOW, failed_jobs, nodd, refused, states_of, sum_of, told_by, written
 
 COMMANDS = ("select", "dry-run", "run", "from-spec", "inspect")
 GLOBAL = ("--env", "--config", "--output", "--log-level", "--selection-file")
@@ -157,6 +157,40 @@ def test_exit_codes_and_errors(lite: str, tmp_path: Path, form: str) -> None:
             assert value["context"]["next_step"]
             assert value["context"].get("guard_type") == (error if code == 3 else None)
     assert sum_of(lite) == before
+
+
+@pytest.mark.req("K-60", "K-61")
+def test_telemetry_tells_of_the_call_and_of_what_it_did(lite: str) -> None:
+    here = ("--db", lite, "--env", "dev", "--telemetry", "console", "--output", "json")
+    done = nodd("run", *GOES, "--confirm", *here)
+    assert (done.code, json.loads(done.out)["replayed"]) == (0, 5)
+    assert told_by(done.err) == {
+        "replay_cli_invocations_total command=run env=dev": 1,
+        "replay_batches_total env=dev replay_reason=incident": 1,
+        "replay_batch_size env=dev": 1,
+    }
+    # A flag before the command's name is the same flag; an error is told with its code, and a refusal with its guard.
+    refused = nodd(*here, "run", "--dataset", "hrrr", "--confirm")
+    assert (refused.code, json.loads(refused.out)["error_code"]) == (3, "scope_too_broad")
+    assert told_by(refused.err) == {
+        "replay_cli_invocations_total command=run env=dev": 1,
+        "replay_cli_failures_total command=run env=dev error_code=scope_too_broad": 1,
+        "replay_guardrail_violations_total env=dev guard_type=scope_too_broad": 1,
+    }
+    wrong = nodd("select", *GOES, "--env", "moon", *here[:2], *here[4:])
+    assert told_by(wrong.err) == {
+        "replay_cli_invocations_total command=select env=unknown": 1,
+        "replay_cli_failures_total command=select env=unknown error_code=bad_input": 1,
+    }
+
+
+def test_without_telemetry_nothing_of_opentelemetry_is_imported(lite: str) -> None:
+    code = (
+        "import sys; from holdfast.cli.nodd_replay import run;"
+        f"code = run(['select', '--env', 'dev', '--db', {lite!r}]);"
+        "sys.exit(code or any(name.partition('.')[0] == 'opentelemetry' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def test_the_installed_command_is_this_one(lite: str) -> None:

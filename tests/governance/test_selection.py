@@ -152,14 +152,25 @@ def test_ranges_that_overlap(first: int, last: int, expected: bool) -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        "{}", '{"time_range_start":"2030-01-02T03:04:05Z"}', '{"time_range_end":"2030-01-02T03:04:05Z"}',
-        '{"time_range_start":"2030-01-02T03:04:05","time_range_end":"2030-01-02T03:04:05"}', None,
+        "{}", '{"time_range_end":"2030-01-02T03:04:05Z"}', '{"time_range_start":"2030-01-02T03:04:05"}',
+        '{"time_range_start":"2030-01-02T03:04:05","time_range_end":"2030-01-02T03:04:05"}',
+        '{"time_range_start":"2030-01-02T03:04:05Z","time_range_end":"2030-01-02T03:04:05"}',
+        '{"time_range_start":"2030-01-02T03:04:05Z","time_range_end":7}', None,
     ],
 )  # fmt: skip
-def test_a_range_needs_both_of_its_ends_with_a_zone(payload: str | None) -> None:
+def test_a_range_has_times_with_a_zone(payload: str | None) -> None:
     assert not matches(
         about(time_range_overlap=Window(start=datetime(2000, 1, 1, tzinfo=UTC))), failed(payload=payload)
     )
+
+
+@pytest.mark.req("K-54")
+@pytest.mark.parametrize("end", ["", ',"time_range_end":null'])
+def test_of_what_names_no_end_only_the_start_is_known(end: str) -> None:
+    payload = f'{{"time_range_start":"{time_text(NOW)}"{end}}}'
+    assert matches(about(time_range_overlap=Window(start=NOW, end=NOW + TICK)), failed(payload=payload))
+    assert not matches(about(time_range_overlap=Window(start=NOW + TICK)), failed(payload=payload))
+    assert not matches(about(time_range_overlap=Window(end=NOW)), failed(payload=payload))
 
 
 @given(

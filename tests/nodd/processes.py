@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from holdfast import Ledger, Worker
+from holdfast.engine.execution import Execution
 from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.world import BETWEEN, World
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.ingest import Settings, declare
-from holdfast.nodd.objects import S3Source
+from holdfast.nodd.objects import ObjectSource, S3Source
 from holdfast.nodd.queues import Queue
+from holdfast.store import open_store
+from tests.nodd.objects import MemorySource
+
+LEASE_S = 1.0
+KILLED_LEASE_S = 2.0  # long enough that the next one to be killed takes another unit
 
 
 def main(role: str, url: str, endpoint: str, queue: str) -> None:
@@ -20,9 +33,100 @@ def main(role: str, url: str, endpoint: str, queue: str) -> None:
     if role == "poller":
         Feed(ledger.store, Queue(queue, endpoint=endpoint), shipped()).run(threading.Event(), wait_s=1)
         return
-    source = S3Source(shipped().buckets(), endpoint=endpoint)
+    declare(ledger, _settings(S3Source(shipped().buckets(), endpoint=endpoint)))
+    Worker(ledger, queues=["gfs"], concurrency=2, poll_s=0.2).run()
+
+
+def _settings(source: ObjectSource, lease_s: float = LEASE_S) -> Settings:
     retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
-    declare(ledger, Settings(datasets=shipped(), source=source, lease_s=1.0, not_yet_s=0.2, retry=retry))
+    return Settings(datasets=shipped(), source=source, lease_s=lease_s, not_yet_s=0.2, retry=retry)
+
+
+def held_in(directory: str) -> MemorySource:
+    """Return a source of the objects in a directory, which has one for each bucket."""
+    source = MemorySource()
+    for path in Path(directory).rglob("*"):
+        if path.is_file():
+            bucket, _, key = path.relative_to(directory).as_posix().partition("/")
+            source.put(bucket, key, path.read_bytes())
+    return source
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Roles of the fork server, each of which dies at one point, by SIGKILL
+
+
+def _queue(url: str, endpoint: str) -> Queue:
+    # The server of the roles began before any test had set them.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(name, "testing")
+    return Queue(url, endpoint=endpoint)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dies_at(point: str) -> Callable[[str], None]:
+    def reach(found: str) -> None:
+        if found == point:
+            _die()
+
+    return reach
+
+
+def poller(url: str, endpoint: str, queue: str, die_at: str) -> None:
+    """Take one batch, and die: `before_admission`, before its transaction is durable, or at a point of the feed."""
+    store = open_store(url)
+    if die_at == "before_admission":
+        whole = store.transaction
+
+        @contextmanager
+        def cut_short(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            with whole(*args, **kwargs) as transaction:
+                yield transaction
+                _die()
+
+        store.transaction = cut_short  # type: ignore[method-assign]
+    Feed(store, _queue(queue, endpoint), shipped(), reach=_dies_at(die_at)).poll(wait_s=1)
+
+
+def acker(url: str, endpoint: str, queue: str, die_at: str) -> None:
+    """Take one batch, work on it, and die before it is deleted, or after."""
+    ledger = Ledger(url)
+    declare(ledger, _settings(S3Source(shipped().buckets(), endpoint=endpoint)))
+    feed = Feed(ledger.store, _queue(queue, endpoint), shipped(), reach=_dies_at(die_at))
+
+    def work() -> None:
+        while True:
+            ledger.run_until_idle(queues=["gfs"], concurrency=1)
+
+    threading.Thread(target=work, daemon=True).start()
+    polled = feed.poll_and_process(wait_s=1, visibility_s=1)
+    raise AssertionError(f"it lives: {polled}")
+
+
+def worker(url: str, objects: str, die_at: str) -> None:
+    """Work, and die: `before X` or `after X` is kept by a checkpoint, or at a point of the engine's world."""
+    world = World(reach=_dies_at(die_at), planned=lambda point: point == die_at == BETWEEN)
+    ledger = Ledger(url, world=world)
+    declare(ledger, _settings(held_in(objects), KILLED_LEASE_S))
+    checkpoint = Execution.checkpoint
+
+    def checkpointed(self: Execution, name: str, fn: Any, **how: Any) -> Any:
+        _dies_at(die_at)(f"before {name}")
+        value = checkpoint(self, name, fn, **how)
+        _dies_at(die_at)(f"after {name}")
+        return value
+
+    Execution.checkpoint = checkpointed  # type: ignore[method-assign]
+    Worker(ledger, queues=["gfs"], concurrency=1, batch_max=1).run(until_idle=True)
+
+
+def worker_to_the_end(url: str, objects: str) -> None:
+    """Work until killed."""
+    ledger = Ledger(url)
+    declare(ledger, _settings(held_in(objects), KILLED_LEASE_S))
     Worker(ledger, queues=["gfs"], concurrency=2, poll_s=0.2).run()
 
 

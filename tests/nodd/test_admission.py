@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.core.commands import Fail
 from holdfast.core.machines import JobState
-from holdfast.nodd.admission import Admitted, Message, admit
+from holdfast.nodd.admission import Admitted, Message, admit, admit_notices
 from holdfast.nodd.dataset import shipped
+from holdfast.nodd.notices import listed_notice
 from holdfast.nodd.units import Fate
 from holdfast.store import Lease, Store
 from tests.nodd.messages import CHUNK, GFS, chunk, enveloped, event, record
@@ -173,3 +174,33 @@ def test_pollers_at_once_admit_each_object_once(store: Store[Any]) -> None:
         thread.join()
     assert sorted(fate for mine in found for fate in mine) == ["admitted"] * 40 + ["duplicate"] * 120
     assert len(states(store)) == 40
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_without_a_sequencer_what_was_seen_before_is_no_later_write(store: Store[Any], together: bool) -> None:
+    etags = ("0" * 32, "1" * 32, "0" * 32, "1" * 32)
+    bodies = [event(record(eTag=etag, sequencer=None)) for etag in etags]
+    batches = [bodies] if together else [[body] for body in bodies]
+    found = [fate for batch in batches for fate in fates(store, *batch)]
+    assert found == ["admitted", "admitted", "duplicate", "duplicate"]
+    last = states(store)[-1]
+    assert last == ((URI, "pending", 1) if together else (f"{URI}#etag={'1' * 32}", "pending", 2))
+
+
+@pytest.mark.req("K-10")
+def test_a_listing_tells_what_is_there_now(store: Store[Any]) -> None:
+    """It has no sequencer either; but it never comes late, so content that returns is a later write."""
+    for etag in ("0" * 32, "1" * 32):
+        assert fates(store, event(record(eTag=etag, sequencer=None))) == ["admitted"]
+    bucket = "noaa-gfs-bdp-pds"
+    notice = listed_notice(shipped(), bucket, GFS, size=7, etag="0" * 32, written_at=None)
+    assert notice is not None
+    assert [str(one.fate) for one in admit_notices(store, [notice])] == ["admitted"]
+    assert [str(one.fate) for one in admit_notices(store, [notice])] == ["duplicate"]
+    assert [generation for _, _, generation in states(store)] == [1, 2, 3]
+
+
+def test_a_body_is_kept_as_it_came(store: Store[Any]) -> None:
+    body = "e\u0301 is not JSON, and not in NFC"
+    assert fates(store, body) == ["rejected"]
+    assert asked(store, "SELECT body FROM nodd_rejected") == [(body,)]

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from holdfast import Ledger, Worker
+from holdfast.engine.retry import RetryPolicy, Strategy
 from holdfast.engine.world import Crash
 from holdfast.nodd import rejected, specimens
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.feed import Feed
+from holdfast.nodd.feed import Feed, Polled
+from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.objects import Head, TryLaterError
 from holdfast.nodd.queues import Queue
+from holdfast.nodd.tables import prepare
 from holdfast.store import Store
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
+from tests.nodd.objects import MemorySource
+from tests.support.forkserver import ForkServer
 
 BUCKET = "noaa-gfs-bdp-pds"
 GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
@@ -24,6 +38,12 @@ GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ForkServer]:
+    with ForkServer("tests.nodd.processes") as server:
+        yield server
 
 
 def queue_of(cloud: Cloud, **how: Any) -> Queue:
@@ -93,3 +113,244 @@ def test_twenty_five_messages_are_taken_in_batches_of_ten(store: Store[Any], clo
         received.append(polled.received)
     assert (sum(received), max(received) <= 10) == (25, True)
     assert asked(store, "SELECT count(*) FROM nodd_units") == [(25,)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Work before the message is deleted
+
+
+class Gate(MemorySource):
+    """A source that lets nobody read until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def head(self, bucket: str, key: str) -> Head | None:
+        """Wait, then answer."""
+        self.reached.set()
+        assert self.opened.wait(30)
+        return super().head(bucket, key)
+
+
+class HalfDown(MemorySource):
+    """A source that is down for one of its objects."""
+
+    def head(self, bucket: str, key: str) -> Head | None:
+        """Answer, or do not."""
+        if key == GFS:
+            raise TryLaterError("down")
+        return super().head(bucket, key)
+
+
+@contextmanager
+def working(url: str, source: MemorySource) -> Iterator[Ledger]:
+    """Run a ledger and a worker of it, in threads."""
+    with Ledger(url) as ledger:
+        prepare(ledger.store)
+        declare(ledger, Settings(datasets=shipped(), source=source, retry=RetryPolicy(strategy=Strategy.IMMEDIATE)))
+        worker = Worker(ledger, queues=["gfs"], concurrency=2, poll_s=0.05)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            yield ledger
+        finally:
+            if isinstance(source, Gate):
+                source.opened.set()
+            worker.stop()
+            thread.join(30)
+
+
+def held(queue: Queue) -> tuple[int, int]:
+    """Return how many messages wait in a queue, and how many somebody has."""
+    told = queue.attributes()
+    return int(told["ApproximateNumberOfMessages"]), int(told["ApproximateNumberOfMessagesNotVisible"])
+
+
+def announced(source: MemorySource, *leads: int) -> list[str]:
+    """Write objects, and return the messages that tell of them."""
+    bodies = []
+    for lead in leads:
+        key, data = GFS.replace("f003", f"f{lead:03}"), specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), lead)
+        bodies.append(event(record(key=key, size=len(data), eTag=source.put(BUCKET, key, data))))
+    return bodies
+
+
+def statuses(store: Store[Any]) -> list[str]:
+    return [status for [status] in asked(store, "SELECT status FROM nodd_wal_records ORDER BY object_uri")]
+
+
+@pytest.mark.req("K-13", "K-31", "K-35")
+def test_a_message_is_deleted_only_when_its_work_has_ended(store: Store[Any], ledger_url: str, cloud: Cloud) -> None:
+    queue, source = queue_of(cloud), Gate()
+    queue.send(announced(source, 3))
+    with working(ledger_url, source) as ledger, ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(Feed(ledger.store, queue, shipped()).poll_and_process, wait_s=0)
+        assert source.reached.wait(30)
+        assert (statuses(store), held(queue), polled.done()) == (["in_progress"], (0, 1), False)
+        source.opened.set()
+        done = polled.result(30)
+    assert (done.received, dict(done.fates), done.left) == (1, {"admitted": 1}, 0)
+    assert (statuses(store), held(queue)) == (["succeeded"], (0, 0))
+
+
+@pytest.mark.req("K-31")
+def test_a_message_is_kept_invisible_for_as_long_as_the_work_takes(
+    store: Store[Any], ledger_url: str, cloud: Cloud
+) -> None:
+    queue, source = queue_of(cloud), Gate()
+    queue.send(announced(source, 3))
+    seen = 0
+    with working(ledger_url, source) as ledger, ThreadPoolExecutor(1) as pool:
+        polled = pool.submit(Feed(ledger.store, queue, shipped()).poll_and_process, wait_s=0, visibility_s=1)
+        assert source.reached.wait(30)
+        until = time.monotonic() + 2.6  # more than twice as long as it would be invisible by itself
+        while time.monotonic() < until:
+            seen += len(queue.receive(wait_s=0, visibility_s=0))
+            time.sleep(0.1)
+        source.opened.set()
+        assert polled.result(30).left == 0
+    assert (seen, statuses(store), held(queue)) == (0, ["succeeded"], (0, 0))
+
+
+def test_without_a_heartbeat_the_same_message_is_seen_again(cloud: Cloud) -> None:
+    """Show that the test before this one can fail."""
+    queue = queue_of(cloud)
+    queue.send(["x"])
+    assert len(queue.receive(wait_s=0, visibility_s=1)) == 1
+    assert queue.receive(wait_s=0) == []
+    time.sleep(1.2)
+    assert len(queue.receive(wait_s=0)) == 1
+
+
+@pytest.mark.req("K-13", "K-30", "K-33", "K-36")
+def test_a_message_whose_work_fails_is_left_and_dies_with_a_record_that_says_so(
+    store: Store[Any], ledger_url: str, cloud: Cloud
+) -> None:
+    url, dead_url = cloud.queue(dead_after=2)
+    assert dead_url is not None
+    queue, dead = Queue(url, endpoint=cloud.endpoint), Queue(dead_url, endpoint=cloud.endpoint)
+    source = HalfDown()
+    bad, good = announced(source, 3, 6)
+    queue.send([bad, good, "garbage"])
+    with working(ledger_url, source) as ledger:
+        feed = Feed(ledger.store, queue, shipped())
+        polls: list[Polled] = []
+        while sum(one.received for one in polls) < 3:
+            polls.append(feed.poll_and_process(wait_s=0, visibility_s=2))
+        assert sum(one.left for one in polls) == 1
+        assert (statuses(store), held(queue)) == (["failed", "succeeded"], (0, 1))
+        # It comes again, and its record is tried again within its budget; then it is a dead letter.
+        time.sleep(2.1)
+        again = feed.poll_and_process(wait_s=0, visibility_s=1)
+        [found] = again.admitted
+        assert (str(found.fate), found.reason, again.left) == ("duplicate", "it had failed: pending again", 1)
+        time.sleep(1.1)
+        assert feed.poll_and_process(wait_s=0, visibility_s=1).received == 0
+    assert (held(queue), held(dead)) == ((0, 0), (1, 0))
+    assert [one.body for one in dead.receive(wait_s=0)] == [bad]
+    assert statuses(store) == ["failed", "succeeded"]
+
+
+@pytest.mark.req("K-30")
+def test_a_message_whose_work_is_quarantined_is_over(store: Store[Any], ledger_url: str, cloud: Cloud) -> None:
+    queue, source = queue_of(cloud), MemorySource()
+    etag = source.put(BUCKET, GFS, GRIB[:-1])
+    queue.send([event(record(size=len(GRIB) - 1, eTag=etag))])
+    with working(ledger_url, source) as ledger:
+        done = Feed(ledger.store, queue, shipped()).poll_and_process(wait_s=0)
+    assert (done.left, statuses(store), held(queue)) == (0, ["quarantined"], (0, 0))
+
+
+def test_who_is_told_to_stop_or_has_no_more_patience_leaves_the_message(store: Store[Any], cloud: Cloud) -> None:
+    queue = queue_of(cloud)
+    queue.send([event(record())])
+    stop = threading.Event()
+    stop.set()
+    feed = Feed(store, queue, shipped())  # and nobody works
+    assert feed.poll_and_process(wait_s=0, visibility_s=0, stop=stop).left == 1
+    assert feed.poll_and_process(wait_s=0, visibility_s=0, timeout_s=0).left == 1
+    assert (statuses(store), held(queue)) == (["pending"], (1, 0))
+
+
+@pytest.mark.req("K-30", "K-35")
+@pytest.mark.parametrize("die_at", ["after_admission", "after_work", "after_delete"])
+def test_a_process_that_is_killed_between_its_work_and_the_delete_has_done_it_once(
+    store: Store[Any], ledger_url: str, cloud: Cloud, processes: ForkServer, die_at: str
+) -> None:
+    queue = queue_of(cloud, visibility_s=1)
+    cloud.bucket(BUCKET)
+    put = cloud.s3.put_object(Bucket=BUCKET, Key=GFS, Body=GRIB, ACL="public-read")
+    queue.send([event(record(size=len(GRIB), eTag=put["ETag"].strip('"')))])
+    child = processes.spawn(
+        "tests.nodd.processes:acker", url=ledger_url, endpoint=cloud.endpoint, queue=queue.url, die_at=die_at
+    )
+    assert child.wait(30) == -signal.SIGKILL, processes.log
+    everything = (
+        "SELECT version, state, attempts FROM holdfast_jobs", "SELECT * FROM nodd_items",
+        "SELECT * FROM nodd_provenance ORDER BY record_id",
+    )  # fmt: skip
+    before = [asked(store, sql) for sql in everything]
+    if die_at != "after_admission":  # there its worker may have begun, or not
+        assert (statuses(store), sum(held(queue))) == (["succeeded"], 0 if die_at == "after_delete" else 1)
+    until = time.monotonic() + 10
+    again: Counter[str] = Counter()
+    while sum(held(queue)) and time.monotonic() < until:
+        again.update(Feed(store, queue, shipped()).poll(wait_s=1).fates)
+    assert dict(again) == ({} if die_at == "after_delete" else {"duplicate": 1})
+    if die_at != "after_admission":
+        assert [asked(store, sql) for sql in everything] == before
+        assert [len(rows) for rows in before] == [1, 1, 10]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the queue could not do
+
+
+def failing(queue: Queue, verb: str, times: int, *, sender_fault: bool) -> list[int]:
+    """Let the server not know the first entry of a batch, so many times, and say whose fault it is; return sizes."""
+    sizes: list[int] = []
+    hidden: list[str] = []
+
+    def hide(params: dict[str, Any], **_: Any) -> None:
+        sizes.append(len(params["Entries"]))
+        hidden.clear()
+        if len(sizes) <= times:
+            params["Entries"][0]["ReceiptHandle"] = "nobody's"
+            hidden.append(params["Entries"][0]["Id"])
+
+    def tell(parsed: dict[str, Any], **_: Any) -> None:
+        told = [one for name in ("Successful", "Failed") for one in parsed.get(name, ()) if one["Id"] not in hidden]
+        parsed["Successful"] = told
+        parsed["Failed"] = [{"Id": name, "SenderFault": sender_fault, "Code": "InternalError"} for name in hidden]
+
+    events = queue._client.meta.events
+    events.register(f"provide-client-params.sqs.{verb}", hide)
+    events.register(f"after-call.sqs.{verb}", tell)
+    return sizes
+
+
+def test_what_could_not_be_deleted_is_tried_again(store: Store[Any], cloud: Cloud) -> None:
+    queue = queue_of(cloud)
+    queue.send([event(record(key=GFS.replace("f003", f"f{n:03}"))) for n in range(4)])
+    sizes = failing(queue, "DeleteMessageBatch", 1, sender_fault=False)
+    received = []
+    while (polled := Feed(store, queue, shipped()).poll(wait_s=0)).received:
+        received.append(polled.received)
+        assert polled.left == 0
+    # The first batch again for the one that failed; every other batch once.
+    assert sizes == [received[0], 1, *received[1:]]
+    assert (sum(received), held(queue)) == (4, (0, 0))
+
+
+@pytest.mark.parametrize("sender_fault, tries", [(False, 3), (True, 1)])
+def test_what_cannot_be_deleted_at_all_is_told_and_comes_again(
+    store: Store[Any], cloud: Cloud, sender_fault: bool, tries: int
+) -> None:
+    queue = queue_of(cloud, visibility_s=0)
+    queue.send([event(record())])
+    [message] = queue.receive(wait_s=0)
+    sizes = failing(queue, "DeleteMessageBatch", 9, sender_fault=sender_fault)
+    assert queue.delete([message]) == [message]
+    assert (len(sizes), held(queue)) == (tries, (1, 0))
+    assert Feed(store, Queue(queue.url, endpoint=cloud.endpoint), shipped()).poll(wait_s=0).received == 1

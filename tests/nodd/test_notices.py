@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.audit.check import check
 from holdfast.nodd.dataset import shipped
+from holdfast.nodd.feed import Feed
 from holdfast.nodd.notices import Ignored, Notice, Parsed, Rejected, is_later, parsed
+from holdfast.nodd.queues import Queue, Received
+from holdfast.nodd.units import Fate
+from holdfast.store import Store
 from tests.nodd.messages import CHUNK, GFS, GFS_TOPIC, GOES, chunk, enveloped, event, record
 
+# Ten bodies each, as the poller takes them: a thousand bodies, and a hundred thousand in `make prove`.
+BATCHES = 10_000 if os.environ.get("HOLDFAST_HYPOTHESIS") == "prove" else 100
 CHUNKS_TOPIC = "arn:aws:sns:us-east-1:684042711724:NewNEXRADLevel2ObjectFilterable"
 
 
@@ -153,35 +165,176 @@ def test_which_write_is_later(
     sequencer: str | None, etag: str | None, known_sequencer: str | None, known_etag: str | None, later: bool
 ) -> None:
     [notice] = told(event(record(sequencer=sequencer, eTag=etag))).notices
-    assert is_later(notice, known_sequencer, known_etag) is later
+    assert is_later(notice, known_sequencer, {known_etag}) is later
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Whatever else arrives
+
+GOLDEN = [path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "golden").glob("*.json"))]
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30)
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=10,
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=6,
 )
+# Values that stand at an edge: the first and the last moment, half a character, a key that names no time.
+_EDGES = st.sampled_from([
+    "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30T00:00:00Z", "\ud800", "\x00", "%ff", "%00",
+    "gfs.99991231/23/atmos/gfs.t23z.pgrb2.0p25.f999", "gfs.00010101/00/atmos/gfs.t00z.pgrb2.0p25.f000",
+    "gfs.20261399/00/atmos/gfs.t00z.pgrb2.0p25.f003", f"{GFS}.idx", "noaa-mrms-pds", "2.9", "3", "s3:ObjectCreated:Put",
+    "F" * 1024, "", " ", 2**63, -1, 1e308,
+])  # fmt: skip
 _PATHS = (
     ("eventVersion",), ("eventName",), ("eventTime",), ("s3",), ("s3", "bucket"), ("s3", "bucket", "name"),
     ("s3", "object"), ("s3", "object", "key"), ("s3", "object", "size"), ("s3", "object", "sequencer"),
+    ("s3", "object", "eTag"), ("s3", "object", "versionId"),
 )  # fmt: skip
+_FIELDS = ("S3Bucket", "Key", "SiteID", "DateTime", "VolumeID", "ChunkID", "ChunkType", "L2Version")
 
 
-@given(st.one_of(st.text(), st.binary(), _JSON.map(json.dumps)))
+def _changed(path: tuple[str, ...], value: Any, wrapped: bool) -> str:
+    """Return a message with one record in which something else stands at one place."""
+    changed = record()
+    inner: Any = changed
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return enveloped(event(changed)) if wrapped else event(changed)
+
+
+def _spliced(text: str, at: int, length: int, put: str) -> str:
+    start = at % len(text)
+    return text[:start] + put + text[start + length :]
+
+
+_RECORDS = st.builds(_changed, st.sampled_from(_PATHS), _EDGES | _JSON, st.booleans())
+_CHUNKS = st.builds(lambda name, value: chunk(**{name: value}), st.sampled_from(_FIELDS), _EDGES | _JSON)
+_SPLICED = st.builds(
+    _spliced, st.sampled_from(GOLDEN), st.integers(0, 4000), st.integers(0, 40), st.text(max_size=8) | st.just("null")
+)
+_BODIES = st.one_of(st.text(), _JSON.map(json.dumps), _RECORDS, _CHUNKS, _SPLICED)
+
+
+@given(st.one_of(st.binary(), _BODIES))
 @settings(max_examples=300)
 def test_any_body_gets_an_answer(body: str | bytes) -> None:
     answer = parsed(body, shipped())
     assert len(answer.notices) + len(answer.ignored) + len(answer.rejected) >= 1
 
 
-@given(st.sampled_from(_PATHS), _JSON, st.booleans())
-@settings(max_examples=700)
-def test_a_record_with_anything_anywhere_gets_one_answer(path: tuple[str, ...], value: Any, wrapped: bool) -> None:
-    changed = record()
-    inner: Any = changed
-    for name in path[:-1]:
-        inner = inner[name]
-    inner[path[-1]] = value
-    body = enveloped(event(changed)) if wrapped else event(changed)
+@given(_RECORDS)
+@settings(max_examples=300)
+def test_a_record_with_anything_anywhere_gets_one_answer(body: str) -> None:
     answer = parsed(body, shipped())
     assert len(answer.notices) + len(answer.ignored) + len(answer.rejected) == 1
+
+
+class Line(Queue):
+    """A queue in memory that gives a message again and again until it is deleted: SQS itself takes no such bodies."""
+
+    def __init__(self, bodies: Sequence[str]) -> None:
+        self.held = {
+            f"m{n}": Received(body, f"m{n}", f"r{n}", receive_count=1, sent_at_ms=None, attributes={})
+            for n, body in enumerate(bodies)
+        }
+
+    def receive(self, *, wait_s: int = 0, n: int = 10, visibility_s: int | None = None) -> list[Received]:
+        """Return the first that are left."""
+        del wait_s, visibility_s
+        return list(self.held.values())[:n]
+
+    def delete(self, messages: Sequence[Received]) -> list[Received]:
+        """Take messages out of the line."""
+        for message in messages:
+            del self.held[message.message_id]
+        return []
+
+
+def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
+    with store.reading() as reading:
+        return reading.ask(sql, {})[1]
+
+
+def kept_as(body: str) -> str:
+    """Return the id under which a body that was rejected is kept."""
+    text = body.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.timeout(1800)  # a hundred thousand take some minutes
+@pytest.mark.req("K-41")
+def test_no_body_stops_the_poller_and_none_is_lost(store: Store[Any]) -> None:
+    total: Counter[str] = Counter()
+    expected: set[str] = set()
+
+    @given(st.lists(_BODIES, min_size=10, max_size=10))
+    @settings(max_examples=BATCHES, database=None)
+    def poll(bodies: list[str]) -> None:
+        line = Line(bodies)
+        polled = Feed(store, line, shipped()).poll(wait_s=0)
+        assert (polled.received, polled.left, line.held) == (10, 0, {})
+        fates = Counter((found.message_id, str(found.fate)) for found in polled.admitted)
+        for n, body in enumerate(bodies):
+            said = parsed(body, shipped())
+            mine = {fate: times for (message, fate), times in fates.items() if message == f"m{n}"}
+            # Each record of each message has one fate, and what cannot be read is rejected, never dropped.
+            assert sum(mine.values()) == len(said.notices) + len(said.ignored) + len(said.rejected) >= 1
+            assert (mine.get("ignored", 0), mine.get("rejected", 0)) == (len(said.ignored), len(said.rejected))
+            if said.rejected:
+                expected.add(kept_as(body))
+        reasons = [found.reason for found in polled.admitted if found.fate in (Fate.IGNORED, Fate.REJECTED)]
+        assert all(reasons)
+        total.update(str(found.fate) for found in polled.admitted)
+        total["bodies"] += len(bodies)
+
+    poll()
+    assert total["bodies"] >= 10 * BATCHES
+    # What the ledger holds at the end is everything that was told.
+    counted = dict(asked(store, "SELECT fate, sum(n) FROM nodd_counts GROUP BY fate"))
+    assert {fate: int(n) for fate, n in counted.items()} == {name: n for name, n in total.items() if name != "bodies"}
+    kept = asked(store, "SELECT sha256, body FROM nodd_rejected")
+    assert {digest for digest, _ in kept} == expected
+    assert [digest for digest, body in kept if hashlib.sha256(body.encode()).hexdigest() != digest] == []
+    [[units]] = asked(store, "SELECT count(*) FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id")
+    admitted = asked(store, "SELECT count(*) FROM holdfast_jobs WHERE operation = 'nodd.ingest'")
+    assert (admitted, total["admitted"] >= units > 0) == ([(units,)], True)
+    assert {"ignored", "rejected", "duplicate"} <= set(total)
+    assert check(store).violations == ()
+
+
+def test_a_body_at_an_edge_of_time_or_text_is_rejected_and_kept(store: Store[Any]) -> None:
+    last = "gfs.99991231/23/atmos/gfs.t23z.pgrb2.0p25.f999"
+    bodies = [
+        event(record(eventTime="0001-01-01T00:00:00+14:00")),
+        event(record(eventTime="9999-12-31T23:59:59-14:00")),
+        event(record(key=last)),
+        event(record(key="\ud800")),
+        event(record(eventVersion="3\x00\ud800")),
+    ]
+    polled = Feed(store, Line(bodies), shipped()).poll(wait_s=0)
+    assert [found.reason for found in polled.admitted] == [
+        "invalid_time_range: eventTime is no time",
+        "invalid_time_range: eventTime is no time",
+        f"invalid_time_range: {last} names no time",
+        "missing_required_field: the key of the object is no key",
+        "unsupported_schema_version: an event of version 3\\x00\\ud800",
+    ]
+    assert {digest for [digest] in asked(store, "SELECT sha256 FROM nodd_rejected")} == {kept_as(one) for one in bodies}
+
+
+def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[Any]) -> None:
+    decomposed = event(record(key="gfs.e\u0301/x"))
+    polled = Feed(store, Line([decomposed]), shipped()).poll(wait_s=0)
+    assert [found.reason for found in polled.admitted] == ["missing_required_field: the key of the object is no key"]
+    assert asked(store, "SELECT sha256 FROM nodd_rejected") == [(kept_as(decomposed),)]
+    assert asked(store, "SELECT count(*) FROM nodd_units") == [(0,)]
+    composed = event(record(key="gfs.\u00e9/x"))
+    polled = Feed(store, Line([composed]), shipped()).poll(wait_s=0)
+    assert [found.reason for found in polled.admitted] == ["missing_dataset"]
+
+
+def test_what_is_ignored_is_told_in_plain_text() -> None:
+    [ignored] = told(event(record(bucket="some\x00where\ud800", eventName="ObjectRemoved:Delete"))).ignored
+    assert ignored == Ignored("not_created", f"s3://some\\x00where\\ud800/{GFS}")

@@ -76,11 +76,10 @@ LISTED = {
     "replay_guardrail_violations_total": "guard_type env",
     "replay_throttled_batches_total": "reason env",
     "replay_skipped_records_total": "reason env",
+    "replay_cli_invocations_total": "command env",
+    "replay_cli_failures_total": "command env error_code",
 }
-NOT_PRODUCED = (
-    "energy_kwh_total", "carbon_gco2e_total", "watermark_lag_seconds", "replay_cli_invocations_total",
-    "replay_cli_failures_total",
-)  # fmt: skip
+NOT_PRODUCED = ("energy_kwh_total", "carbon_gco2e_total", "watermark_lag_seconds")
 
 
 class Scope:

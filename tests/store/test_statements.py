@@ -81,7 +81,7 @@ def test_every_statement_is_used() -> None:
 @pytest.mark.parametrize(
     "written, sent",
     [
-        ("SELECT :a, :b_c", "SELECT %(a)s, %(b_c)s"),
+        ("SELECT :a, :b_c, :sha256", "SELECT %(a)s, %(b_c)s, %(sha256)s"),
         ("SELECT x::text, ':a'::json ->> 'k'", "SELECT x::text, '%(a)s'::json ->> 'k'"),
         ("WHERE a % 2 = :n", "WHERE a %% 2 = %(n)s"),
         ("coalesce(:now, now())", "coalesce(%(now)s, now())"),

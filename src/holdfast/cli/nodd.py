@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from holdfast.cli.nodd_options import (
     known,
     nodd,
     prepared,
+    telling,
 )
 from holdfast.cli.options import Db, Json, Schema, actor, ledger_url
 from holdfast.cli.output import Column
@@ -42,6 +44,7 @@ from holdfast.nodd.governance import Rules, rules_from
 from holdfast.nodd.ingest import Settings, declare
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue
+from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.watching import Watch
 from holdfast.telemetry import Target, Telemetry, start
@@ -71,6 +74,7 @@ def admit_(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="FILE…", help="Messages, one a file; - or none: stdin.")
     ] = None,
+    telemetry: Told = Target.OFF,
     own: Own = None,
     db: Db = None,
     schema: Schema = None,
@@ -83,8 +87,14 @@ def admit_(
     messages = [Message(body) for body in _bodies(files or [])]
     if not messages:
         raise InputError("there is nothing to admit", next_step="Name files that hold messages.")
-    with prepared(db, schema) as store:
-        found = [one for part in _tens(messages) for one in admit(store, part, with_own(own), actor=actor())]
+    sink, datasets = start(telemetry), with_own(own)
+    with prepared(db, schema) as store, telling(sink, store) as (watch, bus):
+        found: list[Admitted] = []
+        for part in _tens(messages):
+            admitted = admit(store, part, datasets, actor=actor(), bus=bus)
+            found += admitted
+            if watch is not None:
+                watch.admitted(admitted)
     value = [
         {
             "fate": str(one.fate),
@@ -137,6 +147,12 @@ def run_(
     rules: Annotated[Path | None, typer.Option("--rules", metavar="FILE", help="Governance rules (TOML).")] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Units at a time.")] = 8,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing to do.")] = False,
+    ack_after_work: Annotated[
+        bool, typer.Option("--ack-after-work", help="Delete a message only when its work has ended.")
+    ] = False,
+    verify_sns: Annotated[
+        bool, typer.Option("--verify-sns", help="Take only messages that SNS has signed: not with raw delivery.")
+    ] = False,
     telemetry: Told = Target.OFF,
     own: Own = None,
     endpoint: Endpoint = None,
@@ -146,6 +162,12 @@ def run_(
     as_json: Json = False,
 ) -> None:
     """Read the queue and carry out what it announces, until stopped."""
+    if ack_after_work and until_idle:
+        raise InputError(
+            "--ack-after-work waits for the work of each batch, and --until-idle reads all of them first",
+            next_step="Leave one of the two out.",
+        )
+    signatures = Signatures() if verify_sns else None
     sink = start(telemetry)
     datasets = with_own(own)
     ledger = Ledger(ledger_url(db, schema), schema=schema or "public")
@@ -161,7 +183,7 @@ def run_(
     feed = None
     if queue:
         read = Queue(queue, endpoint=endpoint, region=region)
-        feed = Feed(ledger.store, read, datasets, watch=watch, bus=ledger.bus)
+        feed = Feed(ledger.store, read, datasets, watch=watch, bus=ledger.bus, signatures=signatures)
     if until_idle:
         while feed is not None and (polled := feed.poll(wait_s=0)).received:
             told = {name: told.get(name, 0) + polled.fates.get(name, 0) for name in {*told, *polled.fates}}
@@ -170,14 +192,19 @@ def run_(
         output.answer(value, lambda: output.line(f"{told or 'nothing'} announced; {done} executions"), as_json=as_json)
         _end(ledger, watch, sink)
         return
-    poller = threading.Thread(target=feed.run, args=(stop,), name="nodd-feed", daemon=True) if feed else None
-    if poller is not None:
-        poller.start()
+    poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
     _work(ledger, concurrency, datasets)
     stop.set()
     if poller is not None:
         poller.join(timeout=30)
     _end(ledger, watch, sink)
+
+
+def _polling(feed: Feed, stop: threading.Event, *, ack_after_work: bool) -> threading.Thread:
+    poll = partial(feed.run, stop, ack_after_work=ack_after_work)
+    poller = threading.Thread(target=poll, name="nodd-feed", daemon=True)
+    poller.start()
+    return poller
 
 
 def _watching(sink: Telemetry | None, ledger: Ledger) -> Watch | None:
@@ -238,6 +265,9 @@ def rejected_(
     replay: Annotated[
         bool, typer.Option("--replay", help="Read them again, and admit what is understood now.")
     ] = False,
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="CODE", help="Only these; unsigned ones are replayed only so.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
     own: Own = None,
     db: Db = None,
@@ -247,11 +277,11 @@ def rejected_(
     """List the messages that could not be understood, or read them again."""
     with prepared(db, schema) as store:
         if replay:
-            found = rejections.replay(store, with_own(own), actor=actor(), limit=limit)
+            found = rejections.replay(store, with_own(own), actor=actor(), code=code, limit=limit)
             value: list[Any] = [msgspec.to_builtins(one) for one in found]
             output.answer(value, lambda: _print_fates(found), as_json=as_json)
             return
-        kept = rejections.listed(store, limit=limit)
+        kept = rejections.listed(store, code=code, limit=limit)
     columns = [Column("SHA-256"), Column("CODE"), Column("TIMES"), Column("LAST"), Column("WHY", folds=True)]
     rows = [(one.sha256[:12], one.code, str(one.times), one.last_at, one.message) for one in kept]
     output.answer([msgspec.to_builtins(one) for one in kept], lambda: output.table(columns, rows), as_json=as_json)

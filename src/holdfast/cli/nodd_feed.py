@@ -20,10 +20,12 @@ from holdfast.cli.nodd_options import (
     Own,
     Reason,
     Region,
+    Told,
     day_of,
     known,
     nodd,
     prepared,
+    telling,
 )
 from holdfast.cli.options import Db, Json, Schema, actor
 from holdfast.cli.output import Column
@@ -35,6 +37,7 @@ from holdfast.nodd.drain import Drain
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue, client
 from holdfast.nodd.reconcile import Reconciled, reconcile
+from holdfast.telemetry import Target, start
 
 
 @nodd.command("reconcile")
@@ -129,6 +132,7 @@ def drain_(
     limit: Annotated[int, typer.Option("--limit", min=1, max=2000, help="At most so many messages.")] = 500,
     admit_unknown: Annotated[bool, typer.Option("--admit-unknown", help="Admit messages that have no record.")] = False,
     operator: Operator = None,
+    telemetry: Told = Target.OFF,
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
@@ -138,8 +142,18 @@ def drain_(
 ) -> None:
     """Drain a dead-letter queue: the ledger first, then the queue; stops when the same error comes back."""
     dead = Queue(queue, endpoint=endpoint, region=region)
-    with prepared(db, schema) as store:
-        drain = Drain(store, dead, with_own(own), actor=operator or actor(), reason=reason, admit_unknown=admit_unknown)
+    sink, datasets = start(telemetry), with_own(own)
+    with prepared(db, schema) as store, telling(sink, store) as (watch, bus):
+        drain = Drain(
+            store,
+            dead,
+            datasets,
+            actor=operator or actor(),
+            reason=reason,
+            admit_unknown=admit_unknown,
+            watch=watch,
+            bus=bus,
+        )
         done = drain.run(limit=limit)
     words = ", ".join(f"{n} {fate}" for fate, n in done.fates.items()) or "nothing"
     output.answer(
@@ -162,6 +176,9 @@ def subscribe_(
     prefix: Annotated[
         list[str] | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so. May be repeated.")
     ] = None,
+    env: Annotated[
+        subscriptions.Env, typer.Option("--env", help="What for: messages of dev are invisible for a shorter time.")
+    ] = subscriptions.Env.PROD,
     apply: Annotated[bool, typer.Option("--apply", help="Make it, with the credentials of the environment.")] = False,
     own: Own = None,
     endpoint: Endpoint = None,
@@ -171,7 +188,7 @@ def subscribe_(
     """Print what a subscription needs (queue, dead-letter queue, policy, filter), or make it."""
     found = known(with_own(own), dataset)
     plans = [
-        subscriptions.plan(found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()))
+        subscriptions.plan(found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()), env=env)
         for bucket in sorted(found.described.buckets)
     ]
     made = [subscriptions.carry_out(one, endpoint=endpoint, region=region) for one in plans] if apply else []
@@ -202,9 +219,11 @@ def doctor_(
     """Say what ails the feed: dead topics, a wrong filter, silence, dead letters."""
     with prepared(db, schema) as store:
         findings = doctors.look_at_ledger(store, store.now())
-    if queue:
-        letters = Queue(dead, endpoint=endpoint, region=region) if dead else None
-        findings += doctors.look_at_queue(Queue(queue, endpoint=endpoint, region=region), letters, with_own(own))
+        if queue:
+            read = Queue(queue, endpoint=endpoint, region=region)
+            letters = Queue(dead, endpoint=endpoint, region=region) if dead else None
+            findings += doctors.look_at_queue(read, letters, with_own(own))
+            findings += doctors.look_at_visibility(store, read)
     if subscription:
         sns = client("sns", endpoint=endpoint, region=region)
         told = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]

@@ -5,6 +5,8 @@ Invariants: a ledger gets the application's tables the first time that one of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +15,12 @@ import typer
 
 from holdfast.cli.options import ledger_url
 from holdfast.core.errors import InputError
+from holdfast.engine.events import Bus
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.tables import prepare
+from holdfast.nodd.watching import Watch
 from holdfast.store import Store, open_store
-from holdfast.telemetry import Target
+from holdfast.telemetry import Target, Telemetry
 
 nodd = typer.Typer(
     help="NOAA's open data, catalogued exactly once.",
@@ -42,6 +46,21 @@ def prepared(db: str | None, schema: str | None) -> Store[Any]:
     store = open_store(ledger_url(db, schema), schema=schema or "public")
     prepare(store)
     return store
+
+
+@contextmanager
+def telling(sink: Telemetry | None, store: Store[Any]) -> Iterator[tuple[Watch | None, Bus | None]]:
+    """Tell a sink what a command does to a ledger, and send it when the command ends."""
+    if sink is None:
+        yield None, None
+        return
+    watch, bus = Watch(sink, store), Bus()
+    watch.follow(bus)
+    try:
+        yield watch, bus
+    finally:
+        watch.close()
+        sink.close()
 
 
 def known(datasets: Datasets, name: str) -> Dataset:

@@ -7,8 +7,11 @@ is taken whose name says that it is one of prod.
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import wraps
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -18,10 +21,17 @@ from holdfast.cli.app import quick
 from holdfast.cli.app import run as run_command
 from holdfast.cli.replay import COMMANDS, made_of
 from holdfast.cli.replay_flags import GLOBAL, Common
-from holdfast.core.errors import ReplayGuardError
+from holdfast.core.errors import HoldfastError, ReplayGuardError
+from holdfast.core.selection import ENVIRONMENTS
+from holdfast.engine.events import Bus
 from holdfast.engine.replay import GuardType
+from holdfast.nodd.units import CLIENT
+from holdfast.nodd.watching import Watch
+from holdfast.store import Store
+from holdfast.telemetry import Target, Telemetry, start
 
 PROGRAM = "nodd-replay"
+UNKNOWN = "unknown"  # an environment that is none: as a label it is one
 _PROD = re.compile(r"(?:^|[^a-z0-9])(?:prod|production|prd)(?:[^a-z0-9]|$)")
 
 
@@ -37,6 +47,8 @@ class NoddCommon(Common):
     url_variable: ClassVar[str] = "KFM_WAL_DSN"
     env_variable: ClassVar[str | None] = "KFM_ENV"
     reason_needed: ClassVar[bool] = False
+    client: ClassVar[str | None] = CLIENT
+    record_fields: ClassVar[tuple[str, ...]] = ("wal_id", "dataset", "status")
 
     db: Annotated[
         str | None, _option("--db", "--wal-dsn", metavar="URL", help_text="The ledger; else KFM_WAL_DSN.")
@@ -48,6 +60,11 @@ class NoddCommon(Common):
     ] = None
     dlq_queue: Annotated[
         str | None, _option("--dlq-queue", metavar="QUEUE", help_text="What is drained; else KFM_SQS_DLQ_QUEUE.")
+    ] = None
+
+    telemetry: Annotated[
+        Target | None,
+        typer.Option("--telemetry", help="Send metrics to standard error or to a collector.", rich_help_panel=GLOBAL),
     ] = None
 
     @property
@@ -70,8 +87,54 @@ class NoddCommon(Common):
                     context={"guard_type": str(GuardType.ENV_MISMATCH), "flag": flag, "env": env},
                 )
 
+    @contextmanager
+    def telling(self, store: Store[Any]) -> Iterator[Bus | None]:
+        """Yield the bus that a replay is told on, if it is told."""
+        sink = _SINK.get()
+        if sink is None:
+            yield None
+            return
+        watch, bus = Watch(sink, store), Bus()
+        watch.follow(bus)
+        try:
+            yield bus
+        finally:
+            watch.close()
 
-app = made_of(COMMANDS, NoddCommon, "Put failed records back under rules.")
+
+def _counted(name: str, function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that tells of its calls, and of those that end in an error, if telemetry is on."""
+
+    @wraps(function)
+    def command(ctx: typer.Context, common: NoddCommon, **given: Any) -> None:
+        whole = common.within(ctx.obj)
+        sink = start(whole.telemetry or Target.OFF)
+        if sink is None:
+            function(ctx, common, **given)
+            return
+        env = whole.environment
+        labels = {"command": name, "env": env if env in ENVIRONMENTS else UNKNOWN}
+        sink.add("replay_cli_invocations_total", **labels)
+        token = _SINK.set(sink)
+        try:
+            function(ctx, common, **given)
+        except HoldfastError as error:
+            sink.add("replay_cli_failures_total", **labels, error_code=error.code)
+            raise
+        finally:
+            _SINK.reset(token)
+            sink.close()
+
+    return command
+
+
+_SINK: ContextVar[Telemetry | None] = ContextVar("sink", default=None)  # of the command that runs
+
+app = made_of(
+    {name: _counted(name, function) for name, function in COMMANDS.items()},
+    NoddCommon,
+    "Put failed records back under rules.",
+)
 
 
 def run(arguments: Sequence[str]) -> int:

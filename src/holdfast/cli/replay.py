@@ -183,7 +183,7 @@ def _perform(place: Place, what: Asked | Selection, acting: Acting, expected: Dr
             )
         operator, word = acting.operator or actor(), _replay_reason(selection, acting)
         reason = _reason(place, selection, acting, word)
-        with snapshot(selection):
+        with snapshot(selection), place.common.telling(store) as bus:
             if not acting.confirm:
                 expected = _agreed(store, place, selection, operator, expected)
             report = _with_progress(
@@ -199,6 +199,7 @@ def _perform(place: Place, what: Asked | Selection, acting: Acting, expected: Dr
                     policy=place.policy(selection),
                     stop_after=acting.stop_after,
                     on_batch=on_batch,
+                    bus=bus,
                 ),
             )
     _end(place, report, acting)
@@ -213,18 +214,20 @@ def _go_on(place: Place, run_id: str, acting: Acting) -> None:
         if not acting.confirm:
             told.print_report(standing, place.common.program)
             _ask(f"Go on with {run_id}?")
-        report = _with_progress(
-            place,
-            lambda on_batch: engine.continue_run(
-                store,
-                run_id,
-                actor=acting.operator or actor(),
-                reason=reason or f"{place.common.program} run --continue",
-                grant_id=acting.grant,
-                stop_after=acting.stop_after,
-                on_batch=on_batch,
-            ),
-        )
+        with place.common.telling(store) as bus:
+            report = _with_progress(
+                place,
+                lambda on_batch: engine.continue_run(
+                    store,
+                    run_id,
+                    actor=acting.operator or actor(),
+                    reason=reason or f"{place.common.program} run --continue",
+                    grant_id=acting.grant,
+                    stop_after=acting.stop_after,
+                    on_batch=on_batch,
+                    bus=bus,
+                ),
+            )
     _end(place, report, acting)
 
 

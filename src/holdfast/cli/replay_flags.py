@@ -11,6 +11,7 @@ import inspect
 import os
 import typing
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +27,8 @@ from holdfast.cli.options import Schema
 from holdfast.cli.spec_files import Tree, invalid, load_tree, selection_of
 from holdfast.core.errors import InputError, SpecInvalidError
 from holdfast.core.selection import API_VERSION, COUNT_MAX, KIND, ReplayMode, ReplayReason, Selection
+from holdfast.engine.events import Bus
+from holdfast.store import Store
 
 GLOBAL = "For every command"
 SELECTING = "Which jobs"
@@ -62,6 +65,8 @@ class Common:
     url_variable: ClassVar[str] = "HOLDFAST_URL"
     env_variable: ClassVar[str | None] = None
     reason_needed: ClassVar[bool] = True
+    client: ClassVar[str | None] = None  # whose jobs are records, and are known by their keys
+    record_fields: ClassVar[tuple[str, ...]] = ()  # what a value of a record has beside the fields of its job
 
     db: Annotated[str | None, _flag("--db", "The ledger; else HOLDFAST_URL.", metavar="URL", panel=GLOBAL)] = None
     schema: Schema = None
@@ -109,6 +114,11 @@ class Common:
 
     def require_endpoints(self, env: str | None) -> None:
         """Raise if something else that was named is not of an environment."""
+
+    @contextmanager
+    def telling(self, store: Store[Any]) -> Iterator[Bus | None]:  # noqa: ARG002 - of one that tells nobody
+        """Yield the bus that what is done to a ledger is told on; None if nobody listens."""
+        yield None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,9 @@ from holdfast.engine.replay import ReplayReport
 from holdfast.store import Store
 
 LIMIT = 20  # jobs of a selection that are shown unless told otherwise
-Target = Annotated[str | None, typer.Argument(metavar="[RUN|JOB]", help="A run or a job; without it, a selection.")]
+Target = Annotated[
+    str | None, typer.Argument(metavar="[RUN|JOB]", help="A run, a job, or a wal_id; without it, a selection.")
+]
 Fields = Annotated[str | None, typer.Option("--show-fields", metavar="NAMES", help="More fields, with commas.")]
 
 
@@ -43,7 +45,8 @@ def inspect(
     if flags or place.common.selection_file:
         raise InputError("inspect takes a run, a job, or a selection, not two of them")
     with place.ledger() as (store, _):
-        found = _run_or_job(store, target)
+        found = _run_or_job(store, target, place.common.client)
+    names = [*place.common.record_fields, *names]
     if isinstance(found, Job):
         answer(told.record_value(found, names), lambda: told.print_record(found, names), place.form)
     else:
@@ -56,7 +59,8 @@ def _inspect_selection(place: Place, ask: Asked, names: list[str]) -> None:
         selection = place.selection(ask, env, to_replay=False)
         jobs = list(islice(_records(store, selection), selection.limits.max_records or LIMIT))
     columns = [*told.SHOWN, *(name for name in names if name not in told.SHOWN)]
-    answer([told.record_value(job, names) for job in jobs], lambda: told.print_records(jobs, columns), place.form)
+    shown = [*place.common.record_fields, *names]
+    answer([told.record_value(job, shown) for job in jobs], lambda: told.print_records(jobs, columns), place.form)
 
 
 def _records(store: Store[Any], selection: Selection) -> Iterator[Job]:
@@ -76,10 +80,14 @@ def _walk(store: Store[Any], selection: Selection, state: JobState) -> Iterator[
         last = page[-1].job_id
 
 
-def _run_or_job(store: Store[Any], target: str) -> ReplayReport | Job:
+def _run_or_job(store: Store[Any], target: str, client: str | None) -> ReplayReport | Job:
+    """Return a run by its name, or a job by its id, or by its key where one client's jobs are records."""
     try:
         return engine.inspect(store, target)
     except RecordNotFoundError:
+        record = _record(store, target, client) if client else None
+        if record is not None:
+            return record
         if not (target.isascii() and target.isdecimal()):
             raise
     job_id = int(target) if len(target) < 20 else ID_MAX + 1
@@ -87,6 +95,19 @@ def _run_or_job(store: Store[Any], target: str) -> ReplayReport | Job:
         raise JobNotFoundError(f"there is no job {target}")
     with store.reading() as reading:
         return reading.job(job_id)
+
+
+def _record(store: Store[Any], wal_id: str, client: str) -> Job | None:
+    """Return the job that carries a record: the first, or the last that has replaced it and succeeded."""
+    with store.reading() as reading:
+        job = reading.jobs_by_key([(client, wal_id)]).get((client, wal_id))
+        later = job
+        while later is not None:
+            if later.state is JobState.SUCCEEDED:
+                job = later
+            replaced = reading.replaced_by([later.job_id]).get(later.job_id)
+            later = None if replaced is None else reading.job(replaced)
+        return job
 
 
 def stop(

@@ -6,6 +6,7 @@ name, one line each, and without what looks like a secret.
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,13 +16,14 @@ from holdfast.cli import output
 from holdfast.cli.output import Column
 from holdfast.cli.spec_files import Tree, tree_of
 from holdfast.cli.values import JOB_FIELDS, job_value
+from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-from holdfast.core.selection import Selection
+from holdfast.core.selection import IN_PROGRESS, Selection
 from holdfast.engine.redact import redacted
 from holdfast.engine.replay import Candidates, DryRun, ReplayReport, wanted
 
-# What a record of the write-ahead log calls a field of a job.
-NAMES = {"wal_id": "job_id", "dataset": "queue", "status": "state"}
+# What a record of the write-ahead log calls a field of a job. A payload that has a wal_id of its own goes by that.
+NAMES = {"wal_id": "job_id", "dataset": "queue"}
 SHOWN = ("wal_id", "dataset", "status", "attempts", "last_error_code", "created_at")
 GO = "GO"
 
@@ -138,7 +140,7 @@ def print_report(report: ReplayReport, program: str) -> None:
             ("candidates", report.candidates_hash),
         ]
     )
-    _print_counts("PASSED OVER", report.skipped)
+    _print_counts("PASSED OVER", Counter(report.passed_over) + Counter(report.skipped))
     _print_counts("WAITED FOR", report.throttled, times="TIMES")
     if report.touched:
         output.line("")
@@ -170,15 +172,24 @@ def print_record(job: Job, more: Sequence[str]) -> None:
 
 def field_of(job: Job, name: str) -> object:
     """Return a field of a job by the name that its record gives it, or of its payload; None if there is none."""
+    if name == "status":
+        return status_of(job)
+    payload = json.loads(job.payload or "null")
+    if name == "wal_id" and isinstance(payload, dict) and isinstance(payload.get(name), str):
+        return payload[name]
     name = NAMES.get(name, name)
     if name in JOB_FIELDS:
         return job_value(job)[name]
     if name in ("replaces", "excused", "quarantine_code", "operation_version"):
         return getattr(job, name)
-    payload = json.loads(job.payload or "null")
     value = payload.get(name) if isinstance(payload, dict) else None
     # With its name before it, as it would stand in a message: that is how a secret is known.
     return redacted(f"{name}={value}").removeprefix(f"{name}=") if isinstance(value, str) else _scalar(value)
+
+
+def status_of(job: Job) -> str:
+    """Return the state of a job in the words of the write-ahead record."""
+    return IN_PROGRESS if job.state is JobState.RUNNING else str(job.state)
 
 
 def _scalar(value: object) -> object:

@@ -20,7 +20,18 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.errors import ExtraMissingError, FileThereError, InputError, SpecInvalidError
-from holdfast.core.selection import API_VERSION, KIND, Filters, Limits, Options, ReplayMode, Selection, fault_of
+from holdfast.core.machines import JobState
+from holdfast.core.selection import (
+    API_VERSION,
+    IN_PROGRESS,
+    KIND,
+    Filters,
+    Limits,
+    Options,
+    ReplayMode,
+    Selection,
+    fault_of,
+)
 from holdfast.store.files import give_name
 
 if TYPE_CHECKING:
@@ -94,7 +105,7 @@ def selection_of(tree: Tree, *, to_replay: bool = True) -> Selection:
     """Return the selection that a document holds, or raise SpecInvalidError; `to_replay`: not only to look at."""
     require_kind(tree, API_VERSION, KIND)
     require_values(tree, "metadata.labels", str, "a label is text: put it in quotes")
-    document = converted(_with_text_ids(tree), _Document)
+    document = converted(_in_our_words(tree), _Document)
     metadata, spec = document.metadata, document.spec
     selection = Selection(
         name=metadata.name,
@@ -132,13 +143,20 @@ def _said(value: Any) -> Any:
     return list(value)
 
 
-def _with_text_ids(tree: Tree) -> Tree:
-    """Let ids be written as numbers too."""
-    with suppress(KeyError, TypeError):
-        filters = tree["spec"]["filters"]
-        ids = [str(item) if type(item) is int else item for item in filters["wal_ids"]]
-        return {**tree, "spec": {**tree["spec"], "filters": {**filters, "wal_ids": ids}}}
+def _in_our_words(tree: Tree) -> Tree:
+    """Let ids be written as numbers too, and states as the write-ahead record has them."""
+    for name in ("wal_ids", "status"):
+        with suppress(KeyError, TypeError):
+            filters = tree["spec"]["filters"]
+            words = [_in_our_word(item) for item in filters[name]]
+            tree = {**tree, "spec": {**tree["spec"], "filters": {**filters, name: words}}}
     return tree
+
+
+def _in_our_word(item: object) -> object:
+    if item == IN_PROGRESS:
+        return JobState.RUNNING.value
+    return str(item) if type(item) is int else item
 
 
 def require_kind(tree: Tree, api_version: str, kind: str) -> None:

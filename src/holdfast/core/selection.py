@@ -21,6 +21,7 @@ from holdfast.core.records import Job
 API_VERSION = "kfm.nodd.replay/v1alpha1"
 KIND = "ReplaySelection"
 ENVIRONMENTS = ("dev", "stage", "prod")
+IN_PROGRESS = "in_progress"  # what a write-ahead record calls a job that runs
 TEXT_BYTES_MAX = 1024  # what a queue, a key or a name may have at most
 LIST_MAX = 1000
 COUNT_MAX = 2**31 - 1
@@ -284,7 +285,7 @@ def matches(selection: Selection, job: Job) -> bool:
     told = _told(job)
     return (
         _within(filters.event_time, _moment(told.event_time) or job.created_at)
-        and _overlaps(filters.time_range_overlap, _moment(told.time_range_start), _moment(told.time_range_end))
+        and _overlaps(filters.time_range_overlap, told)
         and (not filters.wal_ids or not {str(job.job_id), job.key, _text(told.wal_id)}.isdisjoint(filters.wal_ids))
     )
 
@@ -296,10 +297,15 @@ def _within(window: Window | None, moment: datetime) -> bool:
     return (window.start is None or window.start <= moment) and (window.end is None or moment < window.end)
 
 
-def _overlaps(window: Window | None, first: datetime | None, last: datetime | None) -> bool:
-    """Tell whether something that lasted from `first` to `last`, both included, was there during a span."""
+def _overlaps(window: Window | None, told: _Told) -> bool:
+    """Tell whether what a payload is about was there during a span: from its start to its end, both included.
+
+    Of what names no end, as a radar's sweep does, only the start is known.
+    """
     if window is None:
         return True
+    first = _moment(told.time_range_start)
+    last = first if told.time_range_end is None else _moment(told.time_range_end)
     if first is None or last is None or last < first:
         return False
     return (window.start is None or window.start <= last) and (window.end is None or first < window.end)

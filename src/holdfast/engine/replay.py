@@ -245,6 +245,7 @@ def _terms(
         operations=tuple(candidates.by_operation),
         actor=actor,
         reason=reason,
+        passed_over=candidates.skipped,
     )
 
 

@@ -57,6 +57,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[str, ...]
     actor: str
     reason: str
+    passed_over: dict[str, int] = {}  # what the selection found and left out, by reason
 
     @property
     def text(self) -> str:
@@ -110,7 +111,8 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None  # the stop in words
     mode: ReplayMode
     replayed: int
-    skipped: dict[str, int]
+    passed_over: dict[str, int]  # found by the selection, and no candidates, by reason
+    skipped: dict[str, int]  # candidates that a batch left out
     throttled: dict[str, int]  # how often a batch had to wait, by reason
     batches: int
     batches_planned: int
@@ -221,6 +223,7 @@ def report_of(reading: Reading, run_id: str) -> ReplayReport:
         failure=run.failure,
         mode=terms.selection.mode,
         replayed=progress.replayed,
+        passed_over=terms.passed_over,
         skipped=dict(sorted(progress.skipped.items())),
         throttled=dict(sorted(progress.throttled.items())),
         batches=progress.batches,

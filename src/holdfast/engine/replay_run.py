@@ -28,6 +28,7 @@ from holdfast.engine.replay_guards import PROCEDURE, judged, judged_again, names
 from holdfast.engine.replay_record import (
     BEGIN,
     CANDIDATES,
+    Outcome,
     Progress,
     ReplayReport,
     Stop,
@@ -330,11 +331,16 @@ class Runner:
             replay_reason=self._terms.replay_reason,
             environment=self._policy.environment,
             replayed=outcome.datasets,
-            skipped={reason: len(job_ids) for reason, job_ids in outcome.skipped.items()},
+            skipped=self._left_out(number, outcome),
             throttled=outcome.throttled,
             at=at,
         )
         return _Done(event, batch.transitions)
+
+    def _left_out(self, number: int, outcome: Outcome) -> dict[str, int]:
+        """Return what is told of a batch as skipped; of the first, also what the selection has passed over."""
+        counts = Counter({reason: len(job_ids) for reason, job_ids in outcome.skipped.items()})
+        return dict(counts + Counter(self._terms.passed_over if number == 1 else {}))
 
     def _record(self, transaction: Transaction, run: ProcedureRun, number: int, name: str, outcome: object) -> None:
         who = self._who

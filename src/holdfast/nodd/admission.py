@@ -26,6 +26,7 @@ from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import CLIENT, OPERATION, Fate, Unit, unit_of
 from holdfast.store import Declared, Store, Submission
+from holdfast.store.statements import encoded
 from holdfast.store.transaction import Transaction
 
 SUPERSEDED = "superseded"
@@ -55,7 +56,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 def admit_notices(store: Store[Any], notices: Sequence[Notice], *, actor: str = "nodd") -> list[Admitted]:
     """Admit notices that no message brought: from a listing."""
     with store.transaction() as transaction:
-        return _Admission(transaction, actor).admit([(Message(""), Parsed(tuple(notices)))])
+        return _Admission(transaction, actor, listed=True).admit([(Message(""), Parsed(tuple(notices)))])
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -115,9 +116,11 @@ def _read(message: Message, datasets: Datasets, signatures: Signatures | None) -
 class _Admission:
     """One transaction's worth of messages."""
 
-    def __init__(self, transaction: Transaction, actor: str) -> None:
+    def __init__(self, transaction: Transaction, actor: str, *, listed: bool = False) -> None:
         self._transaction = transaction
         self._actor = actor
+        self._listed = listed  # a listing tells what is there now: it never comes late
+        self._etags: dict[_Source, set[str | None]] = {}  # that were seen of an object, in whatever generation
         self._at = transaction.now()
         self._now = time_text(self._at)
         self._moved: list[tuple[Job, Answer]] = []
@@ -179,11 +182,12 @@ class _Admission:
         before = known.get(source)
         if before is None:
             unit = unit_of(notice)
-        elif is_later(notice, before.sequencer, before.etag):
+        elif self._is_later(notice, before.sequencer, before.etag):
             unit = unit_of(notice, generation=before.generation + 1, supersedes=before.wal_id)
         else:
             return self._seen(message, notice, before, jobs[before.job_id])
         fresh[source] = (unit, message)
+        self._etags.setdefault(source, set()).add(notice.content_etag)
         return _told(Fate.ADMITTED, notice, message, wal_id=unit.wal_id)
 
     def _again(
@@ -195,14 +199,18 @@ class _Admission:
         fresh: dict[_Source, tuple[Unit, Message]],
     ) -> Admitted:
         """Judge a second notice of one object in the same batch: only the later write becomes a unit."""
-        if not is_later(notice, unit.notice.sequencer, unit.notice.content_etag):
+        if not self._is_later(notice, unit.notice.sequencer, unit.notice.content_etag):
             older = _is_older(notice, unit.notice.sequencer)
             return _told(Fate.SUPERSEDED if older else Fate.DUPLICATE, notice, message, wal_id=unit.wal_id)
         # Nobody has begun with the earlier one: the later takes its place.
         generation = before.generation + 1 if before else 1
         later = unit_of(notice, generation=generation, supersedes=before.wal_id if before else None)
         fresh[_source(notice)] = (later, message)
+        self._etags[_source(notice)].add(notice.content_etag)
         return _told(Fate.ADMITTED, notice, message, wal_id=later.wal_id)
+
+    def _is_later(self, notice: Notice, sequencer: str | None, last: str | None) -> bool:
+        return is_later(notice, sequencer, {last} if self._listed else self._etags[_source(notice)])
 
     def _seen(self, message: Message, notice: Notice, before: _Known, job: Job) -> Admitted:
         if _is_older(notice, before.sequencer):
@@ -259,7 +267,7 @@ class _Admission:
         latest: dict[str, Notice] = {}
         for notice in notices:
             other = latest.get(notice.object_uri)
-            if other is None or is_later(notice, other.sequencer, other.content_etag):
+            if other is None or is_later(notice, other.sequencer, {other.content_etag}):
                 latest[notice.object_uri] = notice
         rows = [
             [
@@ -286,11 +294,13 @@ class _Admission:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def _latest(self, sources: set[_Source]) -> dict[_Source, _Known]:
-        found = self._write("latest_units", [list(source) for source in sorted(sources)])
-        return {(row[0], row[1]): _Known(*row) for row in found}
+        found = [_Known(*row) for row in self._write("known_units", sorted(sources))]
+        for one in found:
+            self._etags.setdefault((one.source_uri, one.time_range_start), set()).add(one.etag)
+        return {(one.source_uri, one.time_range_start): one for one in found}
 
     def _write(self, name: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        return ask(self._transaction, name, rows=canonical([list(row) for row in rows])) if rows else []
+        return ask(self._transaction, name, rows=encoded(rows)) if rows else []
 
 
 def _source(notice: Notice) -> _Source:

@@ -71,6 +71,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     publication_window: str  # so long after the notice an object may not be there yet
     max_age: str  # so long after its time an object may be gone again
     metadata_required: tuple[str, ...] = ()
+    provenance_may_fail: bool = False  # catalogue what provenance cannot tell of; else the unit fails
     same_observation: tuple[str, ...] = ()  # fields that tell an observation; another file of it supersedes the first
 
     @property

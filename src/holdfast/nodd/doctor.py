@@ -6,6 +6,7 @@ Invariants: nothing is changed; each finding says what is wrong, how that is kno
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.statements import ask
+from holdfast.nodd.units import OPERATION
 from holdfast.store import Store
 
 SILENCE = timedelta(minutes=30)
@@ -25,6 +27,8 @@ DEAD_TOPICS = {
     "arn:aws:sns:us-east-1:709902155096:NewRRFSObject": "the prototype of RRFS is frozen",
 }
 RETENTION_MIN_S = 14 * 86400
+ATTEMPTS_SEEN = 1000
+BUFFER_S = 30.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +112,32 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
             )
         )
     return findings
+
+
+def look_at_visibility(store: Store[Any], queue: Queue) -> list[Finding]:
+    """Return whether a message is invisible for too short a time: less than 99 of 100 attempts take, and a buffer."""
+    with store.reading() as reading:
+        rows = ask(reading, "last_attempts", operation=OPERATION, n=ATTEMPTS_SEEN)
+    took_s = sorted((_moment(ended) - _moment(began)).total_seconds() for began, ended in rows)
+    if not took_s:
+        return []
+    p99_s = took_s[(99 * len(took_s) - 1) // 100]
+    visibility_s = int(queue.attributes().get("VisibilityTimeout", 0))
+    if visibility_s >= p99_s + BUFFER_S:
+        return []
+    return [
+        Finding(
+            code="visibility_too_short",
+            severity="warning",
+            subject="queue",
+            detail=f"99 of 100 attempts take up to {p99_s:.1f} s, and a message is invisible for {visibility_s} s",
+            next_step=f"Set VisibilityTimeout to {math.ceil(max(2 * p99_s, p99_s + BUFFER_S))} or more.",
+        )
+    ]
+
+
+def _moment(value: datetime | str) -> datetime:
+    return value if isinstance(value, datetime) else time_from(value)
 
 
 def _policy(told: dict[str, str], datasets: Datasets) -> list[Finding]:

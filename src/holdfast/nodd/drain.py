@@ -1,7 +1,8 @@
 """Draining a dead-letter queue: each message is held against its record; the ledger is told first, then the queue.
 
-Invariants: nothing leaves the queue before what it says is durable in the ledger; a message whose record is not known
-is never replayed in bulk; batches are small, and the first is a pilot; the same error coming back stops it.
+Invariants: nothing leaves the queue before what it says is durable in the ledger; a message whose record is not known,
+as that of a later write than the last that is, is never replayed in bulk; batches are small, and the first is a pilot;
+the same error coming back stops it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from holdfast.core.records import Job
 from holdfast.engine.events import Bus, of_move
 from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, Parsed, parsed
+from holdfast.nodd.notices import Notice, Parsed, is_later, parsed
 from holdfast.nodd.queues import Queue, Received
+from holdfast.nodd.statements import ask
 from holdfast.nodd.watching import Watch
 from holdfast.store import Store
+from holdfast.store.statements import encoded
 
 REASON = "dlq-drain"
 SAME_ERROR = "the same error came back"
@@ -89,13 +92,15 @@ class Drain:
             told["rejected"] += 1
             return True
         units = [notice for notice in said.notices if notice.sidecar_of is None]
-        jobs = self._jobs(units)
-        if len(jobs) < len(units) and not self._admit_unknown:
+        job_ids, unknown = self._known(units)
+        if unknown and not self._admit_unknown:
             told["uncorrelated"] += 1
             return False
-        if len(jobs) < len(units):
+        if unknown:
             self._admit(message)
-            told["admitted"] += len(units) - len(jobs)
+            told["admitted"] += unknown
+        with self._store.reading() as reading:
+            jobs = reading.jobs(job_ids)
         for job in jobs:
             told[self._replayed(job)] += 1
         if not units:
@@ -106,10 +111,19 @@ class Drain:
         known = Message(message.body, message.message_id)
         admit(self._store, [known], self._datasets, actor=self._actor, bus=self._bus)
 
-    def _jobs(self, units: Sequence[Notice]) -> list[Job]:
+    def _known(self, units: Sequence[Notice]) -> tuple[list[int], int]:
+        """Return the jobs of the records that notices are about, and how many objects have none of that write."""
+        sources = {(notice.object_uri, notice.time_range_start) for notice in units}
         with self._store.reading() as reading:
-            found = reading.jobs_by_key([("nodd", notice.wal_id) for notice in units])
-        return list(found.values())
+            rows = ask(reading, "known_units", rows=encoded(sorted(sources)))
+        latest = {(row[0], row[1]): (row[3], row[6]) for row in rows}  # job, sequencer; the last counts
+        etags = {source: {row[5] for row in rows if (row[0], row[1]) == source} for source in latest}
+        unknown = sources - set(latest)
+        for notice in units:
+            source = (notice.object_uri, notice.time_range_start)
+            if source in latest and is_later(notice, latest[source][1], etags[source]):
+                unknown.add(source)
+        return sorted(latest[source][0] for source in sources - unknown), len(unknown)
 
     def _replayed(self, job: Job) -> str:
         if job.state != JobState.FAILED:

@@ -2,7 +2,8 @@
 
 Invariants: a message is deleted only once what it says is durable in the ledger; a crash in between is a duplicate, and
 a duplicate is a no-op; a message that cannot be understood is kept in the ledger, so it may be deleted too; whatever
-fails leaves the message to the queue, which delivers it again.
+fails leaves the message to the queue, which delivers it again. Where the work is done before the message is deleted,
+a message is deleted only when all its units have succeeded or are in quarantine.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from holdfast.engine.events import Bus
 from holdfast.nodd.admission import Admitted, Message, admit
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.queues import WAIT_S, Queue, Received
+from holdfast.nodd.signatures import Signatures
+from holdfast.nodd.units import CLIENT
 from holdfast.nodd.watching import Watch
 from holdfast.store import Store
 
@@ -29,7 +32,11 @@ logger = logging.getLogger("holdfast.nodd")
 
 VISIBILITY_S = 300
 HEARTBEATS = 3  # in a visibility timeout
-RESTS = frozenset({*JOB.final, JobState.FAILED})
+PATIENCE_S = 3600.0  # SQS keeps a message invisible for twelve hours at most
+LOOK_S = 0.05
+# None: the ledger keeps no job of it any more.
+ENDS: frozenset[JobState | None] = frozenset({*map(JobState, JOB.final), None})
+RESTS = ENDS | {JobState.FAILED}
 
 
 class Polled(msgspec.Struct, frozen=True):
@@ -54,12 +61,13 @@ class Feed:
         reach: Callable[[str], None] = lambda _point: None,
         watch: Watch | None = None,
         bus: Bus | None = None,
+        signatures: Signatures | None = None,
     ) -> None:
         self._watch, self._bus = watch, bus
         if watch is not None:
             watch.look_at(queue)
         self._store, self._queue, self._datasets = store, queue, datasets
-        self._actor, self._reach = actor, reach
+        self._actor, self._reach, self._signatures = actor, reach, signatures
 
     def poll(self, *, wait_s: int = WAIT_S) -> Polled:
         """Take one batch: receive, admit, delete."""
@@ -73,34 +81,61 @@ class Feed:
         return Polled(len(received), _counted(admitted), tuple(admitted), len(left))
 
     def poll_and_process(
-        self, *, wait_s: int = WAIT_S, visibility_s: int = VISIBILITY_S, timeout_s: float = 3600
+        self,
+        *,
+        wait_s: int = WAIT_S,
+        visibility_s: int = VISIBILITY_S,
+        timeout_s: float = PATIENCE_S,
+        stop: threading.Event | None = None,
     ) -> Polled:
-        """Take one batch, and delete it only when the work that it brought rests; until then it is kept invisible."""
+        """Take one batch, and delete each message only when all the work that it brought has ended.
+
+        Until then it is kept invisible. A message whose work has failed is left to the queue, which gives it again and
+        at last to the dead letters: so that of each dead letter the record says that it failed.
+        """
         received = self._queue.receive(wait_s=wait_s, visibility_s=visibility_s)
         if not received:
             return Polled(0, {})
         admitted = self._admit(received)
-        keys = sorted({found.wal_id for found in admitted if found.wal_id})
+        self._reach("after_admission")
+        brought: dict[str, list[str]] = {}
+        for found in admitted:
+            if found.wal_id is not None:
+                brought.setdefault(found.message_id or "", []).append(found.wal_id)
+        waiting = list(received)
+        left = 0
         ends = time.monotonic() + timeout_s
         beat = time.monotonic() + visibility_s / HEARTBEATS
-        while not self._rest(keys):
-            if time.monotonic() > ends:
-                return Polled(len(received), _counted(admitted), tuple(admitted), len(received))
+        while True:
+            states = self._states(sorted({wal_id for wal_ids in brought.values() for wal_id in wal_ids}))
+            stands = [{states.get(wal_id) for wal_id in brought.get(one.message_id, ())} for one in waiting]
+            ended = [one for one, found in zip(waiting, stands, strict=True) if found <= ENDS]
+            left += sum(found <= RESTS for found in stands) - len(ended)
+            waiting = [one for one, found in zip(waiting, stands, strict=True) if not found <= RESTS]
+            if ended:
+                self._reach("after_work")
+                left += len(self._queue.delete(ended))
+                self._reach("after_delete")
+            if not waiting or time.monotonic() > ends or (stop is not None and stop.is_set()):
+                return Polled(len(received), _counted(admitted), tuple(admitted), left + len(waiting))
             if time.monotonic() > beat:
-                self._queue.keep(received, visibility_s)
+                self._queue.keep(waiting, visibility_s)
                 beat = time.monotonic() + visibility_s / HEARTBEATS
-            time.sleep(0.05)
-        left = self._queue.delete(received)
-        return Polled(len(received), _counted(admitted), tuple(admitted), len(left))
+            time.sleep(LOOK_S)
 
     def run(
-        self, stop: threading.Event, *, on_poll: Callable[[Polled], None] | None = None, wait_s: int = WAIT_S
+        self,
+        stop: threading.Event,
+        *,
+        on_poll: Callable[[Polled], None] | None = None,
+        wait_s: int = WAIT_S,
+        ack_after_work: bool = False,
     ) -> None:
         """Poll until told to stop; what goes wrong is logged, and tried again after a while."""
         pause_s = 1.0
         while not stop.is_set():
             try:
-                polled = self.poll(wait_s=wait_s)
+                polled = self.poll_and_process(wait_s=wait_s, stop=stop) if ack_after_work else self.poll(wait_s=wait_s)
             except HoldfastError as error:
                 logger.warning("the feed could not go on: %s", error)
                 stop.wait(pause_s)
@@ -112,16 +147,18 @@ class Feed:
 
     def _admit(self, received: Sequence[Received]) -> list[Admitted]:
         messages = [Message(message.body, message.message_id) for message in received]
-        admitted = admit(self._store, messages, self._datasets, actor=self._actor, bus=self._bus)
+        admitted = admit(
+            self._store, messages, self._datasets, actor=self._actor, bus=self._bus, signatures=self._signatures
+        )
         if self._watch is not None:
             self._watch.received(received)
             self._watch.admitted(admitted)
         return admitted
 
-    def _rest(self, wal_ids: Sequence[str]) -> bool:
+    def _states(self, wal_ids: Sequence[str]) -> dict[str, JobState]:
         with self._store.reading() as reading:
-            jobs = reading.jobs_by_key([("nodd", wal_id) for wal_id in wal_ids])
-        return all(job.state in RESTS for job in jobs.values())
+            jobs = reading.jobs_by_key([(CLIENT, wal_id) for wal_id in wal_ids])
+        return {wal_id: job.state for (_, wal_id), job in jobs.items()}
 
 
 def _counted(admitted: Sequence[Admitted]) -> dict[str, int]:

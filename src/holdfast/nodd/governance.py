@@ -1,7 +1,10 @@
 """governance-gate: rules as data, asked of a unit before anything of it is catalogued.
 
+A unit passes four gates, in this order: its schema (message, structure and metadata), what makes data fair to find and
+use (FAIR), whose it is to give (CARE), and its provenance (PROV). The first three are asked here.
+
 Invariants: the gate is the same for a first run and for a replay; a rule that is not known fails closed; a hard failure
-is never retried.
+is never retried; no gate is asked before the one before it has let the unit through.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from holdfast.nodd.units import Operator, Unit, Verdict
 
 HARD_FAIL, HOLD, PASS = "hard_fail", "hold", "pass"
 HARD_FAIL_CODE = "governance_hard_fail"
+FAIL, WAIVED = "fail", "waived"
+SCHEMA, FAIR, CARE, PROV = GATES = ("A-schema", "B-fair", "C-care", "D-prov")
+_BY_RULES = {"fair": FAIR, "care": CARE}
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +32,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     id: str
     asks: str
+    gate: str = "care"  # or "fair", which comes before it
     then: str = HARD_FAIL
     datasets: tuple[str, ...] = ("*",)
     keys: tuple[str, ...] = ("*",)
@@ -36,7 +43,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Every rule, in order. The shipped ones ask for a licence and for no key that is forbidden."""
 
     rules: tuple[Rule, ...] = (
-        Rule(id="license", asks="license", why="a collection names the terms of its data"),
+        Rule(id="license", asks="license", gate="fair", why="a collection names the terms of its data"),
         Rule(id="not-forbidden", asks="allowed", keys=("*/restricted/*",), why="restricted data is not catalogued"),
     )
 
@@ -74,21 +81,28 @@ QUESTIONS: dict[str, Callable[[Unit, Dataset, _Verdicts], bool]] = {
 
 
 def gate(unit: Unit, dataset: Dataset, verdicts: _Verdicts, rules: Rules) -> Verdict:
-    """Return whether a unit may be catalogued; the first rule that says no decides."""
+    """Return whether a unit may be catalogued; the first rule that says no decides, gate by gate."""
     asked: list[str] = []
-    for rule in rules.rules:
-        if not _concerns(rule, unit):
-            continue
-        asked.append(rule.id)
-        question = QUESTIONS.get(rule.asks)
-        if question is None or not question(unit, dataset, verdicts):
-            status = HOLD if rule.then == HOLD and question is not None else HARD_FAIL
-            data = {"rule_id": rule.id, "why": rule.why}
-            issues = (f"rule:{rule.id}",)
-            return Verdict(
-                operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(asked), data=data
-            )
-    return Verdict(operator=Operator.GOVERNANCE, status=PASS, checks_run=tuple(asked))
+    passed: dict[str, str] = {}
+
+    def verdict(status: str, issues: tuple[str, ...] = (), **data: object) -> Verdict:
+        told = {**data, "gates": passed}
+        return Verdict(operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(asked), data=told)
+
+    # Whoever comes here has a schema: what has none was refused by the operators before.
+    passed[SCHEMA] = PASS
+    for name, gate_ in _BY_RULES.items():
+        for rule in rules.rules:
+            if rule.gate != name or not _concerns(rule, unit):
+                continue
+            asked.append(rule.id)
+            question = QUESTIONS.get(rule.asks)
+            if question is None or not question(unit, dataset, verdicts):
+                passed[gate_] = FAIL
+                status = HOLD if rule.then == HOLD and question is not None else HARD_FAIL
+                return verdict(status, (f"rule:{rule.id}",), rule_id=rule.id, why=rule.why)
+        passed[gate_] = PASS
+    return verdict(PASS)
 
 
 def _concerns(rule: Rule, unit: Unit) -> bool:
@@ -105,10 +119,10 @@ def rules_from(path: Path) -> Rules:
         words, _, where = str(error).partition(" - at `$")
         raise SpecInvalidError(f"{path}: {words}", context={"path": where.strip("`.")}) from None
     for number, rule in enumerate(found.rules):
-        if rule.asks not in QUESTIONS or rule.then not in (HARD_FAIL, HOLD):
+        if rule.asks not in QUESTIONS or rule.then not in (HARD_FAIL, HOLD) or rule.gate not in _BY_RULES:
             raise SpecInvalidError(
                 f"{path}: the rule {rule.id!r} asks or does what is not known",
-                next_step=f"Ask one of {', '.join(QUESTIONS)}; then {HARD_FAIL} or {HOLD}.",
+                next_step=f"Ask one of {', '.join(QUESTIONS)}; at the gate fair or care; then {HARD_FAIL} or {HOLD}.",
                 context={"path": f"rules[{number}]"},
             )
     return found

@@ -19,25 +19,31 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.retry import FailureKind, Quarantine, RetryPolicy, Snooze, classify
-from holdfast.nodd import catalog, governance, integrity, metadata, provenance, stac
+from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
 from holdfast.nodd.admission import DECLARED, SUPERSEDED
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.governance import Rules
 from holdfast.nodd.integrity import Sidecar
 from holdfast.nodd.notices import Notice
 from holdfast.nodd.objects import ObjectSource
+from holdfast.nodd.replays import replay_of
 from holdfast.nodd.statements import ask, statements
 from holdfast.nodd.units import OPERATION, Operator, Unit, Verdict
 from holdfast.nodd.watching import Watch
 
 PUBLISH = "nodd.publish"
 PUBLISH_QUEUE = "nodd-publish"
+GATES_KEPT = "validation-gates"
 SOFTWARE = {"holdfast-nodd": "1.0.0"}
 
 # What the same object would answer again: no retry will help.
 _HOPELESS = frozenset({
     "size_zero", "size_too_small", "size_too_large", "etag_mismatch", "missing_required_header", "access_denied",
 })  # fmt: skip
+
+
+# The verdict of the operator after these comes at once, or can be had again for nothing: one write keeps both.
+_FOLLOWED_AT_ONCE = frozenset({Operator.PARSE, Operator.METADATA})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +134,8 @@ class _Ingest:
         self._kept(Operator.GOVERNANCE, lambda: self._governed(dataset))
         item, registered = self._register(dataset)
         emitted = self._emit(dataset, item)
+        if self._run.job.replaces is not None:
+            self._take_over()
         self._effect("fence", rows=1, wal_id=self._unit.wal_id)
         return {
             "integrity_status": self._verdicts[Operator.INTEGRITY].status,
@@ -138,28 +146,27 @@ class _Ingest:
             "stac_collection_id": item["collection"],
             "stac_item_href": stac.href_of(item),
             "ingest_run_id": parse.data["ingest_run_id"],
+            "gates": self._gates(governance.PASS if emitted != provenance.FAILED else governance.WAIVED),
         }
 
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def _kept(self, operator: Operator, judge: Any) -> Verdict:
         """Return the verdict of an operator, from an earlier attempt if it stands there."""
-        value = self._run.checkpoint(str(operator), lambda: judge().as_json())
+        value = self._run.checkpoint(str(operator), lambda: judge().as_json(), with_next=operator in _FOLLOWED_AT_ONCE)
         verdict = msgspec.convert(value, Verdict)
         self._verdicts[operator] = verdict
         return verdict
 
     def _parsed(self) -> Verdict:
         # Set by the first attempt, and kept: later attempts are of the same run.
-        data = {"ingest_run_id": f"{self._unit.wal_id}/{self._run.attempt}"}
+        job = self._run.job
+        number = str(self._run.attempt) if job.replaces is None else f"{job.job_id}.{self._run.attempt}"
+        data = {"ingest_run_id": f"{self._unit.wal_id}/{number}"}
         return Verdict(operator=Operator.PARSE, status="ok", data=data)
 
     def _integrity(self, dataset: Dataset) -> Verdict:
-        with self._ledger.store.reading() as reading:
-            rows = ask(reading, "sidecars_of", source_uri=self._unit.source_uri)
-            now = reading.now()
-        sidecars = [Sidecar(*row) for row in rows]
-        verdict = integrity.check(self._unit, dataset, self._source, sidecars, now)
+        verdict = integrity.check(self._unit, dataset, self._source, self._sidecars, self._began)
         if verdict.status == "failed":
             self._integrity_failed(verdict)
         return verdict
@@ -172,6 +179,7 @@ class _Ingest:
         if issue == integrity.EXPIRED:
             raise Quarantine("source_expired", "the object is gone: its time at the source is over")
         if issue in _HOPELESS or (issue == "missing_object" and self._is_last):
+            self._stopped_at({governance.SCHEMA: governance.FAIL})
             raise Quarantine(f"integrity_{issue}", detail)
         code = "io_error_upstream" if issue in integrity.RETRY_LATER else f"integrity_{issue}"
         raise OperatorError(code, detail)
@@ -186,6 +194,7 @@ class _Ingest:
         issue = verdict.issues[0] if verdict.issues else "incomplete_product_metadata"
         if issue in integrity.RETRY_LATER:
             raise OperatorError("io_error_upstream", "the object could not be read")
+        self._stopped_at({governance.SCHEMA: governance.FAIL})
         raise Quarantine(f"metadata_{issue}", "what the object is about cannot be told")
 
     def _governed(self, dataset: Dataset) -> Verdict:
@@ -195,8 +204,17 @@ class _Ingest:
         return verdict
 
     def _governance_failed(self, verdict: Verdict) -> None:
+        self._stopped_at(verdict.data["gates"])
         code = governance.HARD_FAIL_CODE if verdict.status == governance.HARD_FAIL else "governance_hold"
         raise Quarantine(code, f"{verdict.data['rule_id']}: {verdict.data['why']}")
+
+    def _gates(self, provenance_gate: str) -> dict[str, Json]:
+        """Return the result of every gate, in order."""
+        return {**self._verdicts[Operator.GOVERNANCE].data.get("gates", {}), governance.PROV: provenance_gate}
+
+    def _stopped_at(self, gates: Mapping[str, Json]) -> None:
+        """Keep the results of an attempt that a gate has stopped; those of one that passes stand in its result."""
+        self._run.checkpoint(f"{GATES_KEPT}/{self._run.attempt}", lambda: dict(gates))
 
     # -- what is made -------------------------------------------------------------------------------------------------
 
@@ -204,11 +222,13 @@ class _Ingest:
         """Stage the item, and return it with its fate: created, updated or no-op."""
         with self._ledger.store.reading() as reading:
             rows = ask(reading, "item_standing", item_id=stac.item_id(self._unit))
+            family = observations.family_of(reading, self._unit, dataset)
             now = time_text(reading.now())
         before = rows[0] if rows else None
         found, learned = self._verdicts[Operator.INTEGRITY], self._verdicts[Operator.METADATA]
         created = before[1] if before else now
         item = stac.item_of(self._unit, dataset, found, learned, created=created, updated=now)
+        item = item if family is None else family.marked(self._unit, item)
         problems = stac.problems(item)
         if problems:
             raise Quarantine("stac_validation_failed", "; ".join(problems)[:400])
@@ -228,8 +248,12 @@ class _Ingest:
             created=created,
             updated=now,
         )
-        if self._settings.catalog is not None:
-            self._run.after_commit(publish_call(item["id"], dataset.name))
+        changed = [item["id"]]
+        for write in family.joined(self._unit, item, now) if family else ():
+            self._effect(write.statement, rows=write.rows, **write.params)
+            changed += [write.item_id] if write.item_id else []
+        for item_id in changed if self._settings.catalog is not None else ():
+            self._run.after_commit(publish_call(item_id, dataset.name))
         return item, "updated" if before else "created"
 
     def _emit(self, dataset: Dataset, item: Mapping[str, Any]) -> str:
@@ -238,21 +262,52 @@ class _Ingest:
             ingest_run_id=str(self._verdicts[Operator.PARSE].data["ingest_run_id"]),
             job_id=self._run.job.job_id,
             attempt=self._run.attempt,
-            replay_reason=self._run.job.replay_reason,
+            replay=replay_of(self._ledger.store, self._run.job),
+            follows=self._follows(),
             software=SOFTWARE,
             at=self._unit.event_time or self._unit.time_range_start,
         )
-        records = provenance.records_of(self._unit, dataset, self._verdicts, item, run=run)
-        for record in records:
-            self._effect(
-                "put_provenance",
-                record_id=record.record_id,
-                wal_id=self._unit.wal_id,
-                kind=record.kind,
-                content=record.content,
-                created_at=run.at,
-            )
-        return "ok"
+        verdict, records = provenance.emitted(self._unit, dataset, self._verdicts, item, run=run)
+        if verdict.status != provenance.OK:
+            self._emit_failed(dataset, verdict)
+        rows = canonical([[record.record_id, record.kind, record.content] for record in records])
+        self._effect("put_provenance", wal_id=self._unit.wal_id, created_at=run.at, records=rows)
+        return verdict.status
+
+    def _follows(self) -> int | None:
+        unit = self._unit
+        if unit.supersedes is None:
+            return None
+        with self._ledger.store.reading() as reading:
+            told = {"source_uri": unit.source_uri, "time_range_start": unit.time_range_start}
+            [[generation]] = ask(reading, "catalogued_before", generation=unit.generation, **told)
+        return None if generation is None else int(generation)
+
+    def _emit_failed(self, dataset: Dataset, verdict: Verdict) -> None:
+        """Let an attempt end here, unless the dataset may do without provenance; then its verdict is kept."""
+        if verdict.status == provenance.FAILED and not dataset.described.policy.provenance_may_fail:
+            self._stopped_at(self._gates(governance.FAIL))
+            raise OperatorError(provenance.FAILED_CODE, "; ".join(verdict.data["problems"])[:400])
+        # One that is ok stands in the result, and costs no write of its own.
+        self._run.checkpoint(str(Operator.PROVENANCE), verdict.as_json)
+
+    def _take_over(self) -> None:
+        """Stage that the record is carried on by this job, which replaces another."""
+        with self._ledger.store.reading() as reading:
+            [[job_id]] = ask(reading, "unit_job", wal_id=self._unit.wal_id)
+            before = reading.job(job_id)
+        self._effect(
+            "take_over",
+            rows=1,
+            wal_id=self._unit.wal_id,
+            job_id=self._run.job.job_id,
+            before=before.job_id,
+            attempts=before.attempts,
+            version=before.version,
+            created=time_text(before.created_at),
+            error=before.last_error_code,
+            message=before.last_error_message,
+        )
 
     # -- guards -------------------------------------------------------------------------------------------------------
 
@@ -264,6 +319,8 @@ class _Ingest:
     def _require_current(self) -> None:
         with self._ledger.store.reading() as reading:
             [[superseded_by, _]] = ask(reading, "unit_standing", wal_id=self._unit.wal_id)
+            self._sidecars = [Sidecar(*row) for row in ask(reading, "sidecars_of", source_uri=self._unit.source_uri)]
+            self._began = reading.now()
         if superseded_by is not None:
             raise Quarantine(SUPERSEDED, "a later write of the object was admitted")
 
@@ -337,7 +394,10 @@ class _Watched(_Ingest):
         except Exception:
             self._watch.not_emitted(self._unit)
             raise
-        self._watch.emitted(self._run, status)
+        if status == provenance.FAILED:
+            self._watch.not_emitted(self._unit)
+        else:
+            self._watch.emitted(self._run, status)
         return status
 
 

@@ -75,6 +75,10 @@ INSTRUMENTS = {
         ),
         Instrument("replay_throttled_batches_total", _C, ("reason", "env"), "{batch}", "waits before a batch"),
         Instrument("replay_skipped_records_total", _C, ("reason", "env"), "{record}", "records passed over"),
+        Instrument("replay_cli_invocations_total", _C, ("command", "env"), "{call}", "calls of `nodd-replay`"),
+        Instrument(
+            "replay_cli_failures_total", _C, ("command", "env", "error_code"), "{call}", "calls that ended in an error"
+        ),
     )
 }
 

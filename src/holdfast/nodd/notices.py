@@ -9,9 +9,10 @@ encodes them; a record that is not understood never hides the others of its mess
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
+from unicodedata import is_normalized
 from urllib.parse import unquote_plus
 from uuid import UUID, uuid5
 
@@ -85,11 +86,19 @@ class _Unclear(Exception):
         super().__init__(message)
         self.code, self.message = code, message
 
+    def told(self) -> Rejected:
+        """Return it as an answer."""
+        return Rejected(self.code, _plain(self.message))
+
 
 class _Aside(Exception):
     def __init__(self, reason: str, subject: str) -> None:
         super().__init__(reason)
         self.reason, self.subject = reason, subject
+
+    def told(self) -> Ignored:
+        """Return it as an answer."""
+        return Ignored(self.reason, _plain(self.subject))
 
 
 def listed_notice(
@@ -125,13 +134,13 @@ def parsed(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None 
             try:
                 notices.append(take())
             except _Aside as aside:
-                ignored.append(Ignored(aside.reason, aside.subject))
+                ignored.append(aside.told())
             except _Unclear as unclear:
-                rejected.append(Rejected(unclear.code, unclear.message))
+                rejected.append(unclear.told())
     except _Aside as aside:
-        ignored.append(Ignored(aside.reason, aside.subject))
+        ignored.append(aside.told())
     except _Unclear as unclear:
-        rejected.append(Rejected(unclear.code, unclear.message))
+        rejected.append(unclear.told())
     return Parsed(tuple(notices), tuple(ignored), tuple(rejected))
 
 
@@ -222,7 +231,9 @@ def _of_chunk(message: dict[str, Json], raw: Mapping[str, str | None], datasets:
 
 def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
     subject = f"s3://{bucket}/{key}"
-    if not key or len(key.encode()) > KEY_BYTES_MAX or not key.isprintable():
+    # Half a character is not printable, and has no bytes to count. A key that the ledger would write in another form
+    # (NFC) would name another object.
+    if not key or not _is_plain(key) or len(key.encode()) > KEY_BYTES_MAX:
         raise _Unclear("missing_required_field", "the key of the object is no key")
     if bucket not in datasets.buckets():
         raise _Aside("unroutable_topic", subject)
@@ -235,7 +246,7 @@ def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
 def _notice(match: Match, bucket: str, raw: Mapping[str, str | None], **said: Any) -> Notice:
     try:
         told = match.time_range
-    except ValueError:
+    except (ValueError, OverflowError):  # a lead time may go beyond the last year that there is
         raise _Unclear("invalid_time_range", f"{match.key} names no time") from None
     if told.end is not None and told.end < told.start:
         raise _Unclear("invalid_time_range", f"{match.key} ends before it starts")
@@ -276,7 +287,17 @@ def _text_at(value: Json, *path: str) -> str | None:
 
 
 def _text_or_none(value: Json) -> str | None:
-    return value[:KEY_BYTES_MAX] if isinstance(value, str) and value.strip() and value.isprintable() else None
+    return value[:KEY_BYTES_MAX] if isinstance(value, str) and value.strip() and _is_plain(value) else None
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or is_normalized("NFC", text))
+
+
+def _plain(text: str) -> str:
+    """Return what a message says of itself as text that every database and every terminal takes."""
+    short = text[: 2 * KEY_BYTES_MAX]
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
 
 
 def _size(record: Json) -> int | None:
@@ -301,9 +322,9 @@ def _moment(record: Json, name: str) -> str | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return time_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):  # a zone may carry it beyond the first year or the last
         raise _Unclear("invalid_time_range", f"{name} is no time") from None
-    return time_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _is_utf8(encoded: str) -> bool:
@@ -314,12 +335,12 @@ def _is_utf8(encoded: str) -> bool:
     return True
 
 
-def is_later(one: Notice, other_sequencer: str | None, other_etag: str | None) -> bool:
-    """Tell whether a notice is of a later write to the same object than one of which these are known.
+def is_later(one: Notice, sequencer: str | None, etags: Collection[str | None]) -> bool:
+    """Tell whether a notice is of a later write to the same object than the last of which these are known.
 
-    Where both have sequencers, they decide: hexadecimal, the shorter padded on the left. Else another ETag is taken for
-    a later write, since notices of an older one are rare and the object itself will tell.
+    Where both have sequencers, they decide: hexadecimal, the shorter padded on the left. Else an ETag that was never
+    seen is taken for a later write, and one that was for a notice that comes again.
     """
-    if one.sequencer and other_sequencer:
-        return int(one.sequencer, 16) > int(other_sequencer, 16)
-    return one.content_etag is not None and one.content_etag != other_etag
+    if one.sequencer and sequencer:
+        return int(one.sequencer, 16) > int(sequencer, 16)
+    return one.content_etag is not None and one.content_etag not in etags

@@ -1,26 +1,38 @@
 """provenance-emit: where an item comes from, as W3C PROV-JSON and as OpenLineage events.
 
 Invariants: every record's id follows from what it says, so that a replay adds no second edge; what was recorded is
-never taken back: a later generation is derived from the earlier one. Ids are qualified names, never bare URIs.
+never taken back: a later generation is derived from the last that was catalogued, and a replay is an activity of its
+own that was informed by the unit's. Ids are qualified names, never bare URIs. What cannot say which write of the object
+it is about is no provenance, and is not recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 import msgspec
 
 from holdfast.core.digest import canonical, sha256
+from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.notices import NAMESPACE
+from holdfast.nodd.replays import ReplayOf
 from holdfast.nodd.units import Operator, Unit, Verdict
 
 PROV, OPENLINEAGE = "prov", "openlineage"
 PRODUCER = "urn:holdfast:nodd"
 PREFIXES = {"nodd": "urn:holdfast:nodd:", "unit": "urn:holdfast:unit:", "item": "urn:holdfast:item:"}
 AGENT = "nodd:ingest"
+
+OK, PARTIAL, FAILED = "ok", "partial", "failed"
+FAILED_CODE = "provenance_failed"
+UNIDENTIFIED, INVALID, NOT_EMITTED = "prov_source_unidentified", "prov_invalid", "openlineage_emit_failed"
+CHECKS = ("source", "prov", "openlineage")
+NAME = re.compile(rf"(?:{'|'.join(PREFIXES)}):[A-Za-z0-9._-]+")
+NODES = ("entity", "activity", "agent")
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +41,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     ingest_run_id: str
     job_id: int
     attempt: int
-    replay_reason: str | None
+    replay: ReplayOf | None = None  # what it is part of, if it is no first run
+    follows: int | None = None  # the earlier generation whose item this one's takes the place of
     software: Mapping[str, str]
     at: str
 
@@ -42,11 +55,75 @@ class ProvenanceRecord(msgspec.Struct, frozen=True):
     content: str
 
 
+def emitted(
+    unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, Verdict], item: Mapping[str, Any], *, run: RunFacts
+) -> tuple[Verdict, list[ProvenanceRecord]]:
+    """Return the verdict on the provenance of one ingest, and what of it may be recorded.
+
+    It has failed if PROV cannot be told, and is partial if OpenLineage alone cannot.
+    """
+    records = records_of(unit, dataset, verdicts, item, run=run)
+    prov = [record for record in records if record.kind == PROV]
+    found = {
+        UNIDENTIFIED: [] if _is_identified(unit, verdicts) else ["nothing tells which write of the object was read"],
+        INVALID: list(_prov_problems(prov)),
+        NOT_EMITTED: list(_event_problems([record for record in records if record.kind == OPENLINEAGE])),
+    }
+    issues = tuple(issue for issue, problems in found.items() if problems)
+    status = OK if not issues else PARTIAL if issues == (NOT_EMITTED,) else FAILED
+    detail = {"problems": [problem for problems in found.values() for problem in problems]} if issues else {}
+    verdict = Verdict(operator=Operator.PROVENANCE, status=status, issues=issues, checks_run=CHECKS, data=detail)
+    return verdict, {OK: records, PARTIAL: prov, FAILED: []}[status]
+
+
+def _is_identified(unit: Unit, verdicts: Mapping[Operator, Verdict]) -> bool:
+    etag = verdicts[Operator.INTEGRITY].data.get("actual_etag") or unit.notice.content_etag
+    return bool(etag or unit.notice.version_id or unit.notice.sequencer)
+
+
+def _prov_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
+    """Yield what keeps records from being a document of PROV."""
+    told = document(list(records))
+    described = {name for kind in NODES for name in told.get(kind, {})}
+    for kind, statements in told.items():
+        for name, ends in statements.items() if kind != "prefix" else ():
+            if not NAME.fullmatch(name):
+                yield f"{kind} {name!r} is no qualified name"
+            for role, end in ends.items() if kind not in NODES else ():
+                # The item of an earlier generation is described by the unit that made it.
+                if role != "prov:type" and end not in described and not end.startswith("item:"):
+                    yield f"{kind} names {end!r}, which nothing describes"
+            if "prov:startTime" in ends and not _is_time(ends["prov:startTime"]):
+                yield f"{kind} {name!r} starts at no time"
+
+
+def _event_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
+    """Yield what keeps records from being events of OpenLineage."""
+    for record in records:
+        event = msgspec.json.decode(record.content)
+        if not _is_time(event["eventTime"]):
+            yield "the event has no time"
+        try:
+            UUID(event["run"]["runId"])
+        except ValueError:
+            yield "the run has no id"
+        for thing in (event["job"], *event["inputs"], *event["outputs"]):
+            if not (thing["namespace"] and thing["name"]):
+                yield "a job or a dataset has no name"
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return time_from(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
 def records_of(
     unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, Verdict], item: Mapping[str, Any], *, run: RunFacts
 ) -> list[ProvenanceRecord]:
     """Return everything that is to be recorded of one ingest."""
-    statements = [*_nodes(unit, dataset, verdicts, item, run), *_edges(unit, item)]
+    statements = [*_nodes(unit, dataset, verdicts, item, run), *_edges(unit, item, run), *_of_replay(unit, run)]
     records = [_record(PROV, statement) for statement in statements]
     return [*records, _record(OPENLINEAGE, _event(unit, dataset, item, run))]
 
@@ -79,7 +156,7 @@ def _nodes(
     ]
 
 
-def _edges(unit: Unit, item: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _edges(unit: Unit, item: Mapping[str, Any], run: RunFacts) -> list[dict[str, Any]]:
     activity, source, made = _activity(unit), _source(unit), _item(unit, item)
     edges = [
         _edge("used", {"prov:activity": activity, "prov:entity": source}),
@@ -89,8 +166,8 @@ def _edges(unit: Unit, item: Mapping[str, Any]) -> list[dict[str, Any]]:
             "prov:activity": activity, "prov:agent": AGENT, "prov:plan": f"nodd:plan-{unit.dataset}",
         }),
     ]  # fmt: skip
-    if unit.supersedes is not None:
-        before = f"item:{item['id']}-{unit.generation - 1}"
+    if run.follows is not None:
+        before = f"item:{item['id']}-{run.follows}"
         edges.append(
             _edge(
                 "wasDerivedFrom",
@@ -98,6 +175,31 @@ def _edges(unit: Unit, item: Mapping[str, Any]) -> list[dict[str, Any]]:
             )
         )
     return edges
+
+
+def _of_replay(unit: Unit, run: RunFacts) -> list[dict[str, Any]]:
+    """Return what a replay adds: an activity of its own, linked to that of the unit."""
+    if run.replay is None:
+        return []
+    activity = f"{_activity(unit)}-{_replay_name(run)}"
+    told = {
+        "prov:type": "nodd:Replay",
+        "nodd:wal_id": unit.wal_id,
+        "nodd:replay_mode": run.replay.mode,
+        "nodd:replay_reason": run.replay.reason,
+        "nodd:replay_run_id": run.replay.run_id,
+        "nodd:original_run": run.replay.original_run,
+    }
+    return [
+        _statement("activity", activity, told),
+        _edge("wasInformedBy", {"prov:informed": activity, "prov:informant": _activity(unit)}),
+        _edge("used", {"prov:activity": activity, "prov:entity": _source(unit)}),
+    ]
+
+
+def _replay_name(run: RunFacts) -> str:
+    # A drain is no run: its attempt tells one from another.
+    return run.replay.run_id if run.replay and run.replay.run_id else f"drain-{run.job_id}-{run.attempt}"
 
 
 def _statement(kind: str, name: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -122,16 +224,25 @@ def _item(unit: Unit, item: Mapping[str, Any]) -> str:
 
 
 def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts) -> dict[str, Any]:
-    """Return the OpenLineage event of the ingest: one run a unit, however often it is attempted."""
+    """Return the OpenLineage event of the ingest: one run a unit and one a replay, however often it is attempted."""
     facets: dict[str, Any] = {}
-    if run.replay_reason:
-        facets["nodd_replay"] = {"_producer": PRODUCER, "_schemaURL": f"{PRODUCER}:replay", "reason": run.replay_reason}
+    first = run_id = str(uuid5(NAMESPACE, f"run|{unit.wal_id}"))
+    if run.replay is not None:
+        run_id = str(uuid5(NAMESPACE, f"run|{unit.wal_id}|{_replay_name(run)}"))
+        facets["nodd_replay"] = {
+            "_producer": PRODUCER,
+            "_schemaURL": f"{PRODUCER}:replay",
+            "reason": run.replay.reason,
+            "mode": run.replay.mode,
+            "replay_run_id": run.replay.run_id,
+            "of": first,
+        }
     return {
         "eventType": "COMPLETE",
         "eventTime": run.at,
         "producer": PRODUCER,
         "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
-        "run": {"runId": str(uuid5(NAMESPACE, f"run|{unit.wal_id}")), "facets": facets},
+        "run": {"runId": run_id, "facets": facets},
         "job": {"namespace": "nodd", "name": f"nodd.ingest.{dataset.name}"},
         "inputs": [{"namespace": f"s3://{unit.notice.bucket}", "name": unit.notice.key}],
         "outputs": [{"namespace": "stac", "name": f"{item['collection']}/{item['id']}"}],

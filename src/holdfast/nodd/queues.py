@@ -76,17 +76,17 @@ class Queue:
 
     def _each(self, verb: str, messages: Sequence[Received], entry: Any) -> list[Received]:
         left = list({message.receipt: message for message in messages}.values())  # the same receipt twice is one
+        refused: list[Received] = []  # for what we have sent: the same again would be refused again
         for _ in range(TRIES):
-            if not left:
-                return []
             failed: list[Received] = []
             for start in range(0, len(left), BATCH):
                 part = left[start : start + BATCH]
                 entries = [{"Id": str(n), **entry(message)} for n, message in enumerate(part)]
                 answer = self._asked(verb, Entries=entries)
-                failed += [part[int(told["Id"])] for told in answer.get("Failed", ()) if not told.get("SenderFault")]
+                for told in answer.get("Failed", ()):
+                    (refused if told.get("SenderFault") else failed).append(part[int(told["Id"])])
             left = failed
-        return left
+        return refused + left
 
     def _asked(self, verb: str, **how: Any) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.digest import canonical
 from holdfast.core.errors import InputError
 from holdfast.nodd.admission import admit_notices
 from holdfast.nodd.dataset import Dataset, Datasets
@@ -21,6 +20,7 @@ from holdfast.nodd.notices import Notice, listed_notice
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.statements import ask
 from holdfast.store import Store
+from holdfast.store.statements import encoded
 
 PAGE = 500
 EXAMPLES = 5
@@ -62,7 +62,7 @@ def reconcile(
     examples: list[str] = []
     for page in _pages(_found(source, datasets, dataset, chosen, told)):
         with store.reading() as reading:
-            rows = ask(reading, "known_objects", rows=canonical([[notice.object_uri] for notice in page]))
+            rows = ask(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in page]))
         known = {uri for (uri,) in rows}
         missing = [notice for notice in page if notice.object_uri not in known]
         told += Counter({"known": len(page) - len(missing), "missing": len(missing)})

@@ -1,6 +1,7 @@
 """What was rejected, and its second chance: bodies that are kept can be read again by a newer parser.
 
-Invariants: a body is never deleted; one that is admitted at last is marked with its fate and the time.
+Invariants: a body is never deleted; one that is admitted at last is marked with its fate and the time; one whose
+signature was not believed is read again only when that is asked for by its code.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.core.records import time_text
 from holdfast.nodd.admission import Admitted, Message, admit
 from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.signatures import NOT_BELIEVED
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import Fate
 from holdfast.store import Store
@@ -37,11 +39,13 @@ def listed(store: Store[Any], *, code: str | None = None, limit: int = 100) -> l
         return [RejectedBody(*row) for row in ask(reading, "list_rejected", code=code, n=limit)]
 
 
-def replay(store: Store[Any], datasets: Datasets, *, actor: str, limit: int = 100) -> list[Admitted]:
+def replay(
+    store: Store[Any], datasets: Datasets, *, actor: str, code: str | None = None, limit: int = 100
+) -> list[Admitted]:
     """Read rejected bodies again; those that are understood now are admitted, and marked."""
     answers: list[Admitted] = []
-    for kept in listed(store, limit=limit):
-        if kept.replayed_at is not None:
+    for kept in listed(store, code=code, limit=limit):
+        if kept.replayed_at is not None or (code is None and kept.code in NOT_BELIEVED):
             continue
         found = admit(store, [Message(kept.body)], datasets, actor=actor)
         answers += found

@@ -39,6 +39,12 @@ _SIGNED = {
 }
 _OPTIONAL = "Subject"
 
+NOT_BELIEVED = frozenset({
+    "signature_missing", "signature_invalid", "signature_version", "certificate_url", "certificate_invalid",
+    "certificate_expired", "topic_invalid",
+})  # fmt: skip
+"""The codes of problems here."""
+
 
 class Problem(msgspec.Struct, frozen=True):
     """Why a message is not believed."""

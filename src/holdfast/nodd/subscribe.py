@@ -1,12 +1,13 @@
 """Subscribing to a feed: the queue, its dead-letter queue, the policy that lets one topic in, and the subscription.
 
-Invariants: the policy names the topic's ARN; the filter is on the body of the message, and its scope is set before it;
-what is printed is exactly what would be made.
+Invariants: the policy names the topic's ARN, and takes nothing away from topics that were let in before; the filter is
+on the body of the message, and its scope is set before it; what is printed is exactly what would be added.
 """
 
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -14,9 +15,19 @@ import msgspec
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.queues import client
 
+PRIMARY, DEAD = "nodd-primary-queue", "nodd-dlq"
 DEAD_AFTER = 5
 DEAD_RETENTION_S = 14 * 86400
 VISIBILITY_S = 300
+VISIBILITY_DEV_S = 120
+
+
+class Env(StrEnum):
+    """What a subscription is for."""
+
+    DEV = "dev"
+    STAGE = "stage"
+    PROD = "prod"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,18 +43,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     subscription: dict[str, str]
 
 
-def plan(dataset: Dataset, bucket: str, *, queue: str, account: str, prefixes: tuple[str, ...] = ()) -> Plan:
+def plan(
+    dataset: Dataset,
+    bucket: str,
+    *,
+    account: str,
+    queue: str = PRIMARY,
+    prefixes: tuple[str, ...] = (),
+    env: Env = Env.PROD,
+) -> Plan:
     """Return what has to be made to hear of one bucket of a dataset."""
     topic = dataset.described.buckets[bucket]
     region = topic.split(":")[3]
     arn = f"arn:aws:sqs:{region}:{account}:{queue}"
-    dead = f"{queue}-dlq"
+    dead = DEAD if queue == PRIMARY else f"{queue}-dlq"
     redrive = {"deadLetterTargetArn": f"arn:aws:sqs:{region}:{account}:{dead}", "maxReceiveCount": DEAD_AFTER}
     policy = {
         "Version": "2012-10-17",
         "Statement": [
             {
-                "Sid": "OneTopicOnly",
+                "Sid": _sid(topic),
                 "Effect": "Allow",
                 "Principal": {"Service": "sns.amazonaws.com"},
                 "Action": "sqs:SendMessage",
@@ -67,7 +86,7 @@ def plan(dataset: Dataset, bucket: str, *, queue: str, account: str, prefixes: t
         queue=queue,
         dead_letter_queue=dead,
         queue_attributes={
-            "VisibilityTimeout": str(VISIBILITY_S),
+            "VisibilityTimeout": str(VISIBILITY_DEV_S if env is Env.DEV else VISIBILITY_S),
             "MessageRetentionPeriod": str(DEAD_RETENTION_S),
             "RedrivePolicy": json.dumps(redrive, sort_keys=True),
             "Policy": json.dumps(policy, sort_keys=True),
@@ -83,8 +102,10 @@ def carry_out(wanted: Plan, *, endpoint: str | None = None, region: str = "us-ea
     retention = {"MessageRetentionPeriod": str(DEAD_RETENTION_S)}
     sqs.create_queue(QueueName=wanted.dead_letter_queue, Attributes=retention)
     url = str(sqs.create_queue(QueueName=wanted.queue)["QueueUrl"])
-    sqs.set_queue_attributes(QueueUrl=url, Attributes=wanted.queue_attributes)
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn", "Policy"])["Attributes"]
+    policy = _joined(told.get("Policy"), wanted.policy)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={**wanted.queue_attributes, "Policy": policy})
+    arn = told["QueueArn"]
     made = sns.subscribe(
         TopicArn=wanted.topic,
         Protocol="sqs",
@@ -93,3 +114,19 @@ def carry_out(wanted: Plan, *, endpoint: str | None = None, region: str = "us-ea
         ReturnSubscriptionArn=True,
     )
     return {"queue_url": url, "subscription": str(made["SubscriptionArn"])}
+
+
+def _sid(topic: str) -> str:
+    # Letters and digits alone, and another for each topic: two accounts have topics of the same name.
+    return "Let" + "".join(one for part in topic.split(":")[4:] for one in part if one.isalnum())
+
+
+def _joined(standing: str | None, wanted: dict[str, Any]) -> str:
+    """Return a policy that lets in who was let in before, and whom a plan wants."""
+    try:
+        before = json.loads(standing or "{}").get("Statement", [])
+    except ValueError:
+        before = []
+    mine = {statement["Sid"] for statement in wanted["Statement"]}
+    kept = [one for one in (before if isinstance(before, list) else [before]) if one.get("Sid") not in mine]
+    return json.dumps({**wanted, "Statement": [*kept, *wanted["Statement"]]}, sort_keys=True)

@@ -79,6 +79,9 @@ def unit_of(notice: Notice, *, generation: int = 1, supersedes: str | None = Non
     if generation > 1:
         mark = notice.content_etag or notice.sequencer or str(generation)
         uri = f"{uri}#etag={mark}"
+    if generation > 2:
+        # The same content may come back after another: the mark alone would name the unit of the first time.
+        uri = f"{uri}&generation={generation}"
     return Unit(
         wal_id=wal_id(notice.dataset, uri, notice.time_range_start),
         dataset=notice.dataset,

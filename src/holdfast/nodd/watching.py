@@ -20,15 +20,14 @@ import msgspec
 from holdfast.core.digest import sha256
 from holdfast.core.errors import HoldfastError
 from holdfast.core.machines import JOB, JobState
-from holdfast.core.records import Job, JournalRow, time_from
+from holdfast.core.records import Job, time_from
 from holdfast.engine.approvals import environment_of
 from holdfast.engine.events import Bus, ReplayBatch, ReplayRefused, Subscription, Transition
 from holdfast.engine.execution import Execution
-from holdfast.engine.replay_guards import PROCEDURE
-from holdfast.engine.replay_record import run_known, terms_of
 from holdfast.nodd.admission import Admitted
 from holdfast.nodd.metrics import NO_DATASET, Sink, Span
 from holdfast.nodd.queues import Queue, Received
+from holdfast.nodd.replays import replay_of
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import OPERATION, QUEUE_NAME, Fate, Operator, Unit, Verdict
 from holdfast.store import Store
@@ -54,7 +53,6 @@ _COUNTED = {
 }
 # Where a path of a job leads its record. A snoozed attempt is given back: nothing has failed.
 _ENDS = {"succeed": "succeeded", "fail": "failed", "quarantine": "quarantined", "cancel": "quarantined"}
-_BROUGHT = frozenset({"replay", "submit"})  # what a replay does to a job, or makes one by
 _FAILED_BETWEEN = frozenset({"retry", "expire"})  # from running, by way of failed, to pending
 
 
@@ -324,31 +322,20 @@ class Watch:
 
     def _replay_of(self, job: Job) -> dict[str, str]:
         """Return the attributes of a replay, and none for a first run."""
-        if job.replay_reason is None and job.replaces is None:
-            return {}
-        told: dict[str, str | None] = {"nodd.replay_reason": job.replay_reason}
         try:
-            with self._store.reading() as reading:
-                kept = reading.checkpoints(job.replaces or job.job_id).get(str(Operator.PARSE))
-                if kept is not None:
-                    told["nodd.replay_original_run"] = msgspec.json.decode(kept)["data"]["ingest_run_id"]
-                run_id = _run_named([row for row in reading.journal(job.job_id) if row.event in _BROUGHT])
-                if run_id is None:
-                    told["nodd.replay_mode"] = "dlq"
-                else:
-                    terms = terms_of(run_known(reading, run_id))
-                    told["nodd.replay_reason"] = terms.replay_reason
-                    told |= {"nodd.replay_run_id": run_id, "nodd.replay_mode": str(terms.selection.mode)}
+            found = replay_of(self._store, job)
         except HoldfastError as error:
             logger.warning("job %s: its replay cannot be told of: %s", job.job_id, error)
+            return {}
+        if found is None:
+            return {}
+        told = {
+            "nodd.replay_reason": found.reason,
+            "nodd.replay_run_id": found.run_id,
+            "nodd.replay_mode": found.mode,
+            "nodd.replay_original_run": found.original_run,
+        }
         return {name: value for name, value in told.items() if value is not None}
-
-
-def _run_named(rows: Sequence[JournalRow]) -> str | None:
-    """Return the replay that a job's journal names last: it is `replay RUN: why`."""
-    words = (rows[-1].reason or "").split() if rows else []
-    named = len(words) > 1 and words[0] == PROCEDURE and words[1].endswith(":")
-    return words[1].removesuffix(":") if named else None
 
 
 def _opened(unit: Unit, span: Span, *, hot: bool) -> _Open:

@@ -48,7 +48,7 @@ FILES = (
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
 
 def _columns(record: type[msgspec.Struct], alias: str) -> str:

@@ -1,14 +1,14 @@
 -- Statements of admission. Rows come as JSON, each a list of values.
 
--- name: latest_units
+-- name: known_units
 -- rows: source_uri, time_range_start
 -- One look into the index for each: whatever the planner believes of the size of the table.
 SELECT u.*
   FROM json_array_elements(:rows::json) r CROSS JOIN LATERAL (
     SELECT n.source_uri, n.time_range_start, n.wal_id, n.job_id, n.generation, n.etag, n.sequencer, n.size
       FROM nodd_units n
-     WHERE n.source_uri = r ->> 0 AND n.time_range_start = r ->> 1
-     ORDER BY n.generation DESC LIMIT 1) u;
+     WHERE n.source_uri = r ->> 0 AND n.time_range_start = r ->> 1 OFFSET 0) u
+ ORDER BY u.generation;
 
 -- name: add_units
 INSERT INTO nodd_units (wal_id, job_id, dataset, source_uri, object_uri, generation, etag, size, sequencer, version_id,

@@ -1,7 +1,7 @@
 -- The application's own tables, beside the ledger's: units, what was kept or counted, the catalogue, provenance.
 
 -- One unit of work for each generation of each object: the part of the write-ahead record that never changes, and which
--- generation follows it. A job carries it out.
+-- generation follows it. A job carries it out; where that job was replaced, what stood before it is kept.
 CREATE TABLE nodd_units (
   wal_id           text PRIMARY KEY,
   job_id           bigint NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
@@ -20,6 +20,11 @@ CREATE TABLE nodd_units (
   time_range_end   text CHECK (time_range_start <= time_range_end),
   supersedes       text REFERENCES nodd_units (wal_id),
   superseded_by    text,
+  attempts_before  bigint NOT NULL DEFAULT 0,
+  version_before   bigint NOT NULL DEFAULT 0,
+  created_before   text,
+  error_before     text,
+  message_before   text,
   admitted_at      text NOT NULL,
   UNIQUE (dataset, object_uri, time_range_start),
   UNIQUE (source_uri, time_range_start, generation)
@@ -77,6 +82,13 @@ CREATE TABLE nodd_items (
 
 CREATE INDEX nodd_items_collection ON nodd_items (collection_id, item_id);
 
+-- The files of one observation that are catalogued, as JSON in the order in which they were made.
+CREATE TABLE nodd_observations (
+  observation text PRIMARY KEY,
+  files       text NOT NULL,
+  version     bigint NOT NULL
+);
+
 -- Provenance: nodes and edges of PROV, and OpenLineage events, each under an id that follows from what it says.
 CREATE TABLE nodd_provenance (
   record_id  text PRIMARY KEY,
@@ -91,7 +103,9 @@ CREATE INDEX nodd_provenance_unit ON nodd_provenance (wal_id);
 CREATE VIEW nodd_wal_records AS
 SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end,
   CASE j.state WHEN 'running' THEN 'in_progress' ELSE j.state END AS status,
-  j.attempts, j.last_attempt_at, j.last_error_code, j.last_error_message,
+  u.attempts_before + j.attempts AS attempts, j.last_attempt_at,
+  coalesce(j.last_error_code, u.error_before) AS last_error_code,
+  coalesce(j.last_error_message, u.message_before) AS last_error_message,
   coalesce(j.result::json ->> 'integrity_status', (SELECT c.value::json ->> 'status' FROM holdfast_checkpoints c
     WHERE c.job_id = j.job_id AND c.name = 'integrity-check'), 'unknown') AS integrity_status,
   coalesce(j.result::json ->> 'metadata_status', (SELECT c.value::json ->> 'status' FROM holdfast_checkpoints c
@@ -105,7 +119,8 @@ SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.t
     WHERE c.job_id = j.job_id AND c.name = 'message-parse')) AS ingest_run_id,
   (SELECT e.lease_owner FROM holdfast_executions e WHERE e.job_id = j.job_id ORDER BY e.attempt DESC LIMIT 1)
     AS worker_id,
-  j.replay_reason, j.created_at, j.updated_at, j.version,
+  j.replay_reason, coalesce(u.created_before::timestamptz, j.created_at) AS created_at, j.updated_at,
+  u.version_before + j.version AS version,
   u.generation AS ext_generation, u.supersedes AS ext_supersedes, u.superseded_by AS ext_superseded_by,
   j.quarantine_code AS ext_quarantine_code, j.job_id AS ext_job_id
   FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id

@@ -1,6 +1,6 @@
 -- Statements of admission. Rows come as JSON, each a list of values.
 
--- name: latest_units
+-- name: known_units
 -- rows: source_uri, time_range_start
 SELECT u.source_uri, u.time_range_start, u.wal_id, u.job_id, u.generation, u.etag, u.sequencer, u.size
   FROM json_each(:rows) r CROSS JOIN nodd_units u

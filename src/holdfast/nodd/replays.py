@@ -1,0 +1,68 @@
+"""Which replay an attempt is part of: told to telemetry, and written into provenance.
+
+Invariants: read from the ledger alone: the journal of a job names the run that brought it, and the run its mode; a
+first run is part of none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.records import Job, JournalRow
+from holdfast.engine.replay_guards import PROCEDURE
+from holdfast.engine.replay_record import terms_of
+from holdfast.nodd.units import Operator
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from holdfast.store.reading import Reading
+
+DRAIN = "dlq"
+_BROUGHT = frozenset({"replay", "submit"})  # what a replay does to a job, or makes one by
+
+
+class ReplayOf(msgspec.Struct, frozen=True, kw_only=True):
+    """The replay that an attempt is part of."""
+
+    mode: str  # of the run; a drain, which is no run, is `dlq`
+    reason: str | None = None
+    run_id: str | None = None
+    original_run: str | None = None  # the ingest run before it
+
+
+def replay_of(store: Store[Any], job: Job) -> ReplayOf | None:
+    """Return the replay that brought a job; None for a first run, which costs nothing to tell."""
+    if job.replay_reason is None and job.replaces is None:
+        return None
+    with store.reading() as reading:
+        return _read(reading, job)
+
+
+def _read(reading: Reading, job: Job) -> ReplayOf:
+    original = _ingest_run(reading, job.replaces or job.job_id)
+    run_id = _run_named([row for row in reading.journal(job.job_id) if row.event in _BROUGHT])
+    run = None if run_id is None else reading.run_of(run_id)
+    # Whoever drains a queue may give any reason, and so one that reads as a run's.
+    if run is None or run.procedure != PROCEDURE:
+        return ReplayOf(mode=DRAIN, reason=job.replay_reason, original_run=original)
+    terms = terms_of(run)
+    return ReplayOf(mode=str(terms.selection.mode), reason=terms.replay_reason, run_id=run_id, original_run=original)
+
+
+def _ingest_run(reading: Reading, job_id: int) -> str | None:
+    """Return the ingest run of a job that has begun."""
+    kept = reading.checkpoints(job_id).get(str(Operator.PARSE))
+    if kept is not None:
+        return str(msgspec.json.decode(kept)["data"]["ingest_run_id"])
+    result = reading.job(job_id).result
+    return None if result is None else msgspec.json.decode(result).get("ingest_run_id")
+
+
+def _run_named(rows: Sequence[JournalRow]) -> str | None:
+    """Return the replay that a job's journal names last: it is `replay RUN: why`."""
+    words = (rows[-1].reason or "").split() if rows else []
+    named = len(words) > 1 and words[0] == PROCEDURE and words[1].endswith(":")
+    return words[1].removesuffix(":") if named else None

@@ -1,0 +1,76 @@
+"""The page of the command names every command that there is and none that is not; the page of snapshots is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from holdfast.cli import nodd_replay
+from holdfast.cli.app import COMMANDS, Lazy
+from tests.cli.commands import holdfast
+from tests.cli.test_guide import BLOCK, _run
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
+WORD = re.compile(r"[a-z][a-z-]*")
+EVERY = {name: Lazy(name, command).load() for name, command in COMMANDS.items()}
+
+
+def paths(command: Any, path: str) -> Iterator[str]:
+    """Yield every command line that does something, without its arguments."""
+    inner = getattr(command, "commands", None)
+    if not inner:
+        yield path
+        return
+    for name, one in inner.items():
+        yield from paths(one, f"{path} {name}")
+
+
+def named(cell: str) -> Iterator[str]:
+    """Yield the commands that a cell of the table names: `snapshot create|diff A B` names two."""
+    for span in re.findall(r"`([^`]+)`", cell):
+        lines = [""]
+        for word in span.split():
+            choices = word.replace("\\|", "|").split("|")
+            if not all(WORD.fullmatch(choice) for choice in choices):
+                break  # an argument or an option
+            lines = [f"{line} {choice}".strip() for line in lines for choice in choices]
+        yield from lines
+
+
+def test_the_page_names_every_command_and_no_other() -> None:
+    table = PAGE.split("|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    told = [
+        line for row in table.splitlines() for line in named(row.replace("\\|", "¦").split("|")[1].replace("¦", "|"))
+    ]
+    there = [path for name, command in EVERY.items() for path in paths(command, name)]
+    assert sorted(told) == sorted(there)
+
+
+def test_the_page_names_the_commands_of_nodd_replay() -> None:
+    [span] = re.findall(r"`(nodd-replay [^`]+)`", PAGE)
+    assert sorted(named(f"`{span}`")) == sorted(paths(get_command(nodd_replay.app), "nodd-replay"))
+
+
+@pytest.mark.req("L-12")
+def test_the_commands_on_the_page_of_snapshots_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    for command in ("init", "submit noop", "submit noop", "audit head"):
+        assert holdfast(*command.split(), "--db", "work.db").code == 0
+    assert holdfast("init", "--env", "stage", "--db", "stage.db").code == 0
+    page = (DOCS / "snapshots.md").read_text(encoding="utf-8")
+    steps = [step for block in BLOCK.findall(page) for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    assert len(steps) == 8
+    for step in steps:
+        command, _, expected = step.partition("\n")
+        said = _run(command)
+        pattern = ".*".join(map(re.escape, expected.split("…")))
+        assert re.fullmatch(pattern, said), f"$ {command}\n{said}\n--- expected\n{expected}"

@@ -1,0 +1,187 @@
+"""Files of one observation: each has an item, the later supersedes the earlier, in whatever order they come.
+
+Invariants: the objects are NetCDF-4 files in memory, under keys as GOES has them; only the time of creation differs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.nodd import observations, specimens, stac
+from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.dataset import shipped
+from holdfast.nodd.ingest import Settings, declare
+from holdfast.store import Submission
+from tests.nodd.ingesting import records
+from tests.nodd.messages import event, record
+from tests.nodd.objects import MemorySource
+
+pytest.importorskip("h5py")
+
+BUCKET = "noaa-goes19"
+START, END = datetime(2026, 11, 14, 0, 0, 21, tzinfo=UTC), datetime(2026, 11, 14, 0, 9, 52, 900_000, tzinfo=UTC)
+DATA = specimens.goes_file(START, END, bbox=(-156.3, -81.33, 6.3, 81.33))
+KEY = "ABI-L2-CMIPF/2026/318/00/OR_ABI-L2-CMIPF-M6C{channel}_G19_s20263180000210_e20263180009529_c{created}.nc"
+CREATED = ("20263180009597", "20263180109597", "20263190009597")
+ORDERS = list(itertools.permutations(CREATED))
+AT_ONCE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=5)
+
+
+def announce(ledger: Ledger, source: MemorySource, created: str, *, channel: str = "13", **told: Any) -> None:
+    key = KEY.format(channel=channel, created=created)
+    etag = source.put(BUCKET, key, DATA)
+    body = event(record(key=key, bucket=BUCKET, size=len(DATA), **{"eTag": etag, **told}))
+    assert [one.fate for one in admit(ledger.store, [Message(body)], shipped())] == ["admitted"]
+
+
+def items(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """Return the items by the time of creation that their keys name."""
+    with ledger.store.reading() as reading:
+        rows = reading.ask("SELECT item, content FROM nodd_items", {})[1]
+    found = [json.loads(item) for item, _ in rows]
+    assert [stac.content_digest(item) for item in found] == [content for _, content in rows]
+    assert [problem for item in found for problem in stac.problems(item)] == []
+    return {item["properties"]["title"][-17:-3]: item for item in found}
+
+
+def marks(ledger: Ledger) -> dict[str, tuple[bool, str | None, str | None]]:
+    """Return for each file whether it is deprecated, and which came before and after it."""
+    found = items(ledger)
+    names = {f"./{item['id']}.json": created for created, item in found.items()}
+
+    def linked(item: dict[str, Any], relation: str) -> str | None:
+        hrefs = [link["href"] for link in item["links"] if link["rel"] == relation]
+        assert len(hrefs) <= 1
+        return names[hrefs[0]] if hrefs else None
+
+    return {
+        created: (
+            item["properties"].get("deprecated", False),
+            linked(item, "predecessor-version"),
+            linked(item, "successor-version"),
+        )
+        for created, item in sorted(found.items())
+    }
+
+
+ONE, TWO, THREE = CREATED
+MARKS = {ONE: (True, None, TWO), TWO: (True, ONE, THREE), THREE: (False, TWO, None)}
+
+
+@pytest.mark.req("K-44")
+@pytest.mark.parametrize("order", ORDERS, ids=["-".join(str(CREATED.index(one)) for one in order) for order in ORDERS])
+def test_the_later_file_supersedes_in_whatever_order_they_come(
+    ledger: Ledger, source: MemorySource, order: tuple[str, ...]
+) -> None:
+    for created in order:
+        announce(ledger, source, created)
+        assert ledger.run_until_idle() == 1
+    assert marks(ledger) == MARKS
+    rows = {row["object_uri"][-17:-3]: row for row in records(ledger)}
+    assert [rows[created]["status"] for created in CREATED] == ["succeeded"] * 3
+    assert [rows[created]["ext_supersedes"] for created in CREATED] == [
+        None, rows[ONE]["wal_id"], rows[TWO]["wal_id"],
+    ]  # fmt: skip
+    # None of them is fenced: each is an object of its own, and can be replayed.
+    assert [rows[created]["ext_superseded_by"] for created in CREATED] == [None] * 3
+
+
+def test_files_of_other_observations_have_nothing_to_do_with_each_other(ledger: Ledger, source: MemorySource) -> None:
+    announce(ledger, source, ONE, channel="13")
+    announce(ledger, source, TWO, channel="14")
+    ledger.run_until_idle()
+    assert marks(ledger) == {ONE: (False, None, None), TWO: (False, None, None)}
+
+
+@pytest.mark.req("K-44")
+def test_a_mark_is_a_change_of_the_earlier_item_and_of_no_other(ledger: Ledger, source: MemorySource) -> None:
+    announce(ledger, source, ONE)
+    ledger.run_until_idle()
+    first = items(ledger)[ONE]["properties"]
+    announce(ledger, source, TWO)
+    ledger.run_until_idle()
+    second = items(ledger)
+    assert second[ONE]["properties"]["created"] == first["created"]
+    assert second[ONE]["properties"]["updated"] == second[TWO]["properties"]["updated"] > first["updated"]
+    announce(ledger, source, THREE)
+    ledger.run_until_idle()
+    assert items(ledger)[ONE] == second[ONE]
+
+
+def test_an_overwritten_file_keeps_its_place(ledger: Ledger, source: MemorySource) -> None:
+    for created in CREATED:
+        announce(ledger, source, created, sequencer="0A")
+        ledger.run_until_idle()
+    other = specimens.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
+    key = KEY.format(channel="13", created=TWO)
+    etag = source.put(BUCKET, key, other)
+    body = event(record(key=key, bucket=BUCKET, size=len(other), eTag=etag, sequencer="0B"))
+    admit(ledger.store, [Message(body)], shipped())
+    ledger.run_until_idle()
+    assert marks(ledger) == MARKS
+    assert items(ledger)[TWO]["bbox"] == [-150.0, -80.0, 0.0, 80.0]
+
+
+@pytest.mark.req("K-44", "K-50")
+def test_what_was_superseded_is_carried_out_again_as_a_no_op(ledger: Ledger, source: MemorySource) -> None:
+    for created in (TWO, ONE):
+        announce(ledger, source, created)
+        ledger.run_until_idle()
+    before = items(ledger)
+    with ledger.store.transaction() as transaction:
+        jobs = transaction.list_jobs(limit=10)
+        transaction.submit([
+            Submission(operation=job.operation, payload=job.payload or "", client="nodd", key=f"{job.key}#again",
+                       queue=job.queue, replaces=job.job_id)
+            for job in jobs
+        ])  # fmt: skip
+    assert ledger.run_until_idle() == 2
+    assert items(ledger) == before
+    assert [row["stac_status"] for row in records(ledger)] == ["no-op"] * 2
+
+
+@pytest.mark.req("K-44")
+def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
+    ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet, read = threading.Barrier(3, timeout=20), observations.family_of
+    first = iter(range(3))
+
+    def together(*told: Any) -> observations.Family | None:
+        found = read(*told)
+        if next(first, None) is not None:
+            meet.wait()  # none of the three has seen another
+        return found
+
+    monkeypatch.setattr(observations, "family_of", together)
+    with Ledger(ledger.store.url) as crowd:
+        declare(crowd, Settings(datasets=shipped(), source=source, retry=AT_ONCE))
+        for created in CREATED:
+            announce(crowd, source, created)
+        crowd.run_until_idle(concurrency=3)
+    found = records(ledger)
+    assert [row["status"] for row in found] == ["succeeded"] * 3
+    assert sum(row["attempts"] for row in found) >= 5  # of the first three, two were refused
+    assert marks(ledger) == MARKS
+
+
+def test_the_file_of_the_earlier_item_is_published_anew(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
+    with Ledger(ledger.store.url) as publishing:
+        declare(publishing, Settings(datasets=shipped(), source=source, catalog=tmp_path))
+        for created in (ONE, TWO):
+            announce(publishing, source, created)
+            publishing.run_until_idle()
+    for created, item in items(ledger).items():
+        path = tmp_path / stac.href_of(item)
+        assert json.loads(path.read_text(encoding="utf-8")) == item
+        other = next(link["href"] for link in item["links"] if link["rel"].endswith("-version"))
+        assert (path.parent / other).is_file(), created
