@@ -36,9 +36,10 @@ from benchmarks.disk import SimulatedDisk
 from benchmarks.peers._common import fsyncs
 from holdfast import Ledger
 from holdfast.core.digest import canonical
-from holdfast.nodd import integrity, metadata, provenance, specimens, stac
+from holdfast.nodd import governance, integrity, metadata, provenance, specimens, stac
 from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.dataset import shipped
+from holdfast.nodd.governance import Rules
 from holdfast.nodd.ingest import SOFTWARE, Settings, declare
 from holdfast.nodd.notices import parsed
 from holdfast.nodd.objects import Head
@@ -54,7 +55,7 @@ ROUNDS, UNITS = 5, 1_000
 ROUNDS_QUICK, UNITS_QUICK = 1, 40
 LONG, LONG_QUICK = 100_000, 200
 BATCH = 10
-CONCURRENCY = 4
+CONCURRENCY = 8  # as `holdfast nodd run` has it
 ADMISSION, PROCESSING = 0.5, 0.7
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
@@ -238,11 +239,12 @@ class _Plain:
         dataset, now = shipped()[unit.dataset], datetime.now(UTC)
         checked = integrity.check(unit, dataset, source, [], now)
         learned = metadata.extract(unit, dataset, source, checked)
+        verdicts = {Operator.INTEGRITY: checked, Operator.METADATA: learned}
+        assert governance.gate(unit, dataset, verdicts, Rules()).status == governance.PASS
         stamp = now.isoformat()
         item = stac.item_of(unit, dataset, checked, learned, created=stamp, updated=stamp)
         assert stac.problems(item) == []
         facts = provenance.RunFacts(ingest_run_id="r", job_id=1, attempt=1, software=SOFTWARE, at=unit.time_range_start)
-        verdicts = {Operator.INTEGRITY: checked, Operator.METADATA: learned}
         made = provenance.records_of(unit, dataset, verdicts, item, run=facts)
         self._connection.execute(
             f"INSERT INTO plain_items VALUES ({self._marks(3)})",
