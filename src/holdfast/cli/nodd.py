@@ -227,7 +227,7 @@ def _end(ledger: Ledger, watch: Watch | None, sink: Telemetry | None) -> None:
 def _work(ledger: Ledger, concurrency: int, datasets: Datasets) -> None:
     from holdfast.engine.worker import Worker  # noqa: PLC0415 - only for the long run
 
-    queues = [*(dataset.name for dataset in datasets), "nodd-publish"]
+    queues = [*(dataset.name for dataset in datasets), catalogue.PUBLISH_QUEUE]
     worker = Worker(ledger, queues=queues, concurrency=concurrency)
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: worker.stop())

@@ -30,11 +30,12 @@ from holdfast.demo import page
 from holdfast.demo.sky import BUCKETS, Sky, Thing, notice, sky, things
 from holdfast.engine.retry import RetryPolicy, Strategy
 from holdfast.nodd import specimens
+from holdfast.nodd.catalog import PUBLISH_QUEUE
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.governance import Rule, Rules
-from holdfast.nodd.ingest import PUBLISH_QUEUE, Settings, declare
+from holdfast.nodd.ingest import Settings, declare
 from holdfast.nodd.objects import Head, S3Source, TryLaterError
 from holdfast.nodd.tables import prepare
 

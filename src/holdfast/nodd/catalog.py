@@ -14,12 +14,18 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.digest import canonical
+from holdfast.core.digest import Json, canonical
+from holdfast.engine.execution import Execution
+from holdfast.engine.ledger import Ledger
+from holdfast.engine.operations import Call
 from holdfast.nodd import stac
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.statements import ask
+from holdfast.nodd.units import CLIENT
 from holdfast.store import Store
 
+PUBLISH = "nodd.publish"
+PUBLISH_QUEUE = "nodd-publish"
 PAGE = 500
 CATALOG_ID = "nodd"
 
@@ -30,6 +36,22 @@ class Published(msgspec.Struct, frozen=True):
     items: int
     written: int
     collections: int
+
+
+def declare(ledger: Ledger, directory: Path, datasets: Datasets) -> None:
+    """Declare the operation that publishes an item to a ledger."""
+
+    def publish_one(_run: Execution, item_id: str, dataset: str) -> bool:
+        publish_collection(directory, datasets[dataset])
+        return publish(ledger.store, directory, item_id)
+
+    ledger.operations.operation(PUBLISH, version="1.0.0", queue=PUBLISH_QUEUE, max_attempts=10)(publish_one)
+
+
+def publish_call(item_id: str, dataset: str) -> Call:
+    """Return the call that writes an item's file: a job of its own, which reads the row when it runs."""
+    payload: dict[str, Json] = {"item_id": item_id, "dataset": dataset}
+    return Call(operation=PUBLISH, payload=payload, client=CLIENT, queue=PUBLISH_QUEUE)
 
 
 def publish(store: Store[Any], directory: Path, item_id: str) -> bool:

@@ -17,7 +17,7 @@ from holdfast.core.digest import Json, canonical
 from holdfast.core.records import time_text
 from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
-from holdfast.engine.operations import Call, Operation
+from holdfast.engine.operations import Operation
 from holdfast.engine.retry import FailureKind, Quarantine, RetryPolicy, Snooze, classify
 from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
 from holdfast.nodd.admission import DECLARED, SUPERSEDED
@@ -31,8 +31,6 @@ from holdfast.nodd.statements import ask, statements
 from holdfast.nodd.units import OPERATION, Operator, Unit, Verdict
 from holdfast.nodd.watching import Watch
 
-PUBLISH = "nodd.publish"
-PUBLISH_QUEUE = "nodd-publish"
 GATES_KEPT = "validation-gates"
 SOFTWARE = {"holdfast-nodd": "1.0.0"}
 
@@ -70,7 +68,7 @@ class OperatorError(Exception):
 def declare(ledger: Ledger, settings: Settings) -> Operation[..., Any]:
     """Declare the operations to a ledger, whose application tables must be there."""
     if settings.catalog is not None:
-        _declare_publishing(ledger, settings.catalog, settings.datasets)
+        catalog.declare(ledger, settings.catalog, settings.datasets)
 
     def ingest(
         run: Execution,
@@ -253,7 +251,7 @@ class _Ingest:
             self._effect(write.statement, rows=write.rows, **write.params)
             changed += [write.item_id] if write.item_id else []
         for item_id in changed if self._settings.catalog is not None else ():
-            self._run.after_commit(publish_call(item_id, dataset.name))
+            self._run.after_commit(catalog.publish_call(item_id, dataset.name))
         return item, "updated" if before else "created"
 
     def _emit(self, dataset: Dataset, item: Mapping[str, Any]) -> str:
@@ -399,17 +397,3 @@ class _Watched(_Ingest):
         else:
             self._watch.emitted(self._run, status)
         return status
-
-
-def _declare_publishing(ledger: Ledger, directory: Path, datasets: Datasets) -> None:
-    def publish(_run: Execution, item_id: str, dataset: str) -> bool:
-        catalog.publish_collection(directory, datasets[dataset])
-        return catalog.publish(ledger.store, directory, item_id)
-
-    ledger.operations.operation(PUBLISH, version="1.0.0", queue=PUBLISH_QUEUE, max_attempts=10)(publish)
-
-
-def publish_call(item_id: str, dataset: str) -> Call:
-    """Return the call that writes an item's file: a job of its own, which reads the row when it runs."""
-    payload: dict[str, Json] = {"item_id": item_id, "dataset": dataset}
-    return Call(operation=PUBLISH, payload=payload, client="nodd", queue=PUBLISH_QUEUE)
