@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -266,11 +267,14 @@ def test_who_is_told_to_stop_or_has_no_more_patience_leaves_the_message(store: S
     queue = queue_of(cloud)
     queue.send([event(record())])
     stop = threading.Event()
-    stop.set()
-    feed = Feed(store, queue, shipped())  # and nobody works
+    feed = Feed(store, queue, shipped(), reach=lambda _point: stop.set())  # and nobody works
     assert feed.poll_and_process(wait_s=0, visibility_s=0, stop=stop).left == 1
     assert feed.poll_and_process(wait_s=0, visibility_s=0, timeout_s=0).left == 1
     assert (statuses(store), held(queue)) == (["pending"], (1, 0))
+    # Who was told before the message came gives it back at once, whatever the visibility timeout.
+    for poll in (feed.poll, partial(feed.poll_and_process, visibility_s=300)):
+        assert (poll(wait_s=0, stop=stop), held(queue)) == (Polled(0, {}), (1, 0))
+    assert not feed.waiting
 
 
 @pytest.mark.req("K-30", "K-35")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -195,8 +196,10 @@ def run_(
     poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
     _work(ledger, concurrency, datasets)
     stop.set()
-    if poller is not None:
-        poller.join(timeout=30)
+    if feed is not None and poller is not None:
+        ends = time.monotonic() + 30
+        while poller.is_alive() and not feed.waiting and time.monotonic() < ends:
+            poller.join(0.05)
     _end(ledger, watch, sink)
 
 

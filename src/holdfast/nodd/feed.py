@@ -68,10 +68,16 @@ class Feed:
             watch.look_at(queue)
         self._store, self._queue, self._datasets = store, queue, datasets
         self._actor, self._reach, self._signatures = actor, reach, signatures
+        self._waiting = False
 
-    def poll(self, *, wait_s: int = WAIT_S) -> Polled:
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for messages and holds none: then it can be left alone at any moment."""
+        return self._waiting
+
+    def poll(self, *, wait_s: int = WAIT_S, stop: threading.Event | None = None) -> Polled:
         """Take one batch: receive, admit, delete."""
-        received = self._queue.receive(wait_s=wait_s)
+        received = self._received(stop, wait_s=wait_s)
         if not received:
             return Polled(0, {})
         admitted = self._admit(received)
@@ -93,7 +99,7 @@ class Feed:
         Until then it is kept invisible. A message whose work has failed is left to the queue, which gives it again and
         at last to the dead letters: so that of each dead letter the record says that it failed.
         """
-        received = self._queue.receive(wait_s=wait_s, visibility_s=visibility_s)
+        received = self._received(stop, wait_s=wait_s, visibility_s=visibility_s)
         if not received:
             return Polled(0, {})
         admitted = self._admit(received)
@@ -133,9 +139,10 @@ class Feed:
     ) -> None:
         """Poll until told to stop; what goes wrong is logged, and tried again after a while."""
         pause_s = 1.0
+        poll = self.poll_and_process if ack_after_work else self.poll
         while not stop.is_set():
             try:
-                polled = self.poll_and_process(wait_s=wait_s, stop=stop) if ack_after_work else self.poll(wait_s=wait_s)
+                polled = poll(wait_s=wait_s, stop=stop)
             except HoldfastError as error:
                 logger.warning("the feed could not go on: %s", error)
                 stop.wait(pause_s)
@@ -144,6 +151,15 @@ class Feed:
             pause_s = 1.0
             if on_poll is not None:
                 on_poll(polled)
+
+    def _received(self, stop: threading.Event | None, **how: int) -> list[Received]:
+        self._waiting = True
+        received = self._queue.receive(**how)
+        self._waiting = False
+        if received and stop is not None and stop.is_set():
+            self._queue.keep(received, 0)  # nobody is left to take them in: the queue may give them to another at once
+            return []
+        return received
 
     def _admit(self, received: Sequence[Received]) -> list[Admitted]:
         messages = [Message(message.body, message.message_id) for message in received]
