@@ -39,9 +39,11 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 
 demo: setup ## run the demonstration; DB=sqlite or DB=postgres
 ifeq ($(DB),postgres)
-	$(BIN)/python -m tests.support.postgres --with-url $(BIN)/python -m holdfast.demo --url {url}
+	$(BIN)/python -m tests.support.postgres --with-url $(BIN)/python -m holdfast.demo --folder .demo/postgres --url {url}
+else ifeq ($(DB),sqlite)
+	$(BIN)/python -m holdfast.demo --folder .demo/sqlite
 else
-	$(BIN)/python -m holdfast.demo
+	@echo "There is no DB=$(DB): sqlite or postgres." >&2; exit 2
 endif
 
 test: setup lint type ## lint, types, and every test that is not slow

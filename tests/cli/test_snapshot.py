@@ -36,7 +36,8 @@ def test_create_says_what_it_wrote(history: str, tmp_path: Path) -> None:
     assert first.startswith(f"wrote {path}: 5 jobs, ")
     assert first.endswith(" kB")
     told = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
-    assert list(told) == ["file", "bytes", "sha256", *HEADER, "rows"]
+    assert list(told) == ["file", "bytes", "sha256", *HEADER, "rows", "not_in_it"]
+    assert told["not_in_it"] == []
     assert told["bytes"] == (tmp_path / "b.snapshot").stat().st_size
     assert {name: n for name, n in told["rows"].items() if name != "journal"} == ROWS
     assert second == f"sha256 {holdfast('snapshot', 'verify', str(path), '--json').json['sha256']}"

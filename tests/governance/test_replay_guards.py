@@ -109,6 +109,9 @@ CASES = {
     ),
     "the switch of all replays": Case("kill_switch_active", lambda store, _: throw(store, "replay")),
     "the switch of a dataset": Case("kill_switch_active", lambda store, _: throw(store, "replay:goes-abi")),
+    "the switch of a dataset that has no candidate": Case(
+        "kill_switch_active", lambda store, _: throw(store, "replay:mrms"), {"datasets": ("mrms",)}
+    ),
     "the switch of an operation": Case("kill_switch_active", lambda store, _: throw(store, "operation:noop")),
     "a paused queue": Case("kill_switch_active", lambda store, _: pause(store, "goes-abi")),
     "switches may not be ignored": Case(

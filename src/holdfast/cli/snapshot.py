@@ -36,12 +36,15 @@ def create(*, file: File, db: Db = None, schema: Schema = None, as_json: Json = 
     """Write a snapshot of a ledger to a new file, while work goes on."""
     with opened(db, schema) as store, output.progress(as_json=as_json) as progress:
         made = create_now(store, Path(file), progress=progress)
+        beside = store.tables_beside()
 
     def human() -> None:
         output.line(f"wrote {output.clean(made.file)}: {_contents(made)}, {output.size(made.bytes)}")
         output.line(f"sha256 {made.trailer.sha256}")
+        if beside:
+            output.line(f"not in it: {_n(len(beside), 'table')} beside the ledger ({output.clean(', '.join(beside))})")
 
-    output.answer(_summary(made), human, as_json=as_json)
+    output.answer({**_summary(made), "not_in_it": beside}, human, as_json=as_json)
 
 
 @snapshot.command()

@@ -6,6 +6,7 @@ Invariants: everything shown is read back from the ledger, nothing is assumed; i
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -356,8 +357,13 @@ class _Story:
         ], dict(self._fates))  # fmt: skip
         url = self._url
         self._console.print(f"The whole run on one page: {made}")
-        self._console.print(f"Look further:  holdfast nodd records --db {url} --status quarantined")
-        self._console.print(f"               holdfast stats --db {url}    holdfast audit verify --db {url}")
+        if self._ledger.store.dialect == "postgres":
+            self._console.print("Its server ends with it; `make demo` on SQLite leaves a ledger to look at.")
+            return
+        program = os.path.relpath(Path(sys.executable).with_name("holdfast"))
+        self._console.print(f"Look further:  {program} nodd records --db {url} --status quarantined")
+        self._console.print(f"               {program} stats --db {url}")
+        self._console.print(f"               {program} audit verify --db {url}")
 
     def _ended(self, fault: Fault) -> str:
         if fault.name == "garbage":

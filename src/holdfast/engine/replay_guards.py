@@ -148,8 +148,13 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 def scope_of(selection: Selection, candidates: Candidates) -> Scope:
-    """Return whose work the candidates are."""
-    return Scope(tuple(candidates.by_dataset), tuple(candidates.by_operation), selection.options.respect_kill_switch)
+    """Return whose work the candidates are, and whose was asked for: a switch holds for what has no candidate yet."""
+    filters = selection.filters
+    return Scope(
+        tuple(sorted({*candidates.by_dataset, *filters.datasets} - set(filters.datasets_exclude))),
+        tuple(sorted({*candidates.by_operation, *filters.operations})),
+        selection.options.respect_kill_switch,
+    )
 
 
 def judged(reading: Reading, selection: Selection, candidates: Candidates, policy: Policy) -> list[Guard]:
@@ -275,7 +280,9 @@ def _switches(reading: Reading, scope: Scope, policy: Policy) -> Guard:
         return _failed(guard_type, told, "Leave respect_kill_switch as it is, and have the switch lifted.")
     off = switched_off(reading, scope)
     if off is None:
-        return _passed(guard_type, "no switch is on" if scope.respects_switches else "switches are ignored, as asked")
+        return _passed(
+            guard_type, "no switch of these is on" if scope.respects_switches else "switches are ignored, as asked"
+        )
     return _failed(guard_type, off, "See `holdfast switch list`; to lift a switch takes a grant.")
 
 

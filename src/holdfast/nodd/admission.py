@@ -120,6 +120,7 @@ class _Admission:
         self._transaction = transaction
         self._actor = actor
         self._listed = listed  # a listing tells what is there now: it never comes late
+        self._overtaken: list[Notice] = []  # by another of the same batch
         self._etags: dict[_Source, set[str | None]] = {}  # that were seen of an object, in whatever generation
         self._at = transaction.now()
         self._now = time_text(self._at)
@@ -135,6 +136,9 @@ class _Admission:
         fresh: dict[_Source, tuple[Unit, Message]] = {}
         for message, notice in units:
             fates[id(notice)] = self._judge(message, notice, known, jobs, fresh)
+        for notice in self._overtaken:
+            later = "a later write came with it"
+            fates[id(notice)] = msgspec.structs.replace(fates[id(notice)], fate=Fate.SUPERSEDED, reason=later)
         self._write_units(fresh, known, jobs)
         self._keep_sidecars([notice for _, notice in notices if notice.sidecar_of is not None])
         self._keep_rejected([(message, said) for message, said in read if said.rejected])
@@ -203,6 +207,7 @@ class _Admission:
             older = _is_older(notice, unit.notice.sequencer)
             return _told(Fate.SUPERSEDED if older else Fate.DUPLICATE, notice, message, wal_id=unit.wal_id)
         # Nobody has begun with the earlier one: the later takes its place.
+        self._overtaken.append(unit.notice)
         generation = before.generation + 1 if before else 1
         later = unit_of(notice, generation=generation, supersedes=before.wal_id if before else None)
         fresh[_source(notice)] = (later, message)

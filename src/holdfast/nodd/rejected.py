@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.records import time_text
 from holdfast.nodd.admission import Admitted, Message, admit
 from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.notices import parsed
 from holdfast.nodd.signatures import NOT_BELIEVED
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import Fate
@@ -47,11 +48,14 @@ def replay(
     for kept in listed(store, code=code, limit=limit):
         if kept.replayed_at is not None or (code is None and kept.code in NOT_BELIEVED):
             continue
+        if still := parsed(kept.body, datasets).rejected:
+            # It came once: to read it again is no second delivery.
+            answers += [Admitted(fate=Fate.REJECTED, reason=f"{one.code}: {one.message}") for one in still]
+            continue
         found = admit(store, [Message(kept.body)], datasets, actor=actor)
         answers += found
-        if all(one.fate is not Fate.REJECTED for one in found):
-            fates = ",".join(sorted({str(one.fate) for one in found}))
-            with store.transaction() as transaction:
-                at = time_text(transaction.now())
-                ask(transaction, "mark_rejected", sha256=kept.sha256, at=at, fate=fates)
+        fates = ",".join(sorted({str(one.fate) for one in found}))
+        with store.transaction() as transaction:
+            at = time_text(transaction.now())
+            ask(transaction, "mark_rejected", sha256=kept.sha256, at=at, fate=fates)
     return answers

@@ -1,14 +1,14 @@
 """The application's tables: made beside the ledger's, in its own database, once.
 
 Invariants: the tables are made in one transaction, or not at all; their version stands in the ledger's settings, and
-one that this Holdfast does not know is refused.
+one that this Holdfast does not know is refused; so is a ledger that was restored without them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import SchemaVersionError
+from holdfast.core.errors import SchemaVersionError, StoreDamagedError
 from holdfast.nodd.statements import schema
 from holdfast.store import Store
 
@@ -31,5 +31,10 @@ def prepare(store: Store[Any]) -> bool:
         raise SchemaVersionError(
             f"the tables of nodd are of version {found}, and this is made for {VERSION}",
             context={"found": found, "expected": VERSION},
+        )
+    if not any(name.rpartition(".")[2] == "nodd_units" for name in store.tables_beside()):
+        raise StoreDamagedError(
+            "the tables of nodd are not here, though this ledger had them: a snapshot does not carry them",
+            next_step="Copy the nodd_ tables from where it was made, or `holdfast nodd backfill` a new ledger.",
         )
     return False
