@@ -140,7 +140,9 @@ def _messages(cloud: Cloud, url: str) -> int:
         (("backfill", "gfs", "--from", "2026-07-27", "--to", "2026-07-26"), "bad_input"),
         (("admit", "/nowhere/at/all.json"), "bad_input"),
         (("pause", "nobody", "--reason", "r"), "bad_input"),
-        (("run", "--until-idle", "--ack-after-work"), "bad_input"),
+        (("run", "--until-idle", "--ack-after-work", "--queue", "q"), "bad_input"),
+        (("run", "--verify-sns"), "bad_input"),
+        (("subscribe", "gfs", "--apply"), "bad_input"),
     ],
 )
 def test_bad_input_is_refused_with_exit_2(sqlite_ledger: str, arguments: tuple[str, ...], code: str) -> None:
@@ -172,3 +174,31 @@ def test_admission_and_a_drain_tell_what_they_did(ledger: str, cloud: Cloud) -> 
         "dlq_messages_total dataset=unknown env=dev queue=nodd-dlq": 1,
         "dlq_reprocessed_total ": 1,
     }
+
+
+def test_a_bad_line_costs_its_neighbours_nothing(sqlite_ledger: str, tmp_path: Path) -> None:
+    lines = tmp_path / "mixed.jsonl"
+    lines.write_text("\n".join([event(record()), "garbage", chunk()]))
+    spread = tmp_path / "spread.json"
+    spread.write_text(json.dumps(json.loads(event(record())), indent=2))
+    found = holdfast("nodd", "admit", str(lines), str(spread), "--db", sqlite_ledger, "--json").json
+    assert [one["fate"] for one in found] == ["admitted", "rejected", "admitted", "duplicate"]
+
+
+def test_to_read_a_rejected_message_again_is_no_delivery(ledger: str) -> None:
+    holdfast("nodd", "admit", "--db", ledger, stdin=b"garbage")
+    again = holdfast("nodd", "rejected", "--replay", "--db", ledger, "--json").json
+    assert [one["fate"] for one in again] == ["rejected"]
+    [kept] = holdfast("nodd", "rejected", "--db", ledger, "--json").json
+    assert (kept["times"], kept["replayed_at"]) == (1, None)
+
+
+def test_a_snapshot_says_what_is_not_in_it_and_a_ledger_without_it_is_refused(ledger: str, tmp_path: Path) -> None:
+    holdfast("nodd", "admit", "--db", ledger, stdin=event(record()).encode())
+    file, copy = str(tmp_path / "a.snapshot"), str(tmp_path / "copy.db")
+    told = holdfast("snapshot", "create", file, "--db", ledger, "--json").json
+    assert "nodd_units" in {name.rpartition(".")[2] for name in told["not_in_it"]}
+    assert holdfast("snapshot", "restore", file, "--db", copy, "--json").code == 0
+    for command in (("records",), ("run", "--until-idle"), ("rejected",), ("doctor",)):
+        refused = holdfast("nodd", *command, "--db", copy, "--json")
+        assert (refused.code, refused.error_code) == (4, "store_damaged")

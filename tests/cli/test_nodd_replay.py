@@ -88,6 +88,47 @@ def test_the_other_commands_variables_are_not_its_own(lite: str) -> None:
     assert holdfast("replay", "select", "--db", lite, *GOES, "--json").code == 0
 
 
+def test_a_ledger_is_asked_for_by_the_names_that_are_read() -> None:
+    told = nodd("select", "--env", "dev", *GOES, "--json", env={"HOLDFAST_URL": "x.db"})
+    assert (told.code, told.error_code) == (2, "url_invalid")
+    assert told.json["context"]["next_step"] == "Give --wal-dsn with a file or a URL, or set KFM_WAL_DSN."
+    told = holdfast("replay", "select", *GOES, "--json")
+    assert told.json["context"]["next_step"] == "Give --db with a file or a URL, or set HOLDFAST_URL."
+
+
+def test_a_wal_id_that_no_record_has(lite: str) -> None:
+    unknown = "d1e6671d-0363-5ed1-9595-12646b8bdf50"
+    told = nodd("inspect", unknown, "--env", "dev", "--db", lite, "--json")
+    assert (told.code, told.error_code) == (1, "record_not_found")
+    assert told.json["error_message"] == f"there is no record {unknown}"
+    assert told.json["context"]["next_step"] == "List the records with `holdfast nodd records`."
+    run = nodd("inspect", "replay-none", "--env", "dev", "--db", lite, "--json")
+    assert run.json["error_message"] == "there is no replay 'replay-none'"
+
+
+def test_a_dry_run_and_a_run_at_once(lite: str, tmp_path: Path) -> None:
+    before = sum_of(lite)
+    for flags in (("--dry-run", "--run"), ("--run", "--dry-run", "--confirm")):
+        told = nodd("from-spec", written(tmp_path, SPEC), *flags, "--env", "dev", "--db", lite, "--json")
+        assert refused(told) == (2, "bad_input", "--run")
+    assert sum_of(lite) == before
+
+
+def test_a_dry_run_tells_of_a_dataset_that_the_ledger_does_not_know(ledger_url: str, tmp_path: Path) -> None:
+    failed_jobs(ledger_url)
+    here = ("--env", "dev", "--db", ledger_url)
+    note = "this ledger has never had a job of nosuch"
+    rehearse = ("dry-run", *WINDOW, *here)
+    told = nodd(*rehearse, "--dataset-in", "nosuch,hrrr", "--json")
+    assert (told.code, told.json["total"], told.json["notes"]) == (0, 3, [note])
+    assert f"note:  {note}\n" in nodd(*rehearse, "--dataset", "nosuch").out
+    kept = str(tmp_path / "kept.json")
+    assert nodd(*rehearse, "--dataset", "hrrr", "--save", kept, "--json").json["notes"] == []
+    assert nodd("run", "--dry-run-file", kept, "--confirm", *here, "--json").json["replayed"] == 3
+    # That all of them have ended otherwise since is not the same.
+    assert nodd(*rehearse, "--dataset", "hrrr", "--json").json["notes"] == []
+
+
 @pytest.mark.req("K-52", "K-54")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_environment_is_always_named(lite: str, tmp_path: Path, command: str) -> None:

@@ -135,6 +135,9 @@ def test_a_purge_counts_first_and_says_what_it_did(ledger: str) -> None:
 
 def test_the_words_for_people(sqlite_ledger: str) -> None:
     assert run(sqlite_ledger, "list", json=False).out == "nothing is in quarantine\n"
+    assert run(sqlite_ledger, "list", "--cancelled", json=False).out == "nothing is in quarantine\n"
+    for narrowed in (("--queue", "bogus"), ("--code", "x", "--cancelled"), ("--before", "1"), ("--older-than", "1h")):
+        assert run(sqlite_ledger, "list", *narrowed, json=False).out == "nothing in quarantine matches\n"
     assert run(sqlite_ledger, "history", json=False).out == "nothing was released\n"
     assert run(sqlite_ledger, "statistics", json=False).out == "0 in quarantine, 0 of them without their payload\n"
     assert holdfast("submit", "noop", "--db", sqlite_ledger).code == 0

@@ -34,11 +34,19 @@ def sleep(run: Execution, seconds: float) -> None:
 
 not_a_ledger = 3
 """
+BROKEN = {
+    "syn": "ledger = = 1\n",
+    "raises": "raise KeyError('PGPASSWORD=hunter2')\n",
+    "exits": "import sys\nsys.exit(3)\n",
+    "elsewhere": "from holdfast import Ledger\nledger = Ledger('nowhere://x')\nledger.store\n",
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(APP, encoding="utf-8")
+    for name, text in BROKEN.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     return tmp_path
 
 
@@ -58,12 +66,20 @@ def test_a_worker_runs_what_was_submitted(ledger: str, folder: Path) -> None:
         ("nowhere:ledger", "No module named 'nowhere'"),
         ("shop:nothing", "has no attribute 'nothing'"),
         ("shop:not_a_ledger", "is a int, not a Ledger"),
+        ("syn:ledger", "'syn:ledger' cannot be loaded: SyntaxError: "),
+        ("raises:ledger", "'raises:ledger' cannot be loaded: KeyError: 'PGPASSWORD=***'"),
+        ("exits:ledger", "'exits:ledger' cannot be loaded: SystemExit: 3"),
     ],
 )
 def test_a_worker_that_cannot_be_loaded_says_so(sqlite_ledger: str, folder: Path, app: str, said: str) -> None:
     outcome = process("worker", app, "--db", sqlite_ledger, "--json", cwd=folder)
     assert (outcome.code, outcome.error_code) == (2, "bad_input")
     assert said in outcome.json["error_message"]
+
+
+def test_an_error_of_the_ledger_that_a_module_makes_is_told_as_it_is(sqlite_ledger: str, folder: Path) -> None:
+    outcome = process("worker", "elsewhere:ledger", "--db", sqlite_ledger, "--json", cwd=folder)
+    assert (outcome.code, outcome.error_code) == (2, "url_invalid")
 
 
 @pytest.mark.req("K-31")

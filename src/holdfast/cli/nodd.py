@@ -34,6 +34,7 @@ from holdfast.cli.nodd_options import (
 )
 from holdfast.cli.options import Db, Json, Schema, actor, ledger_url
 from holdfast.cli.output import Column
+from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
 from holdfast.engine.ledger import Ledger
 from holdfast.nodd import catalog as catalogue
@@ -45,6 +46,7 @@ from holdfast.nodd.governance import Rules, rules_from
 from holdfast.nodd.ingest import Settings, declare
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue
+from holdfast.nodd.records import Status
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.watching import Watch
@@ -116,12 +118,17 @@ def _bodies(files: list[Path]) -> list[str]:
             text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8", errors="surrogateescape")
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from None
-        lines = [line for line in text.splitlines() if line.strip()]
-        one_each = len(lines) > 1 and all(
-            line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines
-        )
-        bodies += lines if one_each else [text] if text.strip() else []
+        bodies += _split(text)
     return bodies
+
+
+def _split(text: str) -> list[str]:
+    """Return the messages of a file: one, if it is JSON as a whole; else each line is one, whatever is on it."""
+    try:
+        loads(text, size_max=len(text.encode(errors="surrogatepass")))
+    except InputError:
+        return [line for line in text.splitlines() if line.strip()]
+    return [text]
 
 
 def _tens(messages: list[Message]) -> list[list[Message]]:
@@ -168,6 +175,8 @@ def run_(
             "--ack-after-work waits for the work of each batch, and --until-idle reads all of them first",
             next_step="Leave one of the two out.",
         )
+    if not queue and (ack_after_work or verify_sns):
+        raise InputError("--ack-after-work and --verify-sns are about a queue", next_step="Name one with --queue.")
     signatures = Signatures() if verify_sns else None
     sink = start(telemetry)
     datasets = with_own(own)
@@ -241,11 +250,9 @@ def _work(ledger: Ledger, concurrency: int, datasets: Datasets) -> None:
 def records_(
     *,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Of one dataset.")] = None,
-    status: Annotated[
-        str | None,
-        typer.Option("--status", metavar="STATUS", help="pending, in_progress, succeeded, failed, quarantined."),
-    ] = None,
+    status: Annotated[Status | None, typer.Option("--status", help="Only those that stand so.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    own: Own = None,
     db: Db = None,
     schema: Schema = None,
     as_json: Json = False,
@@ -253,13 +260,23 @@ def records_(
     """List the write-ahead records, newest first."""
     from holdfast.nodd.statements import statements  # noqa: PLC0415 - only here
 
+    chosen = {
+        "dataset": None if dataset is None else known(with_own(own), dataset).name,
+        "status": None if status is None else str(status),
+    }
     with prepared(db, schema) as store, store.reading() as reading:
         [sql] = statements(store.dialect)["wal_records"]
-        names, rows = reading.ask(sql, {"dataset": dataset, "status": status, "wal_id": None, "n": limit})
+        names, rows = reading.ask(sql, {**chosen, "wal_id": None, "n": limit})
     value = [dict(zip(names, row, strict=True)) for row in rows]
-    columns = [Column("STATUS"), Column("DATASET"), Column("OBJECT", folds=True), Column("ERROR")]
-    table = [(one["status"], one["dataset"], one["object_uri"], one["last_error_code"] or "") for one in value]
-    output.answer(msgspec.to_builtins(value), lambda: output.table(columns, table), as_json=as_json)
+    columns = [Column("JOB", right=True), *map(Column, ("STATUS", "DATASET"))]
+    columns += [Column("OBJECT", folds=True), Column("ERROR")]
+    shown = ("ext_job_id", "status", "dataset", "object_uri", "last_error_code")
+    table = [[one[name] or "" for name in shown] for one in value]
+    output.answer(
+        msgspec.to_builtins(value),
+        lambda: output.table(columns, table) if table else output.line("no records"),
+        as_json=as_json,
+    )
 
 
 @nodd.command("rejected")

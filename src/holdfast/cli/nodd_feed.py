@@ -35,9 +35,11 @@ from holdfast.nodd import subscribe as subscriptions
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.objects import S3Source
-from holdfast.nodd.queues import Queue, client
+from holdfast.nodd.queues import Queue, client, reaching
 from holdfast.nodd.reconcile import Reconciled, reconcile
 from holdfast.telemetry import Target, start
+
+NO_ACCOUNT = "000000000000"
 
 
 @nodd.command("reconcile")
@@ -172,7 +174,7 @@ def subscribe_(
     queue: Annotated[
         str, typer.Option("--queue-name", metavar="NAME", help="The queue to make.")
     ] = "nodd-primary-queue",
-    account: Annotated[str, typer.Option("--account", metavar="NUMBER", help="Your AWS account.")] = "000000000000",
+    account: Annotated[str, typer.Option("--account", metavar="NUMBER", help="Your AWS account.")] = NO_ACCOUNT,
     prefix: Annotated[
         list[str] | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so. May be repeated.")
     ] = None,
@@ -186,6 +188,8 @@ def subscribe_(
     as_json: Json = False,
 ) -> None:
     """Print what a subscription needs (queue, dead-letter queue, policy, filter), or make it."""
+    if apply and account == NO_ACCOUNT:
+        raise InputError("--apply makes queues in an account", next_step="Name yours with --account.")
     found = known(with_own(own), dataset)
     plans = [
         subscriptions.plan(found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()), env=env)
@@ -226,7 +230,8 @@ def doctor_(
             findings += doctors.look_at_visibility(store, read)
     if subscription:
         sns = client("sns", endpoint=endpoint, region=region)
-        told = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
+        with reaching("AWS"):
+            told = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
         findings += doctors.look_at_subscription(told)
     columns = [Column("WHAT"), Column("OF", folds=True), Column("WHY", folds=True), Column("NEXT", folds=True)]
     rows = [(one.code, one.subject, one.detail, one.next_step) for one in findings]

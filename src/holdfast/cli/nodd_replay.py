@@ -44,10 +44,12 @@ class NoddCommon(Common):
     """The global flags, as `nodd-replay` has them."""
 
     program: ClassVar[str] = PROGRAM
+    url_flag: ClassVar[str] = "--wal-dsn"
     url_variable: ClassVar[str] = "KFM_WAL_DSN"
     env_variable: ClassVar[str | None] = "KFM_ENV"
     reason_needed: ClassVar[bool] = False
     client: ClassVar[str | None] = CLIENT
+    records_step: ClassVar[str | None] = "List the records with `holdfast nodd records`."
     record_fields: ClassVar[tuple[str, ...]] = ("wal_id", "dataset", "status")
 
     db: Annotated[

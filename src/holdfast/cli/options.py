@@ -57,10 +57,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON; errors too.")]
 Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="The kind of work.", callback=_word)]
 
 
-def ledger_url(db: str | None, schema: str | None) -> str:
-    """Return the URL that was named, or raise."""
+def ledger_url(db: str | None, schema: str | None, *, flag: str = "--db", variable: str = "HOLDFAST_URL") -> str:
+    """Return the URL that was named, or raise; `flag` and `variable` are what it could have been named by."""
     if not db:
-        raise BadUrlError("no ledger was named", next_step="Give --db with a file or a URL, or set HOLDFAST_URL.")
+        raise BadUrlError("no ledger was named", next_step=f"Give {flag} with a file or a URL, or set {variable}.")
     if schema and not db.startswith(("postgresql://", "postgres://")):
         raise InputError(
             "--schema is for PostgreSQL, and this ledger is a SQLite file", next_step="Leave --schema out."

@@ -84,12 +84,14 @@ def list_(
     with opened(db, schema) as store, store.reading() as reading:
         found = find(reading, meant, limit=limit, before=before)
         now = store.now()
-    output.answer([_job(job) for job in found], lambda: _print_list(found, now, limit), as_json=as_json)
+    narrowed = before is not None or meant != type(meant)(cancelled=cancelled)
+    nothing = "nothing in quarantine matches" if narrowed else "nothing is in quarantine"
+    output.answer([_job(job) for job in found], lambda: _print_list(found, now, limit, nothing), as_json=as_json)
 
 
-def _print_list(found: Sequence[Job], now: datetime, limit: int) -> None:
+def _print_list(found: Sequence[Job], now: datetime, limit: int, nothing: str) -> None:
     if not found:
-        output.line("nothing is in quarantine")
+        output.line(nothing)
         return
     columns = ("REASON", "CODE", "OPERATION", "QUEUE", "CLIENT", "KEY", "TRIES", "SINCE")
     output.table(

@@ -39,7 +39,8 @@ DryRunFile = Annotated[
 ]
 Continue = Annotated[str | None, typer.Option("--continue", metavar="RUN", help="Go on with a run that stopped.")]
 Spec = Annotated[Path | None, typer.Argument(metavar="FILE", help="The spec; or give --selection-file.")]
-DryOrRun = Annotated[bool | None, typer.Option("--dry-run/--run", help="Which; else as the spec says.")]
+Dry = Annotated[bool, typer.Option("--dry-run", help="A dry run, whatever the spec says.")]
+Real = Annotated[bool, typer.Option("--run", help="A run; without either, as the spec says.")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -83,11 +84,12 @@ def dry_run(
 def _rehearse(place: Place, ask: Asked, operator: str, save: Path | None = None) -> None:
     with place.ledger(ask.env) as (store, env):
         made = _dry_run(store, place, place.selection(ask, env), operator)
+        notes = _notes(store, made.selection)
     if save:
         write_new(save, msgspec.json.format(msgspec.json.encode(made)).decode() + "\n")
     program = place.common.program
     step = f"{program} run --dry-run-file {save} --reason TEXT" if save else f"{program} run, with the same selection"
-    answer(told.dry_run_value(made), lambda: told.print_dry_run(made, step), place.form)
+    answer(told.dry_run_value(made, notes), lambda: told.print_dry_run(made, step, notes), place.form)
     if not made.ok:
         raise typer.Exit(3)
 
@@ -97,6 +99,15 @@ def _dry_run(store: Store[Any], place: Place, selection: Selection, operator: st
         made = engine.dry_run(store, selection, actor=operator, policy=place.policy(selection))
     logger.info("dry-run: selection %s, candidates %s, %d jobs", made.selection_hash, made.candidates_hash, made.total)
     return made
+
+
+def _notes(store: Store[Any], selection: Selection) -> list[str]:
+    """Return what a selection says that may be a slip: a dataset of which there has never been a job."""
+    if not selection.filters.datasets:
+        return []
+    with store.reading() as reading:
+        there = {count.queue for count in reading.counts()}
+    return [f"this ledger has never had a job of {name}" for name in selection.filters.datasets if name not in there]
 
 
 def _asked(place: Place, flags: list[Any], file: Path | None = None) -> Asked:
@@ -149,21 +160,23 @@ def from_spec(
     acting: Acting,
     *,
     file: Spec = None,
-    dry: DryOrRun = None,
+    dry: Dry = False,
+    real: Real = False,
 ) -> None:
     """Do a dry run, or a run, of a spec file.
 
     Without --dry-run or --run it does what the spec's options.dry_run says, and a dry run if that says nothing.
     """
     place = placed(ctx, common)
+    if dry and real:
+        raise InputError("--dry-run and --run ask for two things", next_step="Give one.", context={"flag": "--run"})
     named = place.common.selection_file
     if file and named and file != named:
         raise InputError("two spec files were named", next_step="Give FILE or --selection-file.")
     if not (file or named):
         raise InputError("no spec file was named", next_step="Give FILE.")
     ask = _asked(place, said(Chosen(), paced), file or named)
-    rehearse = place.selection(ask).options.dry_run is not False if dry is None else dry
-    if rehearse:
+    if dry or (not real and place.selection(ask).options.dry_run is not False):
         _rehearse(place, ask, acting.operator or actor())
     else:
         _require_confirmation(place, acting)

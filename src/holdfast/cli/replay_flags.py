@@ -62,10 +62,12 @@ class Common:
     """The global flags, as `holdfast replay` has them."""
 
     program: ClassVar[str] = "holdfast replay"
+    url_flag: ClassVar[str] = "--db"
     url_variable: ClassVar[str] = "HOLDFAST_URL"
     env_variable: ClassVar[str | None] = None
     reason_needed: ClassVar[bool] = True
     client: ClassVar[str | None] = None  # whose jobs are records, and are known by their keys
+    records_step: ClassVar[str | None] = None  # how to find a record that is there
     record_fields: ClassVar[tuple[str, ...]] = ()  # what a value of a record has beside the fields of its job
 
     db: Annotated[str | None, _flag("--db", "The ledger; else HOLDFAST_URL.", metavar="URL", panel=GLOBAL)] = None

@@ -4,6 +4,7 @@ Invariants: `inspect` writes nothing; it shows jobs whether they may be replayed
 """
 
 import heapq
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from holdfast.engine import replay as engine
 from holdfast.engine.replay import ReplayReport
 from holdfast.store import Store
 
+_WAL_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 LIMIT = 20  # jobs of a selection that are shown unless told otherwise
 Target = Annotated[
     str | None, typer.Argument(metavar="[RUN|JOB]", help="A run, a job, or a wal_id; without it, a selection.")
@@ -45,7 +47,7 @@ def inspect(
     if flags or place.common.selection_file:
         raise InputError("inspect takes a run, a job, or a selection, not two of them")
     with place.ledger() as (store, _):
-        found = _run_or_job(store, target, place.common.client)
+        found = _run_or_job(store, target, place.common)
     names = [*place.common.record_fields, *names]
     if isinstance(found, Job):
         answer(told.record_value(found, names), lambda: told.print_record(found, names), place.form)
@@ -80,14 +82,16 @@ def _walk(store: Store[Any], selection: Selection, state: JobState) -> Iterator[
         last = page[-1].job_id
 
 
-def _run_or_job(store: Store[Any], target: str, client: str | None) -> ReplayReport | Job:
+def _run_or_job(store: Store[Any], target: str, common: Common) -> ReplayReport | Job:
     """Return a run by its name, or a job by its id, or by its key where one client's jobs are records."""
     try:
         return engine.inspect(store, target)
     except RecordNotFoundError:
-        record = _record(store, target, client) if client else None
+        record = _record(store, target, common.client) if common.client else None
         if record is not None:
             return record
+        if common.client and _WAL_ID.fullmatch(target):
+            raise RecordNotFoundError(f"there is no record {target}", next_step=common.records_step) from None
         if not (target.isascii() and target.isdecimal()):
             raise
     job_id = int(target) if len(target) < 20 else ID_MAX + 1

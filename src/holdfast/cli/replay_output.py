@@ -70,12 +70,12 @@ def print_candidates(selection: Selection, found: Candidates, shown: int) -> Non
 # dry-run
 
 
-def dry_run_value(made: DryRun) -> Tree:
-    """Return a dry run, and whether every guard passed."""
-    return {**plain(made), "ok": made.ok}
+def dry_run_value(made: DryRun, notes: Sequence[str]) -> Tree:
+    """Return a dry run, whether every guard passed, and what may be a slip."""
+    return {**plain(made), "ok": made.ok, "notes": list(notes)}
 
 
-def print_dry_run(made: DryRun, next_step: str) -> None:
+def print_dry_run(made: DryRun, next_step: str, notes: Sequence[str] = ()) -> None:
     """Print what a run would do, what every guard says, and what to type next."""
     output.line(f"would replay {jobs(made.total)} in {_batches(made.batches)}; nothing has been changed")
     output.fields(
@@ -95,6 +95,8 @@ def print_dry_run(made: DryRun, next_step: str) -> None:
         [Column("GUARD"), Column("SAYS"), Column("WHY", folds=True)],
         [(guard.guard_type, "passed" if guard.passed else "REFUSED", guard.message) for guard in made.guards],
     )
+    for note in notes:
+        output.line(f"note:  {output.clean(note)}")
     steps = [guard.next_step for guard in made.guards if not guard.passed]
     if made.grant_needed and made.authority != GO:
         steps.append(_grant_request(made))

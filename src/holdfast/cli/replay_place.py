@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from holdfast.cli.forms import Form, require_writable
-from holdfast.cli.options import opened
+from holdfast.cli.options import ledger_url, opened
 from holdfast.cli.overlays import Overlay, load_overlay
 from holdfast.cli.replay_flags import Asked, Common, Level
 from holdfast.cli.spec_files import invalid
@@ -46,7 +46,9 @@ class Place:
     @contextmanager
     def ledger(self, meant: str | None = None) -> Iterator[tuple[Store[Any], str]]:
         """Open the ledger, and yield it and its environment, if that is the one that was meant."""
-        with _logging(self.common.log_level), opened(self.common.url, self.common.schema) as store:
+        common = self.common
+        url = ledger_url(common.url, common.schema, flag=common.url_flag, variable=common.url_variable)
+        with _logging(common.log_level), opened(url, common.schema) as store:
             with store.reading() as reading:
                 here = environment_of(reading)
             asked = self.env or meant or here

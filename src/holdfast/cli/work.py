@@ -20,7 +20,7 @@ from holdfast.cli import output
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, ledger_url, opened, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
-from holdfast.core.errors import InputError
+from holdfast.core.errors import HoldfastError, InputError
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
@@ -76,15 +76,19 @@ def load(app: str, db: str | None, schema: str | None) -> "Ledger":
     """Import `module:name` and return the Ledger, or a Ledger with the Operations, that it names."""
     from holdfast.engine.ledger import Ledger  # noqa: PLC0415 - see above
     from holdfast.engine.operations import Operations  # noqa: PLC0415
+    from holdfast.engine.redact import error_message  # noqa: PLC0415
 
     module, _, name = app.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = getattr(import_module(module), name or "ledger")
-    except (ImportError, AttributeError, ValueError) as error:
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything when it is imported
         raise InputError(
-            f"{app!r} cannot be loaded: {error}", next_step="Give module:name of a Ledger that Python can import."
+            f"{app!r} cannot be loaded: {error_message(error)}",
+            next_step="Give module:name of a Ledger that Python can import.",
         ) from None
     if isinstance(found, Operations):
         return Ledger(ledger_url(db, schema), found, schema=schema or "public")

@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.digest import Json, canonical
+from holdfast.core.errors import InputError
 from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call
@@ -68,7 +69,18 @@ def publish_collection(directory: Path, dataset: Dataset) -> bool:
 
 
 def rebuild(store: Store[Any], directory: Path, datasets: Datasets) -> Published:
-    """Write every file anew: the catalogue, its collections, and all items."""
+    """Write every file anew: the catalogue, its collections, and all items; raise if it cannot be written there."""
+    try:
+        return _rebuilt(store, directory, datasets)
+    except OSError as error:
+        raise InputError(
+            f"{directory} cannot be written: {error.strerror}",
+            next_step="Name a directory that can be made, or written to, and has room.",
+            context={"directory": str(directory)},
+        ) from None
+
+
+def _rebuilt(store: Store[Any], directory: Path, datasets: Datasets) -> Published:
     named = list(datasets)
     links = [{"rel": "root", "href": "./catalog.json", "type": "application/json"}]
     links += [{"rel": "child", "href": f"./{one.name}/collection.json", "type": "application/json"} for one in named]

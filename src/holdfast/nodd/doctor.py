@@ -57,7 +57,7 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[Finding]:
                     severity="warning",
                     subject=reason,
                     detail=f"{n} messages could not be understood",
-                    next_step="Look at them with `holdfast nodd rejected list`.",
+                    next_step="Look at them with `holdfast nodd rejected`.",
                 )
             )
     for dataset, last in sorted(heard.items()):

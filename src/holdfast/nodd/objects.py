@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, InputError
+from holdfast.core.errors import InputError
+from holdfast.nodd.queues import made
 
 RANGE_MAX = 8 << 20
 
@@ -93,7 +94,14 @@ class S3Source:
         found = self._asked("get_object", bucket, key, Range=f"bytes={start}-{start + length - 1}", **match)
         if found is None:
             return b""
-        body: bytes = found["Body"].read(length)
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
+
+        try:
+            body: bytes = found["Body"].read(length)
+        except BotoCoreError as error:
+            raise TryLaterError(f"s3://{bucket}/{key}: {type(error).__name__}") from None
+        if len(body) != found["ContentLength"]:
+            raise TryLaterError(f"s3://{bucket}/{key}: the answer broke off")
         return body
 
     def listed(self, bucket: str, prefix: str) -> Iterator[tuple[str, Head]]:
@@ -122,7 +130,7 @@ class S3Source:
             _require_absent(error, bucket, key or "")
             return None
         except BotoCoreError as error:
-            raise TryLaterError(f"s3://{bucket}/{key}: {type(error).__name__}") from None
+            raise TryLaterError(f"s3://{bucket}/{key or ''}: {type(error).__name__}") from None
         return answer
 
 
@@ -143,20 +151,11 @@ def _require_absent(error: Any, bucket: str, key: str) -> None:
 
 
 def _client(endpoint: str | None, region: str) -> Any:
-    try:
-        import boto3  # noqa: PLC0415 - an extra
-        from botocore import UNSIGNED  # noqa: PLC0415 - an extra
-        from botocore.config import Config  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ExtraMissingError(
-            "the parts for NOAA's data are not installed", next_step="Install them with: pip install 'holdfast[nodd]'"
-        ) from None
-    config = Config(
-        signature_version=UNSIGNED,
-        retries={"max_attempts": 2, "mode": "standard"},
-        connect_timeout=10,
-        read_timeout=30,
-        max_pool_connections=32,
-        s3={"addressing_style": "path"} if endpoint else {},
-    )
-    return boto3.client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    config = {
+        "retries": {"max_attempts": 2, "mode": "standard"},
+        "connect_timeout": 10,
+        "read_timeout": 30,
+        "max_pool_connections": 32,
+        "s3": {"addressing_style": "path"} if endpoint else {},
+    }
+    return made("s3", endpoint, region, config, signed=False)

@@ -6,12 +6,14 @@ queue is named by its URL, and nothing of its address goes into the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, StoreUnavailableError
+from holdfast.core.errors import ExtraMissingError, InputError, StoreUnavailableError
+from holdfast.engine.redact import error_message
 
 BATCH = 10
 WAIT_S = 20
@@ -89,16 +91,8 @@ class Queue:
         return refused + left
 
     def _asked(self, verb: str, **how: Any) -> dict[str, Any]:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
-
-        try:
+        with reaching("the queue"):
             answer: dict[str, Any] = getattr(self._client, verb)(QueueUrl=self.url, **how)
-        except ClientError as error:
-            raise _unavailable(
-                f"the queue answered {error.response.get('Error', {}).get('Code', 'an error')}"
-            ) from None
-        except BotoCoreError as error:
-            raise _unavailable(f"the queue is out of reach: {type(error).__name__}") from None
         return answer
 
 
@@ -119,18 +113,48 @@ def _received(message: Mapping[str, Any]) -> Received:
 
 
 def _unavailable(words: str) -> StoreUnavailableError:
-    return StoreUnavailableError(words, next_step="Check the queue's URL, the region and the credentials.")
+    return StoreUnavailableError(
+        words, next_step="Check the queue's URL or the endpoint, the region and the credentials."
+    )
+
+
+@contextmanager
+def reaching(what: str) -> Iterator[None]:
+    """Let AWS be asked for something: an answer that is an error, or none at all, becomes one of ours."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except ClientError as error:
+        raise _unavailable(f"{what} answered {error.response.get('Error', {}).get('Code', 'an error')}") from None
+    except BotoCoreError as error:
+        raise _unavailable(f"{what} is out of reach: {type(error).__name__}") from None
 
 
 def client(service: str, *, endpoint: str | None = None, region: str = "us-east-1") -> Any:
     """Return a client of AWS, with the credentials of the environment."""
+    # Longer than a long poll waits.
+    config = {"read_timeout": WAIT_S + 15, "connect_timeout": 10, "retries": {"max_attempts": 3, "mode": "standard"}}
+    return made(service, endpoint, region, config)
+
+
+def made(service: str, endpoint: str | None, region: str, config: Mapping[str, Any], *, signed: bool = True) -> Any:
+    """Return a client of AWS that is configured so, or raise."""
     try:
         import boto3  # noqa: PLC0415 - an extra
+        from botocore import UNSIGNED  # noqa: PLC0415 - an extra
         from botocore.config import Config  # noqa: PLC0415 - an extra
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
     except ImportError:
         raise ExtraMissingError(
             "the parts for NOAA's data are not installed", next_step="Install them with: pip install 'holdfast[nodd]'"
         ) from None
-    # Longer than a long poll waits.
-    config = Config(read_timeout=WAIT_S + 15, connect_timeout=10, retries={"max_attempts": 3, "mode": "standard"})
-    return boto3.client(service, region_name=region, endpoint_url=endpoint, config=config)
+    how = Config(**config) if signed else Config(**config, signature_version=UNSIGNED)
+    try:
+        # A session of its own: that of the module keeps what it found in the environment first.
+        return boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=how)
+    except (BotoCoreError, ValueError) as error:
+        raise InputError(
+            f"no client of AWS can be made: {error_message(error)}",
+            next_step="Check --endpoint, --region, and the profile of the environment.",
+        ) from None

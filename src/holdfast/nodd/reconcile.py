@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import InputError
+from holdfast.core.errors import InputError, StoreUnavailableError
 from holdfast.nodd.admission import admit_notices
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.notices import Notice, listed_notice
-from holdfast.nodd.objects import S3Source
+from holdfast.nodd.objects import Head, S3Source, TroubleError
 from holdfast.nodd.statements import ask
 from holdfast.store import Store
 from holdfast.store.statements import encoded
@@ -87,7 +87,7 @@ def _found(
 ) -> Iterator[Notice]:
     for bucket in sorted(dataset.described.buckets):
         for prefix in prefixes:
-            for key, head in source.listed(bucket, prefix):
+            for key, head in _listed(source, bucket, prefix):
                 notice = listed_notice(
                     datasets, bucket, key, size=head.size, etag=head.etag, written_at=head.last_modified
                 )
@@ -95,6 +95,18 @@ def _found(
                     told["others"] += 1
                 elif notice.sidecar_of is None:
                     yield notice
+
+
+def _listed(source: S3Source, bucket: str, prefix: str) -> Iterator[tuple[str, Head]]:
+    try:
+        yield from source.listed(bucket, prefix)
+    except TroubleError as error:
+        why = str(error).removeprefix(f"s3://{bucket}/").strip(": ")
+        raise StoreUnavailableError(
+            f"the bucket {bucket} is out of reach: {why}",
+            next_step="Check the network and --endpoint, and try again: what was admitted is not admitted twice.",
+            context={"bucket": bucket},
+        ) from None
 
 
 def _pages(notices: Iterator[Notice]) -> Iterator[list[Notice]]:

@@ -7,11 +7,23 @@ any moment of its life.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from typing import Any
 
 from holdfast.nodd.dataset import Datasets
 
-STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
+
+class Status(StrEnum):
+    """Where a record stands."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    QUARANTINED = "quarantined"
+
+
+STATUSES = tuple(map(str, Status))
 CHECKED = ("unknown", "ok", "suspect", "failed")
 WRITTEN = ("unknown", "created", "updated", "no-op", "failed")
 EMITTED = ("unknown", "ok", "partial", "failed")

@@ -7,19 +7,22 @@ on the body of the message, and its scope is set before it; what is printed is e
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from holdfast.core.errors import InputError
 from holdfast.nodd.dataset import Dataset
-from holdfast.nodd.queues import client
+from holdfast.nodd.queues import client, reaching
 
 PRIMARY, DEAD = "nodd-primary-queue", "nodd-dlq"
 DEAD_AFTER = 5
 DEAD_RETENTION_S = 14 * 86400
 VISIBILITY_S = 300
 VISIBILITY_DEV_S = 120
+_ACCOUNT = re.compile(r"[0-9]{12}")
 
 
 class Env(StrEnum):
@@ -53,6 +56,12 @@ def plan(
     env: Env = Env.PROD,
 ) -> Plan:
     """Return what has to be made to hear of one bucket of a dataset."""
+    if not _ACCOUNT.fullmatch(account):
+        raise InputError(
+            f"{account!r} is no AWS account",
+            next_step="Give its number: twelve digits, without dashes.",
+            context={"account": account},
+        )
     topic = dataset.described.buckets[bucket]
     region = topic.split(":")[3]
     arn = f"arn:aws:sqs:{region}:{account}:{queue}"
@@ -99,6 +108,11 @@ def plan(
 def carry_out(wanted: Plan, *, endpoint: str | None = None, region: str = "us-east-1") -> dict[str, str]:
     """Make what a plan says; doing it twice changes nothing. Return the queue's URL and the subscription's ARN."""
     sqs, sns = client("sqs", endpoint=endpoint, region=region), client("sns", endpoint=endpoint, region=region)
+    with reaching("AWS"):
+        return _made(wanted, sqs, sns)
+
+
+def _made(wanted: Plan, sqs: Any, sns: Any) -> dict[str, str]:
     retention = {"MessageRetentionPeriod": str(DEAD_RETENTION_S)}
     sqs.create_queue(QueueName=wanted.dead_letter_queue, Attributes=retention)
     url = str(sqs.create_queue(QueueName=wanted.queue)["QueueUrl"])

@@ -1,0 +1,159 @@
+"""`holdfast nodd` where something is wrong: a service out of reach, a word that means nothing, no place to write."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.cli.commands import holdfast
+from tests.nodd.messages import event, record
+
+NOBODY = "http://127.0.0.1:1"  # nothing listens there
+BUCKET = "noaa-gfs-bdp-pds"
+ACCOUNT = ("--account", "123456789012")
+
+
+@pytest.fixture(autouse=True)
+def _no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reconcile", "gfs", "--date", "2026-11-14"),
+        ("backfill", "gfs", "--from", "2026-11-14", "--to", "2026-11-15"),
+    ],
+)
+def test_a_bucket_out_of_reach_is_a_backend_out_of_reach(sqlite_ledger: str, command: tuple[str, ...]) -> None:
+    told = holdfast("nodd", *command, "--endpoint", NOBODY, "--db", sqlite_ledger, "--json")
+    assert (told.code, told.error_code) == (4, "store_unavailable")
+    assert told.json["error_message"] == f"the bucket {BUCKET} is out of reach: EndpointConnectionError"
+    assert told.json["context"]["bucket"] == BUCKET
+
+
+@pytest.mark.parametrize("status, why", [(403, "may not be read"), (501, "the store answered 501")])
+def test_a_bucket_that_says_no_is_out_of_reach_too(sqlite_ledger: str, status: int, why: str) -> None:
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing on standard error."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        ask = ("nodd", "reconcile", "gfs", "--date", "2026-11-14", "--endpoint", endpoint, "--db", sqlite_ledger)
+        told = holdfast(*ask, "--json")
+        server.shutdown()
+    assert (told.code, told.error_code) == (4, "store_unavailable")
+    assert told.json["error_message"] == f"the bucket {BUCKET} is out of reach: {why}"
+
+
+def test_a_subscription_without_credentials() -> None:
+    told = holdfast("nodd", "subscribe", "goes-abi", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
+    assert (told.code, told.error_code) == (4, "store_unavailable")
+    assert told.json["error_message"] == "AWS is out of reach: NoCredentialsError"
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_subscription_where_nobody_answers(sqlite_ledger: str) -> None:
+    told = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
+    assert (told.code, told.error_code) == (4, "store_unavailable")
+    assert told.json["error_message"] == "AWS is out of reach: EndpointConnectionError"
+    asked = ("--subscription", "arn:aws:sns:us-east-1:123456789012:t:x", "--endpoint", NOBODY)
+    told = holdfast("nodd", "doctor", *asked, "--db", sqlite_ledger, "--json")
+    assert (told.code, told.error_code) == (4, "store_unavailable")
+    queue = ("--queue", f"{NOBODY}/123456789012/q", "--endpoint", NOBODY)
+    told = holdfast("nodd", "drain-dlq", *queue, "--reason", "r", "--db", sqlite_ledger, "--json")
+    assert (told.code, told.json["error_message"]) == (4, "the queue is out of reach: EndpointConnectionError")
+
+
+@pytest.mark.parametrize(
+    "flags, profile, why",
+    [
+        (("--endpoint", "http://ann:hunter2@no host"), None, "ValueError: Invalid endpoint: http://ann:***@no host"),
+        (("--region", "no region"), None, "InvalidRegionError: "),
+        ((), "nobody", "ProfileNotFound: "),
+    ],
+)
+def test_settings_of_which_no_client_can_be_made(
+    sqlite_ledger: str, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], profile: str | None, why: str
+) -> None:
+    if profile:
+        monkeypatch.setenv("AWS_PROFILE", profile)
+    here = ("--db", sqlite_ledger, *flags, "--json")
+    commands = [("drain-dlq", "--queue", f"{NOBODY}/1/q", "--reason", "r"), ("run", "--until-idle")]
+    for command in commands:
+        told = holdfast("nodd", *command, *here)
+        assert (told.code, told.error_code) == (2, "bad_input")
+        assert why in told.json["error_message"]
+        assert "hunter2" not in told.out
+
+
+@pytest.mark.parametrize("account", ["abc", "12345678901", "1234567890123", "", "١٢٣٤٥٦٧٨٩٠١٢"])
+def test_an_account_is_twelve_digits(account: str) -> None:
+    told = holdfast("nodd", "subscribe", "goes-abi", "--account", account, "--json")
+    assert (told.code, told.error_code) == (2, "bad_input")
+    assert told.json["context"]["account"] == account
+
+
+def test_a_catalogue_needs_a_directory(sqlite_ledger: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine", encoding="utf-8")
+    for directory, why in ((str(file), "Not a directory"), ("/proc/nope", "No such file or directory")):
+        told = holdfast("nodd", "publish", directory, "--db", sqlite_ledger, "--json")
+        assert (told.code, told.error_code) == (2, "bad_input")
+        assert told.json["error_message"] == f"{directory} cannot be written: {why}"
+        assert told.json["context"]["directory"] == directory
+    assert file.read_text(encoding="utf-8") == "mine"
+
+
+def test_records_are_asked_for_in_words_that_mean_something(ledger: str, tmp_path: Path) -> None:
+    ask = ("nodd", "records", "--db", ledger)
+    assert holdfast(*ask).out == "no records\n"
+    assert holdfast(*ask, "--json").json == []
+    status = holdfast(*ask, "--status", "bogus", "--json")
+    assert (status.code, status.error_code) == (2, "bad_input")
+    assert "quarantined" in status.json["error_message"]
+    dataset = holdfast(*ask, "--dataset", "bogus", "--json")
+    assert (dataset.code, dataset.error_code) == (2, "bad_input")
+    assert dataset.json["context"]["dataset"] == "bogus"
+    text = (Path(__file__).parents[2] / "src/holdfast/nodd/datasets/gfs.toml").read_text(encoding="utf-8")
+    (tmp_path / "gfs.toml").write_text(text, encoding="utf-8")
+    assert holdfast(*ask, "--dataset", "gfs", "--datasets", str(tmp_path)).out == "no records\n"
+
+
+def test_the_table_of_records_names_their_jobs(ledger: str) -> None:
+    notice = event(record()).encode()
+    assert holdfast("nodd", "admit", "--db", ledger, "--json", stdin=notice).json[0]["fate"] == "admitted"
+    ask = ("nodd", "records", "--dataset", "gfs", "--db", ledger)
+    [found] = holdfast(*ask, "--status", "pending", "--json").json
+    head, _, row, *_ = holdfast(*ask, "--status", "pending").out.splitlines()
+    assert head.split() == ["JOB", "STATUS", "DATASET", "OBJECT"]  # a column without any value is left out
+    assert row.split()[:3] == [str(found["ext_job_id"]), "pending", "gfs"]
+    for status in ("in_progress", "succeeded", "failed", "quarantined"):
+        assert holdfast(*ask, "--status", status, "--json").json == []
+
+
+def test_the_doctor_advises_a_command_that_there_is(sqlite_ledger: str) -> None:
+    holdfast("nodd", "admit", "--db", sqlite_ledger, stdin=b"garbage")
+    [finding] = holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json["findings"]
+    assert finding["next_step"] == "Look at them with `holdfast nodd rejected`."
+    assert holdfast("nodd", "rejected", "--db", sqlite_ledger).code == 0
