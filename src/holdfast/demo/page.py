@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -33,6 +34,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding: .35rem .6rem .35rem 0;
   border-bottom: 1px solid var(--line); vertical-align: top; } td.n { font-variant-numeric: tabular-nums; }
 .ok { color: #2a7f62; font-weight: 600; } .bad { color: #b3382c; font-weight: 600; }
+code { font: 13px ui-monospace, monospace; } .wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 11px; }
 .bar { display: flex; height: 1.4rem; border-radius: 4px; overflow: hidden; }
 .bar span { color: #fff; font-size: 12px; padding-left: .4rem; white-space: nowrap; overflow: hidden; }
@@ -76,15 +78,20 @@ def write(
     return path
 
 
+def _text(words: str) -> str:
+    """Return words as a page shows them: escaped, and what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     first = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><tr>{first}</tr>{body}</table>"
+    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{first}</tr>{body}</table></div>'
 
 
 def _facts(facts: Sequence[tuple[str, int, int]]) -> str:
     rows = "".join(
-        f'<tr><td>{html.escape(name)}</td><td class="n {"ok" if found == expected else "bad"}">{found}</td>'
+        f'<tr><td>{_text(name)}</td><td class="n {"ok" if found == expected else "bad"}">{found}</td>'
         f'<td class="n">{expected}</td></tr>'
         for name, found, expected in facts
     )
@@ -141,7 +148,17 @@ def _footprints(items: Sequence[tuple[str, str]]) -> str:
         )
     lines = "".join(f'<line x1="{x}" y1="0" x2="{x}" y2="360" stroke="var(--line)"/>' for x in range(0, 721, 60))
     lines += "".join(f'<line x1="0" y1="{y}" x2="720" y2="{y}" stroke="var(--line)"/>' for y in range(0, 361, 60))
-    return f'<svg viewBox="0 0 720 360" role="img" aria-label="footprints">{lines}{"".join(shapes)}</svg>'
+    lines += "".join(f'<text x="{x + 3}" y="356">{_degrees(x // 2 - 180, "EW")}</text>' for x in range(0, 720, 120))
+    lines += "".join(f'<text x="3" y="{y - 3}">{_degrees(90 - y // 2, "NS")}</text>' for y in range(60, 360, 60))
+    drawn = f'<svg viewBox="0 0 720 360" role="img" aria-label="footprints">{lines}{"".join(shapes)}</svg>'
+    sizes = Counter(dataset for dataset, _ in items)
+    told = ", ".join(f"{dataset} {n}" for dataset, n in sorted(sizes.items()))
+    told = f"Items by dataset: {told}. Hold the pointer over a box to see whose it is."
+    return f'{drawn}<p class="lead">{html.escape(told)}</p>'
+
+
+def _degrees(angle: int, names: str) -> str:
+    return f"{abs(angle)}° {names[angle < 0]}" if angle else "0°"
 
 
 def _moment(at: Any) -> datetime:
