@@ -23,6 +23,7 @@ from holdfast.nodd.ages import seconds_of
 FORMATS = ("grib2", "grib2-gzip", "grib2-wmo", "netcdf4", "nexrad-l2", "nexrad-chunk", "opaque")
 ENVELOPES = ("s3-event", "nexrad-chunk")
 RULES = ("reference-and-lead", "instant", "start-and-end", "start-only")
+EXTENSIONS = ("file", "storage", "forecast", "processing", "timestamps", "version")  # of STAC
 GEOMETRIES = ("static", "by-field", "from-file", "station-circle")
 TENTHS = "+tenths"
 NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -278,6 +279,7 @@ def loaded(name: str, text: str) -> Dataset:
     ):
         if value not in known:
             raise _invalid(name, path, f"{value!r} is not one of {', '.join(known)}")
+    _require_extensions(name, described)
     for bucket, arn in described.buckets.items():
         if not BUCKET.fullmatch(bucket) or not ARN.fullmatch(arn):
             raise _invalid(name, f"buckets.{bucket}", "a bucket and the whole ARN of its topic are needed")
@@ -292,6 +294,15 @@ def loaded(name: str, text: str) -> Dataset:
         except ValueError:
             raise _invalid(name, path, f"{age!r} is no age: write 30m, 2h or 7d") from None
     return Dataset(name, described)
+
+
+def _require_extensions(name: str, described: Described) -> None:
+    named = described.collection.extensions
+    unknown = [extension for extension in named if extension not in EXTENSIONS]
+    if unknown:
+        raise _invalid(name, "collection.extensions", f"{unknown[0]!r} is not one of {', '.join(EXTENSIONS)}")
+    if described.policy.same_observation and "version" not in named:
+        raise _invalid(name, "collection.extensions", "lacks version, by which files of one observation are marked")
 
 
 @cache

@@ -88,7 +88,8 @@ def _from_key(unit: Unit, dataset: Dataset, learned: _Learned) -> None:
     if unit.notice.reference_time:
         reference = time_from(unit.notice.reference_time)
         learned.properties["forecast:reference_datetime"] = _stac_time(reference)
-        learned.properties["forecast:horizon"] = _duration(learned.start - reference)
+        if learned.start >= reference:  # an analysis may be of the hours before, and a horizon has no sign
+            learned.properties["forecast:horizon"] = _duration(learned.start - reference)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -55,16 +55,18 @@ def item_of(
 ) -> dict[str, Any]:
     """Return the item of a unit."""
     described = dataset.described
-    extensions = [EXTENSIONS[name] for name in described.collection.extensions if name in EXTENSIONS]
+    properties, asset = _properties(unit, dataset, integrity, metadata), _asset(unit, dataset, integrity)
+    used = {field.partition(":")[0] for field in (*properties, *asset)}
+    named = dict.fromkeys([*described.collection.extensions, *(name for name in EXTENSIONS if name in used)])
     item: dict[str, Any] = {
         "type": "Feature",
         "stac_version": STAC_VERSION,
-        "stac_extensions": extensions,
+        "stac_extensions": [EXTENSIONS[name] for name in named],
         "id": item_id(unit),
         "collection": described.collection.id,
         "geometry": metadata.data.get("geometry"),
-        "properties": {**_properties(unit, dataset, integrity, metadata), "created": created, "updated": updated},
-        "assets": {"data": _asset(unit, dataset, integrity)},
+        "properties": {**properties, "created": created, "updated": updated},
+        "assets": {"data": asset},
         "links": _links(described.collection.id),
     }
     if metadata.data.get("bbox"):
@@ -117,9 +119,10 @@ def _asset(unit: Unit, dataset: Dataset, integrity: Verdict) -> dict[str, Any]:
         "title": unit.notice.key.rpartition("/")[2],
         "type": dataset.described.media,
         "roles": ["data"],
-        "storage:refs": ["aws"],
         "file:size": integrity.data["actual_size_bytes"],
     }
+    if "storage" in dataset.described.collection.extensions:
+        asset["storage:refs"] = ["aws"]
     checksum = _checksum(integrity)
     if checksum is not None:
         asset["file:checksum"] = checksum
