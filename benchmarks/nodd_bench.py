@@ -12,12 +12,10 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import sqlite3
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -32,6 +30,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.databases import fresh_database
 from benchmarks.disk import SimulatedDisk
 from benchmarks.peers._common import fsyncs
 from holdfast import Ledger
@@ -48,7 +47,6 @@ from holdfast.nodd.units import Operator, Unit, unit_of
 from holdfast.store import create_store
 from tests.nodd.messages import event, record
 from tests.nodd.objects import MemorySource
-from tests.support.postgres import Server, tmpfs_directory
 
 ROOT = Path(__file__).parents[1]
 ROUNDS, UNITS = 5, 1_000
@@ -58,7 +56,6 @@ BATCH = 10
 CONCURRENCY = 8  # as `holdfast nodd run` has it
 ADMISSION, PROCESSING = 0.5, 0.7
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
-SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
 BUCKET = "noaa-gfs-bdp-pds"
 REFERENCE = datetime(2026, 7, 26, tzinfo=UTC)
 PLAIN = (
@@ -98,7 +95,7 @@ def _figures(what: str, databases: Sequence[str], *, quick: bool, path: Path) ->
     figures: list[Figure] = []
     with SimulatedDisk() as disk:
         for database in databases:
-            with _database(database, disk) as url:
+            with fresh_database(database, disk) as url:
                 command = [sys.executable, "-m", "benchmarks.nodd_bench", what, database, url]
                 command += ["--quick"] if quick else []
                 done = subprocess.run(command, env=disk.env(), cwd=ROOT, capture_output=True, text=True, check=False)
@@ -272,19 +269,6 @@ def _plain(database: str, url: str) -> Iterator[_Plain]:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         yield _Plain(connection, "?")
-
-
-@contextmanager
-def _database(database: str, disk: SimulatedDisk) -> Iterator[str]:
-    if database == "postgres":
-        with Server(settings=SERVER_SETTINGS, env=disk.env()) as server:
-            yield server.create_database()
-        return
-    directory = Path(tempfile.mkdtemp(prefix="holdfast-nodd-", dir=tmpfs_directory()))
-    try:
-        yield f"sqlite:///{directory / 'ledger.db'}"
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 MEASURES = {"speed": speed, "memory": memory}

@@ -10,26 +10,23 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.databases import fresh_database
 from benchmarks.disk import SimulatedDisk
 from benchmarks.peers._common import fsyncs
 from holdfast import Ledger, Worker
 from holdfast.core.commands import Commit
 from holdfast.store import Lease
-from tests.support.postgres import Server, tmpfs_directory
 
 ROOT = Path(__file__).parents[1]
 JOBS, JOBS_QUICK = 10_000, 500
@@ -37,7 +34,6 @@ ROUNDS, ROUNDS_QUICK = 5, 1
 TARGET_S = 5.0
 LEASE_S = 30.0
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
-SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
 
 Figure = dict[str, float | str | int]
 
@@ -47,7 +43,7 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
     figures = []
     with SimulatedDisk() as disk:
         for database in databases:
-            with _database(database, disk) as url:
+            with fresh_database(database, disk) as url:
                 command = [sys.executable, "-m", "benchmarks.recovery_bench", database, url]
                 command += ["--quick"] if quick else []
                 done = subprocess.run(command, env=disk.env(), cwd=ROOT, capture_output=True, text=True, check=False)
@@ -68,19 +64,6 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
         )
     rounds = ROUNDS_QUICK if quick else ROUNDS
     Console(width=118).print(table, f"Recovery at a worker's start: medians of {rounds}, 1 ms a sync")
-
-
-@contextmanager
-def _database(database: str, disk: SimulatedDisk) -> Iterator[str]:
-    if database == "postgres":
-        with Server(settings=SERVER_SETTINGS, env=disk.env()) as server:
-            yield server.create_database()
-        return
-    directory = tempfile.mkdtemp(prefix="holdfast-bench-", dir=tmpfs_directory())
-    try:
-        yield f"sqlite:///{directory}/ledger.db"
-    finally:
-        shutil.rmtree(directory)
 
 
 def measure(database: str, url: str, *, quick: bool) -> Figure:

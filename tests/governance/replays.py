@@ -12,16 +12,23 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.commands import Complete, Fail
 from holdfast.core.records import Attempt
 from holdfast.core.selection import Filters, Selection, Window
+from holdfast.engine.replay import Policy, policy_of
 from holdfast.store import Declared, Lease, Store, Submission
 
 WHO: Any = {"actor": "ann", "reason": "the disk was full", "replay_reason": "incident"}
 AGAIN: Any = {"actor": "ann", "reason": "and on it goes"}
 CHUNK = 5_000
+
+
+def dev(**settings: Any) -> Policy:
+    """Return the policy of dev, with other settings."""
+    return msgspec.structs.replace(policy_of("dev"), **settings)
 
 
 def fill(

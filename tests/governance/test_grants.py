@@ -27,11 +27,6 @@ Make = Callable[[str], Store[Any]]
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def make(ledger_url: str, clock: VirtualClock) -> Iterator[Make]:
     """What makes the one ledger of a test, of an environment, in each kind of database in turn."""
     made: list[Store[Any]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -16,17 +15,6 @@ from tests.support.clock import VirtualClock
 
 MINUTE = timedelta(minutes=1)
 NAME = "registry"
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, clock) as store:
-        yield store
 
 
 def lease(store: Store[Any]) -> tuple[str, int, float]:

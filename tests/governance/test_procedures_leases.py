@@ -31,11 +31,6 @@ BOB: Any = {"actor": "bob", "reason": "on call"}
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
     with make(ledger_url, clock) as store:
         yield store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -33,17 +32,6 @@ from tests.governance.quarantining import (
 from tests.support.clock import VirtualClock
 
 HOUR, DAY = 3600, 86400
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, clock) as store:
-        yield store
 
 
 def cancelled(store: Store[Any], **fields: Any) -> int:

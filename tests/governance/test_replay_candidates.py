@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,20 +17,9 @@ from holdfast.core.selection import Attempts, Limits, ReplayMode, Window, candid
 from holdfast.engine import replay, replay_candidates
 from holdfast.engine.replay_candidates import Rules, is_lower, kept, unpacked
 from holdfast.engine.replay_guards import policy_of
-from holdfast.store import Store, create_store
+from holdfast.store import Store
 from tests.governance.replays import claim, fail, fill, selection, work
 from tests.support.clock import START, VirtualClock
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, clock) as store:
-        yield store
 
 
 def ids(store: Store[Any], **settings: Any) -> list[int]:

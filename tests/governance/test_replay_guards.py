@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -29,24 +29,6 @@ TYPES = [
     "attempts_exceeded",
     "slo_risk",
 ]
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, clock) as store:
-        yield store
-
-
-@pytest.fixture
-def local(sqlite_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    """A store for what does not depend on the database."""
-    with create_store(sqlite_url, clock) as store:
-        yield store
 
 
 def throw(store: Store[Any], name: str) -> None:

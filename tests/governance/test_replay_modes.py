@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast.audit.check import check
@@ -16,35 +14,12 @@ from holdfast.core.errors import AuthorityError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import Limits, Options, ReplayMode, Selection
 from holdfast.engine import grants, replay
-from holdfast.engine.replay import Policy, policy_of
 from holdfast.engine.supersession import retire, supersede
 from holdfast.engine.world import Crash, World
 from holdfast.store import Declared, Store, create_store
-from tests.governance.replays import AGAIN, WHO, claim, fail, fill, on_both, replays, selection, states, work
+from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.governance.successions import governed
 from tests.support.clock import VirtualClock
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, clock) as store:
-        yield store
-
-
-@pytest.fixture
-def local(sqlite_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    """A store for what does not depend on the database."""
-    with create_store(sqlite_url, clock) as store:
-        yield store
-
-
-def dev(**settings: Any) -> Policy:
-    return msgspec.structs.replace(policy_of("dev"), **settings)
 
 
 def repair(store: Store[Any], **settings: Any) -> Selection:

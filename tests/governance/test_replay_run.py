@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import combinations, count
 from typing import Any
@@ -28,32 +27,10 @@ from holdfast.engine.events import Bus, ReplayBatch, Transition
 from holdfast.engine.replay import Policy, ReplayReport, policy_of
 from holdfast.engine.world import Crash, World
 from holdfast.store import Store, Transaction, create_store
-from tests.governance.replays import AGAIN, WHO, claim, fail, fill, on_both, replays, selection, states, work
+from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.support.clock import VirtualClock
 
 TWO: Any = {"limits": Limits(batch_size=2)}
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, clock) as store:
-        yield store
-
-
-@pytest.fixture
-def local(sqlite_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    """A store for what does not depend on the database."""
-    with create_store(sqlite_url, clock) as store:
-        yield store
-
-
-def dev(**settings: Any) -> Policy:
-    return msgspec.structs.replace(policy_of("dev"), **settings)
 
 
 def crashing(*points: str) -> World:

@@ -131,7 +131,7 @@ def test_metadata_of_a_forecast() -> None:
             ("time_mismatch",), id="another hour",
         ),
         pytest.param(
-            "unidata-nexrad-level2", VOLUME.replace("KTLX", "XXXX"), specimens.nexrad_volume("XXXX", AT), "nexrad-l2",
+            "unidata-nexrad-level2", VOLUME.replace("KTLX", "KZZZ"), specimens.nexrad_volume("KZZZ", AT), "nexrad-l2",
             ("missing_geolocation",), id="a station nobody knows",
         ),
     ],

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.req("G-10", "G-13", "M-06", "X-05")
 def deciding(monkeypatch: pytest.MonkeyPatch, move: Move) -> Iterator[None]:
     """Let the verbs write a given move without a decision of their own."""
     with monkeypatch.context() as patched:
-        for module in ("transaction", "governance"):
+        for module in ("transaction", "moving"):
             patched.setattr(f"holdfast.store.{module}.decide", lambda *_: move)
         yield
 

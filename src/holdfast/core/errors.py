@@ -69,7 +69,7 @@ class HoldfastError(Exception):
 
     code: str = "error"
     exit_code: ClassVar[int] = 1
-    next_step: ClassVar[str] = "Read the message; `holdfast doctor` checks the ledger."
+    next_step: ClassVar[str] = "Read the message; `holdfast check` looks at the whole ledger."
 
     def __init__(
         self, message: str, *, next_step: str | None = None, context: Mapping[str, object] | None = None

@@ -34,10 +34,10 @@ KVBX 34.84 -120.40 KVNX 36.74 -98.13  KVTX 34.41 -119.18 KVWX 38.26 -87.72  KYUX
 PACG 56.85 -135.53 PAEC 64.51 -165.29 PAHG 60.73 -151.35 PAIH 59.46 -146.30 PAKC 58.68 -156.63 PAPD 65.04 -147.50
 PGUA 13.46 144.81  PHKI 21.89 -159.55 PHKM 20.13 -155.78 PHMO 21.13 -157.18 PHWA 19.10 -155.57 TJUA 18.12 -66.08
 """
-STATIONS: dict[str, tuple[float, float]] = {}
-_words = _TABLE.split()
-for _name, _lat, _lon in zip(_words[::3], _words[1::3], _words[2::3], strict=True):
-    STATIONS[_name] = (float(_lat), float(_lon))
+_WORDS = _TABLE.split()
+STATIONS = {
+    name: (float(lat), float(lon)) for name, lat, lon in zip(_WORDS[::3], _WORDS[1::3], _WORDS[2::3], strict=True)
+}
 EARTH_KM = 6371.0088
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.commands import GrantEvent, ProcedureEvent, StepEvent, SwitchEvent
-from holdfast.core.decide import Move, Refused, decide, step_of
+from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import sha256
 from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH
 from holdfast.core.records import (
@@ -23,6 +23,7 @@ from holdfast.core.records import (
     ProcedureRun,
     Switch,
 )
+from holdfast.store.moving import Moving
 from holdfast.store.rows import reader
 
 if TYPE_CHECKING:
@@ -132,10 +133,8 @@ class GovernanceReading(ABC):
     def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
 
 
-class GovernanceWriting(ABC):
+class GovernanceWriting(Moving):
     """The part of a transaction that governance needs."""
-
-    _store: Store[Any]
 
     # -- leases -------------------------------------------------------------------------------------------------------
 
@@ -195,24 +194,18 @@ class GovernanceWriting(ABC):
         via: str | None = None,
     ) -> Move | Refused:
         """Approve, consume, revoke or expire a grant, matching id, state and version; `via` tells of the approver."""
-        answer = decide(grant, command, self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        step = step_of(answer, GRANT.name)
-        won = self._run(
+        return self._moved(
             "move_grant",
+            GRANT,
+            grant,
+            command,
+            f"grant {grant.grant_id}",
             grant_id=grant.grant_id,
-            source=step.source,
-            version=step.version,
-            state=step.target,
-            edges=step.edges,
-            event=step.event,
             approved_by=command.actor if command.event == "approve" else None,
             approved_via=via if command.event == "approve" else None,
             consumed_by=command.actor if command.event == "consume" else None,
             **self._signature(command.actor, reason, move_id),
         )
-        return answer if won else Refused("race", f"grant {grant.grant_id} changed meanwhile")
 
     # -- runs of procedures -------------------------------------------------------------------------------------------
 
@@ -257,24 +250,18 @@ class GovernanceWriting(ABC):
         grant_id: int | None = None,
     ) -> Move | Refused:
         """Move a run by one of its events, matching id, state and version."""
-        answer = decide(run, ProcedureEvent(event), self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        step = step_of(answer, PROCEDURE.name)
-        won = self._run(
+        return self._moved(
             "move_run",
+            PROCEDURE,
+            run,
+            ProcedureEvent(event),
+            f"run {run.idempotency_root}",
             run_id=run.run_id,
-            source=step.source,
-            version=step.version,
-            state=step.target,
-            edges=step.edges,
-            event=step.event,
             stop_state=stop_state,
             failure=failure,
             grant_id=grant_id,
             **self._signature(actor, reason),
         )
-        return answer if won else Refused("race", f"run {run.idempotency_root} changed meanwhile")
 
     def reach_step(self, run: ProcedureRun, number: int, *, failure: str | None = None) -> bool:
         """Note how far a run has come, and what went wrong last; return False if it is no longer in its state."""
@@ -301,21 +288,15 @@ class GovernanceWriting(ABC):
 
     def undo_step(self, step: PerformedStep, *, actor: str, reason: str | None = None) -> Move | Refused:
         """Record that a step was undone, matching id, state and version."""
-        answer = decide(step, StepEvent("undo"), self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        taken = step_of(answer, STEP.name)
-        won = self._run(
+        return self._moved(
             "move_step",
+            STEP,
+            step,
+            StepEvent("undo"),
+            f"step {step.name}",
             step_id=step.step_id,
-            source=taken.source,
-            version=taken.version,
-            state=taken.target,
-            edges=taken.edges,
-            event=taken.event,
             **self._signature(actor, reason),
         )
-        return answer if won else Refused("race", f"step {step.name} changed meanwhile")
 
     # -- switches, approvers, evidence --------------------------------------------------------------------------------
 
@@ -336,22 +317,16 @@ class GovernanceWriting(ABC):
         self, switch: Switch, *, grant_id: int | None, actor: str, reason: str, move_id: str
     ) -> Move | Refused:
         """Lift a switch under a grant that the same move has consumed, matching id, state and version."""
-        answer = decide(switch, SwitchEvent("lift", grant_id), self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        step = step_of(answer, SWITCH.name)
-        won = self._run(
+        return self._moved(
             "move_switch",
+            SWITCH,
+            switch,
+            SwitchEvent("lift", grant_id),
+            f"the switch {switch.name}",
             switch_id=switch.switch_id,
-            source=step.source,
-            version=step.version,
-            state=step.target,
-            edges=step.edges,
-            event=step.event,
             grant_id=grant_id,
             **self._signature(actor, reason, move_id),
         )
-        return answer if won else Refused("race", f"the switch {switch.name} changed meanwhile")
 
     def lock_approvers(self) -> None:
         """Let nobody else register or revoke an approver until this transaction ends."""
@@ -396,9 +371,3 @@ class GovernanceWriting(ABC):
     def void_evidence(self, run_id: int) -> int:
         """Declare the evidence of a run void; return how much there was."""
         return len(self._run("void_evidence", run_id=run_id, now=self._store.time_parameter()))
-
-    @abstractmethod
-    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]: ...

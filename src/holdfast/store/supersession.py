@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.commands import ValueEvent
-from holdfast.core.decide import Move, Refused, decide, step_of
+from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import RegistryError
 from holdfast.core.machines import VALUE, JobState, ValueState
 from holdfast.core.protocol import newest
 from holdfast.core.records import Collection, Job, RegistryValue
 from holdfast.core.rollback import Named
 from holdfast.core.vocabulary import OPERATIONS, RegistryCode, Standing
+from holdfast.store.moving import Moving
 from holdfast.store.requests import Declared, Submission
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
@@ -69,7 +70,7 @@ class SupersessionReading(ABC):
     def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
 
 
-class SupersessionWriting(SupersessionReading):
+class SupersessionWriting(SupersessionReading, Moving):
     """The part of a transaction that lets one value follow another, and keeps new work to what is in force."""
 
     learned: dict[str, Declared]
@@ -88,26 +89,19 @@ class SupersessionWriting(SupersessionReading):
     ) -> Move | Refused:
         """Supersede or retire a value under a grant that the same move has consumed, matching id, state and version."""
         follows = (successor.code, successor.version) if successor else None
-        answer = decide(value, ValueEvent(event, grant_id, follows), self._store.now())
-        if isinstance(answer, Refused):
-            return answer
-        step = step_of(answer, VALUE.name)
-        won = self._run(
+        return self._moved(
             "move_value",
+            VALUE,
+            value,
+            ValueEvent(event, grant_id, follows),
+            str(Named(value.operation_code, value.protocol_version)),
             value_id=value.value_id,
-            source=step.source,
-            version=step.version,
-            state=step.target,
-            edges=step.edges,
-            event=step.event,
             successor_code=successor.code if successor else None,
             successor_version=successor.version if successor else None,
             rollback_ref=rollback_ref,
             grant_id=grant_id,
             **self._signature(actor, reason, move_id),
         )
-        name = Named(value.operation_code, value.protocol_version)
-        return answer if won else Refused("race", f"{name} changed meanwhile")
 
     def lock_values(self) -> None:
         """Let nobody submit or move anything by the registry until this transaction ends; many may read it."""
@@ -215,9 +209,6 @@ class SupersessionWriting(SupersessionReading):
 
     @abstractmethod
     def _require_known(self, operations: set[str]) -> None: ...
-
-    @abstractmethod
-    def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]: ...
 
 
 def _replaces(declared: Declared, known: Declared) -> bool:
