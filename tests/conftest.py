@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections import Counter
@@ -26,6 +27,10 @@ from hypothesis import HealthCheck, settings
 from holdfast.store import create_store
 from tests.support import clauses
 from tests.support.postgres import Server, tmpfs_directory
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As of `make test &`: children would inherit it, and those that are to be interrupted would not be.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: a database on a shared machine is now and then slow, and that is not what these tests look for.
 # Function fixtures give a database that a test's examples share on purpose.
