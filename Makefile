@@ -64,6 +64,7 @@ type: setup ## mypy, strict
 verify: lint type check-lock ## lint, types, and that generated files are up to date
 	$(BIN)/python -m tests.support.conformance --check
 	$(BIN)/python -m holdfast.diagrams docs/machines.md --check
+	$(BIN)/python -m holdfast.model --check docs/models.md
 
 conformance: setup ## write docs/conformance.md: which tests show which clause
 	$(BIN)/python -m tests.support.conformance
@@ -80,6 +81,7 @@ prove: setup ## every test, the slow ones too, then the PostgreSQL tests on each
 
 docs: conformance ## regenerate the generated documentation
 	$(BIN)/python -m holdfast.diagrams docs/machines.md
+	$(BIN)/python -m holdfast.model --write docs/models.md
 
 lock: $(BIN)/python ## regenerate requirements.lock; LOCK_ARGS=--upgrade for newer versions
 	$(PIP) install -q $(UV)

@@ -1,0 +1,236 @@
+"""Visit every state that a model can reach, and judge what must always hold and what must come about.
+
+A model is a first state, the steps out of a state, and what must be true of each one. States are values that hash:
+two ways to one state are one state. The search is breadth-first, so a trace to a broken invariant is a shortest one.
+
+Invariants: a run either visits everything within the bound or says what broke and how it got there; `generated` and
+`distinct` count as TLC does, so that the figures of both can be laid side by side; a cycle counts against a promise
+only if it is fair, which is to say that no fair action stays possible in it all the while and is never taken.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from holdfast.core.errors import invariant
+
+S = TypeVar("S", bound=Hashable)
+_OUT = -1  # found, and out of bound
+
+
+@dataclass(frozen=True)
+class Promise(Generic[S]):
+    """Whenever `given` is true, `awaited` comes true then or later."""
+
+    given: Callable[[S], bool]
+    awaited: Callable[[S], bool]
+
+
+@dataclass(frozen=True)
+class Model(Generic[S]):
+    """What is explored. A step has the name of its action; a state out of `bound` is judged, and not gone on from.
+
+    An action that is `fair` is taken at last where it stays possible; one of the `faults` may happen at any time.
+    """
+
+    initial: S
+    steps: Callable[[S], Iterable[tuple[str, S]]]
+    invariants: Mapping[str, Callable[[S], bool]]
+    promises: Mapping[str, Promise[S]] = field(default_factory=dict)
+    fair: frozenset[str] = frozenset()
+    faults: frozenset[str] = frozenset()
+    bound: Callable[[S], bool] = lambda _: True
+    canonical: Callable[[S], S] = lambda state: state
+
+
+@dataclass(frozen=True)
+class Broken(Generic[S]):
+    """What does not hold, and the way there: an action and the state after it; then what can go on for ever."""
+
+    name: str
+    trace: tuple[tuple[str, S], ...]
+    cycle: tuple[S, ...] = ()
+
+    def __str__(self) -> str:
+        """Tell the way, an action a line."""
+        lines = [f"{self.name} is broken after {len(self.trace) - 1} steps"]
+        lines += [f"  {action:<24} {state}" for action, state in self.trace]
+        lines += [f"  for ever: {state}" for state in self.cycle]
+        return "\n".join(lines)
+
+
+@dataclass
+class Graph(Generic[S]):
+    """Everything that was visited: the states in the order they were found, and the steps between them."""
+
+    model: Model[S]
+    states: list[S] = field(default_factory=list)
+    reached_by: list[tuple[int, str]] = field(default_factory=list)
+    edges: list[tuple[tuple[str, int], ...]] = field(default_factory=list)
+    generated: int = 0
+    taken: Counter[str] = field(default_factory=Counter)
+    broken: Broken[S] | None = None
+
+    @property
+    def distinct(self) -> int:
+        """Return how many states there are within the bound."""
+        return len(self.states)
+
+    def way_to(self, index: int) -> tuple[tuple[str, S], ...]:
+        """Return a shortest way from the first state to this one."""
+        way: list[tuple[str, S]] = []
+        while index >= 0:
+            before, action = self.reached_by[index]
+            way.append((action, self.states[index]))
+            index = before
+        return tuple(reversed(way))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Safety
+
+
+def explore(model: Model[S], *, keep_edges: bool = False) -> Graph[S]:
+    """Visit everything within the bound, or stop at the first state that breaks an invariant."""
+    graph = Graph(model, generated=1)
+    found: dict[S, int] = {}
+    if not _arrive(graph, found, model.canonical(model.initial), -1, "start"):
+        return graph
+    here = 0
+    while here < graph.distinct:  # what is found is visited in the order in which it was found
+        leaving: list[tuple[str, int]] = []
+        for action, state in model.steps(graph.states[here]):
+            graph.generated += 1
+            graph.taken[action] += 1
+            after = model.canonical(state)
+            if after not in found and not _arrive(graph, found, after, here, action):
+                return graph
+            if keep_edges and found[after] not in (here, _OUT):
+                leaving.append((action, found[after]))
+        if keep_edges:
+            graph.edges.append(tuple(leaving))
+        here += 1
+    return graph
+
+
+def _arrive(graph: Graph[S], found: dict[S, int], state: S, before: int, action: str) -> bool:
+    """Judge a state that is new; tell whether everything holds there."""
+    for name, holds in graph.model.invariants.items():
+        if not holds(state):
+            graph.broken = Broken(name, (*graph.way_to(before), (action, state)))
+            return False
+    found[state] = _OUT
+    if graph.model.bound(state):
+        found[state] = graph.distinct
+        graph.states.append(state)
+        graph.reached_by.append((before, action))
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Liveness
+
+
+class Kept(StrEnum):
+    """How far a promise is kept."""
+
+    ALWAYS = "always"
+    IF_FAULTS_END = "if faults come to an end"
+    NEVER = "no"
+
+
+def kept(graph: Graph[S], name: str) -> Kept:
+    """Tell how far a promise is kept by everything that was visited."""
+    if unkept(graph, name) is None:
+        return Kept.ALWAYS
+    return Kept.IF_FAULTS_END if unkept(graph, name, without=graph.model.faults) is None else Kept.NEVER
+
+
+def unkept(graph: Graph[S], name: str, *, without: Collection[str] = ()) -> Broken[S] | None:
+    """Return a fair way on which a promise is never kept, if there is one.
+
+    What goes on for ever is `without` the actions named: they happen only so many times, on the way there.
+    """
+    invariant(graph.broken is None and len(graph.edges) == graph.distinct, "promises are judged on a whole graph")
+    promise = graph.model.promises[name]
+    for component in _components(graph, _still_open(graph, promise), frozenset(without)):
+        members = set(component)
+        if _is_fair(graph, members, frozenset(without)):
+            return Broken(name, graph.way_to(min(members)), tuple(graph.states[index] for index in sorted(members)))
+    return None
+
+
+def _still_open(graph: Graph[S], promise: Promise[S]) -> set[int]:
+    """Return every state in which the promise was given on some way there and has not been kept since."""
+    awaited = [promise.awaited(state) for state in graph.states]
+    reached = [i for i, state in enumerate(graph.states) if promise.given(state) and not awaited[i]]
+    seen = set(reached)
+    while reached:
+        for _, target in graph.edges[reached.pop()]:
+            if target not in seen and not awaited[target]:
+                seen.add(target)
+                reached.append(target)
+    return seen
+
+
+def _is_fair(graph: Graph[S], members: set[int], without: frozenset[str]) -> bool:
+    """Tell whether one can stay in these states for ever without neglecting a fair action.
+
+    A state can always be stayed in (a stuttering step), so a component of one state is a cycle too.
+    """
+    for action in graph.model.fair:
+        taken_inside = any(
+            name == action and target in members and name not in without
+            for index in members
+            for name, target in graph.edges[index]
+        )
+        if taken_inside:
+            continue
+        if all(any(name == action for name, _ in graph.edges[index]) for index in members):
+            return False
+    return True
+
+
+def _components(graph: Graph[S], among: set[int], without: frozenset[str]) -> Iterator[list[int]]:
+    """Yield the strongly connected components of the steps among some states (Tarjan's, without recursion)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+
+    def leaving(index: int) -> Iterator[int]:
+        return (target for name, target in graph.edges[index] if target in among and name not in without)
+
+    for root in among:
+        if root in order:
+            continue
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        on_stack.add(root)
+        path = [(root, leaving(root))]
+        while path:
+            here, targets = path[-1]
+            for target in targets:
+                if target not in order:
+                    order[target] = low[target] = len(order)
+                    stack.append(target)
+                    on_stack.add(target)
+                    path.append((target, leaving(target)))
+                    break
+                if target in on_stack:
+                    low[here] = min(low[here], order[target])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[here])
+                if low[here] == order[here]:
+                    component = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == here:
+                            break
+                    yield component

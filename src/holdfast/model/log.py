@@ -1,0 +1,268 @@
+"""The write-ahead log as Holdfast keeps it: keys that are used again, answers that get lost, crashes at any moment.
+
+One process at a time owns the log; what several workers can do to each other is in `fleet.py`. A client asks for its
+keys as often as it likes, also long after, and may change its mind about the data. The process may die between any two
+steps, recovery included. Every move of an entry is one that `core.decide` allows.
+
+Invariants: what is counted is *effects per key*, for entries per key can look right while the work is done twice. A
+`Flaw` is one way to build the log wrongly; each breaks a named invariant or promise, which shows that it can be broken.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from holdfast.core.commands import Claim, Complete, Expire, Fail, Submit
+from holdfast.core.decide import Move
+from holdfast.core.machines import ENTRY_STATUS, EntryStatus, JobState
+from holdfast.model.checker import Model, Promise
+from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried
+
+FAIR = frozenset({"apply", "claim", "complete", "expire", "fail", "mark", "recovered", "restart"})
+NOW, LATER = 1, 2  # a lease runs until LATER while its process lives, and until NOW once it has died
+
+T = TypeVar("T")
+
+
+class Flaw(StrEnum):
+    """One way to build it wrongly."""
+
+    KEY_NOT_LOOKED_UP = "append does not look for the key"
+    CONFLICT_NOT_SEEN = "another payload under a used key is answered as if it were the first"
+    ANSWER_BEFORE_WRITE = "append answers before the entry is durable"
+    CLEANUP_DROPS_KEY = "cleanup removes the key with the entry"
+    CLEANUP_TAKES_PENDING = "cleanup removes entries that have not ended"
+    MARK_APART = "the effect is applied in one step and the entry marked in another"
+    FAILURE_IS_FREE = "a failed attempt leaves the entry as it was"
+
+
+class Mode(StrEnum):
+    """What the process is doing."""
+
+    UP = "up"
+    DOWN = "down"
+    RECOVERING = "recovering"
+
+
+class Entry(NamedTuple):
+    """One entry of the log: a job, and the attempt at it that is open."""
+
+    key: int
+    payload: int
+    work: Work
+    attempt: Try | None = None
+    applied: bool = False  # its effect was seen to happen by the process that now lives
+    durable: bool = True
+
+    @property
+    def status(self) -> EntryStatus:
+        """Return what the write-ahead log calls the state of its job."""
+        return ENTRY_STATUS[self.work.state]
+
+
+class State(NamedTuple):
+    """Everything at one moment. Effects, answers and requests are by key."""
+
+    entries: tuple[Entry, ...]
+    effects: tuple[int, ...]
+    answered: tuple[int | None, ...]  # the payload that a client was told is recorded
+    requests: tuple[int, ...]  # how often the client may still ask
+    mode: Mode
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether no entry is pending."""
+        return not any(entry.status is EntryStatus.PENDING for entry in self.entries)
+
+
+class Log(NamedTuple):
+    """How large the model is and how it is built: `keyed_target` has the target of an effect know its key."""
+
+    keys: int = 2
+    payloads: int = 2
+    requests: int = 2
+    max_attempts: int = 2
+    poison: frozenset[int] = frozenset()  # keys whose work never succeeds
+    keyed_target: bool = False
+    flaw: Flaw | None = None
+
+    def model(self) -> Model[State]:
+        """Return the model to explore."""
+        none: tuple[int | None, ...] = (None,) * self.keys
+        invariants = {
+            "one entry a key": _one_entry_a_key,
+            "one effect a key": lambda state: max(state.effects) <= 1,
+            "completed has its effect": _completed_has_its_effect,
+            "answered is recorded": _answered_is_recorded,
+        }
+        if not self.keyed_target:  # what is applied elsewhere cannot be taken back by a failure here
+            invariants["failed has no effect"] = _failed_has_no_effect
+        return Model(
+            initial=State((), (0,) * self.keys, none, (self.requests,) * self.keys, Mode.UP),
+            steps=partial(_steps, self),
+            invariants=invariants,
+            promises={
+                "EventualRecovery": Promise(
+                    lambda state: state.mode is Mode.DOWN, lambda state: state.mode is Mode.UP and state.idle
+                ),
+                "EventualCompletion": Promise(lambda state: not state.idle, lambda state: state.idle),
+                "ProgressUnderCrash": Promise(
+                    lambda state: state.mode is Mode.DOWN, lambda state: state.mode is not Mode.DOWN
+                ),
+            },
+            fair=FAIR,
+            faults=frozenset({"crash"}),
+        )
+
+    @property
+    def budget(self) -> Budget:
+        """Return how often an entry is tried: a log has no replay, so what is spent ends Failed."""
+        return Budget(self.max_attempts)
+
+    @property
+    def apart(self) -> bool:
+        """Tell whether an effect and the mark that it happened are two steps."""
+        return self.keyed_target or self.flaw is Flaw.MARK_APART
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Actions
+
+
+def _steps(log: Log, state: State) -> Iterator[tuple[str, State]]:
+    if state.mode is Mode.DOWN:
+        yield "restart", state._replace(mode=Mode.RECOVERING)
+        return
+    yield "crash", _crashed(state)
+    if state.mode is Mode.UP:
+        yield from _asked(log, state)
+        yield from _cleaned(log, state)
+    elif state.idle:
+        yield "recovered", state._replace(mode=Mode.UP)
+    for index, entry in enumerate(state.entries):
+        if not entry.durable:
+            yield "flush", _with(state, index, entry._replace(durable=True))
+        yield from _worked_on(log, state, index)
+        if state.mode is Mode.RECOVERING and entry.status is EntryStatus.PENDING:
+            break  # oldest first: recovery does not turn to the next entry before this one has ended
+
+
+def _asked(log: Log, state: State) -> Iterator[tuple[str, State]]:
+    """Let a client ask for a key: the request may be lost, and so may the answer."""
+    for key, left in enumerate(state.requests):
+        if not left:
+            continue
+        sent = state._replace(requests=_put(state.requests, key, left - 1))
+        yield "request lost", sent
+        known = next((entry for entry in state.entries if entry.key == key), None)
+        for payload in range(log.payloads):
+            if known is None or log.flaw is Flaw.KEY_NOT_LOOKED_UP:
+                birth = judged(None, None, log.budget, Submit(), NOW)
+                assert isinstance(birth, Move)  # noqa: S101  # nothing is there to refuse it
+                entry = Entry(key, payload, moved(birth, None), durable=log.flaw is not Flaw.ANSWER_BEFORE_WRITE)
+                after, action = sent._replace(entries=(*sent.entries, entry)), "append"
+            elif known.payload == payload or log.flaw is Flaw.CONFLICT_NOT_SEEN:
+                after, action = sent, "append again"
+            else:
+                yield "append refused", sent
+                continue
+            yield action, after._replace(answered=_put(after.answered, key, payload))
+            yield f"{action}, answer lost", after
+
+
+def _cleaned(log: Log, state: State) -> Iterator[tuple[str, State]]:
+    for index, entry in enumerate(state.entries):
+        if entry.status is EntryStatus.PENDING and log.flaw is not Flaw.CLEANUP_TAKES_PENDING:
+            continue
+        if log.flaw in (Flaw.CLEANUP_DROPS_KEY, Flaw.CLEANUP_TAKES_PENDING):
+            yield "cleanup", state._replace(entries=state.entries[:index] + state.entries[index + 1 :])
+        elif not entry.work.slimmed:
+            yield "cleanup", _with(state, index, entry._replace(work=entry.work._replace(slimmed=True)))
+
+
+def _worked_on(log: Log, state: State, index: int) -> Iterator[tuple[str, State]]:
+    """Take the steps of one entry's work: the process that lives does it, whether it recovers or not."""
+    entry = state.entries[index]
+    if entry.attempt is None:
+        yield from _move(log, state, index, "claim", Claim())
+        return
+    token = entry.attempt.token
+    if entry.attempt.expires <= NOW:  # the process that held it is dead
+        yield from _move(log, state, index, "expire", Expire(at(NOW)))
+        return
+    may_succeed = entry.key not in log.poison
+    if may_succeed and log.apart and not entry.applied:
+        known = log.keyed_target and state.effects[entry.key] > 0
+        effects = state.effects if known else _put(state.effects, entry.key, state.effects[entry.key] + 1)
+        yield "apply", _with(state._replace(effects=effects), index, entry._replace(applied=True))
+    elif may_succeed:
+        action = "mark" if log.apart else "complete"
+        yield from _move(log, state, index, action, Complete(token))
+    if entry.applied:
+        return  # what was seen to succeed is not reported as a failure
+    if log.flaw is Flaw.FAILURE_IS_FREE:
+        yield "fail", _with(state, index, entry._replace(work=Work(JobState.PENDING, 1), attempt=None))
+    else:
+        yield from _move(log, state, index, "fail", Fail(token, "failed", "failed", retry_at=at(NOW)))
+        yield from _move(log, state, index, "give up", Fail(token, "failed", "failed", permanent=True))
+
+
+def _move(log: Log, state: State, index: int, action: str, command: object) -> Iterator[tuple[str, State]]:
+    """Move one entry as `decide` allows, if it does; a move past the commit boundary takes its effect with it."""
+    entry = state.entries[index]
+    answer = judged(entry.work, entry.attempt, log.budget, command, NOW)
+    if not isinstance(answer, Move):
+        return
+    work = moved(answer, entry.work)
+    attempt = tried(answer, entry.attempt, token=work.attempts, expires=LATER)
+    running = work.state is JobState.RUNNING
+    effects = state.effects
+    if action == "complete":
+        effects = _put(effects, entry.key, effects[entry.key] + 1)
+    after = entry._replace(work=work, attempt=attempt if running else None, applied=False)
+    yield action, _with(state._replace(effects=effects), index, after)
+
+
+def _crashed(state: State) -> State:
+    """Lose what was only in memory: entries that were not written, what was seen to happen, and the right to go on."""
+    entries = tuple(
+        entry._replace(applied=False, attempt=entry.attempt and entry.attempt._replace(expires=NOW))
+        for entry in state.entries
+        if entry.durable
+    )
+    return state._replace(entries=entries, mode=Mode.DOWN)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What must hold
+
+
+def _one_entry_a_key(state: State) -> bool:
+    return len({entry.key for entry in state.entries}) == len(state.entries)
+
+
+def _completed_has_its_effect(state: State) -> bool:
+    return all(state.effects[entry.key] >= 1 for entry in state.entries if entry.status is EntryStatus.COMPLETED)
+
+
+def _failed_has_no_effect(state: State) -> bool:
+    completed = {entry.key for entry in state.entries if entry.status is EntryStatus.COMPLETED}
+    return all(
+        state.effects[entry.key] == 0
+        for entry in state.entries
+        if entry.status is EntryStatus.FAILED and entry.key not in completed
+    )
+
+
+def _answered_is_recorded(state: State) -> bool:
+    recorded = {entry.key: entry.payload for entry in reversed(state.entries)}
+    return all(payload is None or recorded.get(key) == payload for key, payload in enumerate(state.answered))
+
+
+def _with(state: State, index: int, entry: Entry) -> State:
+    return state._replace(entries=_put(state.entries, index, entry))
+
+
+def _put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
+    return (*values[:index], value, *values[index + 1 :])

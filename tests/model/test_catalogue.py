@@ -1,0 +1,30 @@
+"""Every run of the catalogue comes to exactly what stands there."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.catalogue import RUNS, Run
+from holdfast.model.log import Flaw
+
+SMALL = [run for run in RUNS if not run.large]
+LARGE = [run for run in RUNS if run.large]
+
+
+@pytest.mark.req("W-08", "W-09", "W-11", "W-12")
+@pytest.mark.parametrize("run", SMALL, ids=lambda run: run.name)
+def test_a_run_comes_to_what_the_catalogue_says(run: Run) -> None:
+    assert run.outcome() == run.expected
+
+
+@pytest.mark.slow
+@pytest.mark.req("W-11")
+@pytest.mark.parametrize("run", LARGE, ids=lambda run: run.name)
+def test_a_large_run_comes_to_what_the_catalogue_says(run: Run) -> None:
+    assert run.outcome() == run.expected
+
+
+def test_every_flaw_is_in_the_catalogue_and_breaks_something() -> None:
+    flawed = [run for run in RUNS if not run.expected.sound]
+    assert {run.name for run in flawed} >= {f"log: {flaw}" for flaw in Flaw}
+    assert len({run.name for run in RUNS}) == len(RUNS)
