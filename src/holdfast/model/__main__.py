@@ -1,15 +1,19 @@
-"""Runs the models and tells what came of them: python -m holdfast.model [--large] [--write PAGE | --check PAGE].
+"""Runs the models and tells what came of them: python -m holdfast.model [--large | --simulate N | --seed N | …].
 
-Without a page it explores every model of the catalogue and compares. With one it explores nothing: it writes the
-page of the catalogue, or compares it with what would be written.
+Without more it explores every model of the catalogue and compares. `--simulate` runs so many seeds of the simulation,
+and `--seed` one, with its story. With a page it runs nothing: it writes the page of the catalogue, or compares it.
 """
 
 import argparse
+import logging
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.catalogue import RUNS, Outcome, Run
+from holdfast.model.simulation import Broken, simulate
 
 HEAD = """\
 # The models
@@ -43,6 +47,16 @@ many states; a flaw that breaks nothing fails the tests.
 
 """
 
+SIMULATION = """
+## The simulation
+
+Where a model is small and visits everything, the simulation is the engine itself on a real database, and visits what it
+draws: several processes on one ledger, a virtual clock, clocks that run apart, clients that ask again and change their
+minds, deaths at every point that the engine names. In the end the work is carried to its end and what happened is held
+against what was promised. A seed is the same twice: `python -m holdfast.model --simulate 1000` runs many, and
+`python -m holdfast.model --seed 7` tells the story of one.
+"""
+
 
 def page() -> str:
     """Return the page of the catalogue."""
@@ -56,7 +70,7 @@ def page() -> str:
             sound.append(f"| {run.name}{large} | {expected.generated:,} | {expected.distinct:,} | {promises} |")
         else:
             flawed.append(f"| {run.name} | {expected.fault} | {expected.steps or ''} | {expected.generated:,} |")
-    return HEAD + _lines(sound) + JUDGED + _lines(_judged()) + FLAWS + _lines(flawed)
+    return HEAD + _lines(sound) + JUDGED + _lines(_judged()) + FLAWS + _lines(flawed) + SIMULATION
 
 
 def _judged() -> list[str]:
@@ -78,15 +92,19 @@ def main(arguments: list[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.model", description="Explore the models of Holdfast.")
     parser.add_argument("--large", action="store_true", help="also those that take minutes")
-    page_option = parser.add_mutually_exclusive_group()
-    page_option.add_argument("--write", type=Path, metavar="PAGE", help="write the page of the catalogue")
-    page_option.add_argument("--check", type=Path, metavar="PAGE", help="compare the page with the catalogue")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--simulate", type=int, metavar="N", help="run the seeds 0 to N - 1 of the simulation instead")
+    other.add_argument("--seed", type=int, metavar="N", help="run one seed of the simulation, and tell its story")
+    other.add_argument("--write", type=Path, metavar="PAGE", help="write the page of the catalogue")
+    other.add_argument("--check", type=Path, metavar="PAGE", help="compare the page with the catalogue")
     args = parser.parse_args(arguments)
     if args.write:
         args.write.write_text(page(), encoding="utf-8")
     elif args.check:
         if not args.check.exists() or args.check.read_text(encoding="utf-8") != page():
             sys.exit(f"{args.check} is out of date: run `make docs` and commit it.")
+    elif args.simulate is not None or args.seed is not None:
+        _simulated(range(args.simulate) if args.seed is None else [args.seed], story=args.seed is not None)
     elif not all([_explored(run) for run in RUNS if args.large or not run.large]):  # noqa: C419  # all of them are run
         sys.exit("Some models did not come to what the catalogue says.")
 
@@ -99,6 +117,19 @@ def _explored(run: Run) -> bool:
     sys.stdout.write(f"{run.name:<58} {outcome.generated:>11,} {seconds:>7.1f} s  {_tell(run.expected)}: {told}\n")
     sys.stdout.flush()
     return outcome == run.expected
+
+
+def _simulated(seeds: Sequence[int], *, story: bool) -> None:
+    """Run these seeds on a ledger that is thrown away."""
+    logging.disable()  # workers that die are what it is about
+    with tempfile.TemporaryDirectory(prefix="holdfast-simulation-") as folder:
+        try:
+            told = simulate(str(Path(folder) / "simulated.db"), seeds)
+        except Broken as broken:
+            sys.exit(str(broken))
+    if story:
+        sys.stdout.write("".join(f"{line}\n" for line in told.story))
+    sys.stdout.write(f"{len(seeds)} seeds, {told.deaths.total()} deaths: every promise was kept\n")
 
 
 def _tell(expected: Outcome) -> str:

@@ -1,0 +1,347 @@
+"""Several processes on one ledger, a scheduler that draws who moves next, and deaths at any point: the real engine.
+
+A simulation is one seed. Clients submit, ask again and change their minds; workers claim, run, beat and finish; reapers
+recover, operators rule, retention slims, clocks run apart, and a process may die at any point that the engine names, or
+simply never come back. In the end everybody is revived, the work is carried to its end, and what happened is counted.
+
+Invariants: time, chance and deaths come from the seed alone, so a seed that fails fails again; what is judged is what
+was promised: an answer that was given stands, an effect happened once for every job that succeeded and for no other,
+a follow-up was submitted once, nothing waits for ever, and `check` finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from itertools import count
+from random import Random
+from typing import NamedTuple
+
+from holdfast.audit.check import check_jobs
+from holdfast.core.decide import Refused
+from holdfast.core.errors import IdempotencyConflictError, RefusedError
+from holdfast.core.machines import JobState
+from holdfast.core.records import Job
+from holdfast.engine.committer import ClaimTask
+from holdfast.engine.execution import Execution
+from holdfast.engine.ledger import FOLLOWUP_CLIENT, Ledger
+from holdfast.engine.operations import Call
+from holdfast.engine.reaper import recover
+from holdfast.engine.retention import Retention, gc
+from holdfast.engine.retry import Quarantine, RetryAfter, Snooze
+from holdfast.engine.running import Running
+from holdfast.engine.world import BETWEEN, Crash, World
+from holdfast.store import Lease
+from holdfast.store.effects import staged
+from holdfast.testing import VirtualClock
+
+LEASE_S = 30.0
+SKEWS_S = (0, 0, 0, -2, 2, LEASE_S)
+DEATH = 0.03  # at each point
+APART = 0.2  # of completions that are written as commit and finish
+FOLLOWED = 0.3
+FATES = {"returns": 15, "retries": 3, "snoozes": 1, "is hopeless": 1}
+TABLE = "CREATE TABLE IF NOT EXISTS simulated_effects (job BIGINT, client TEXT, name TEXT, follows INTEGER)"
+INSERT = "INSERT INTO simulated_effects (job, client, name, follows) VALUES (:job, :client, :name, :follows)"
+SELECT = "SELECT client, job, name, follows FROM simulated_effects"
+AT_ONCE = Retention(finished_s=0.0, quarantined_s=0.0)
+
+
+class Flaw(StrEnum):
+    """A wrong way to use the ledger, which a simulation must notice."""
+
+    EFFECT_AT_ONCE = "the handler applies its effect itself, before the commit boundary"
+    NO_KEY = "the client asks again without a key"
+
+
+class Broken(AssertionError):
+    """A promise was broken: which one, by which seed, and everything that led to it."""
+
+    def __init__(self, seed: int, what: str, story: list[str]) -> None:
+        super().__init__("\n".join([f"seed {seed}: {what}", *story]))
+        self.seed, self.what, self.story = seed, what, story
+
+
+class Told(NamedTuple):
+    """What came of some seeds: where how many processes have died, and the story of the last seed."""
+
+    deaths: Counter[str]
+    story: list[str]
+
+
+def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> Told:
+    """Run these seeds one after the other on one ledger. Raise Broken if a promise is."""
+    clock = VirtualClock()
+    deaths, story = Counter[str](), list[str]()
+    with Ledger(url, world=World(clock=clock)) as ledger, ledger.store.transaction() as transaction:
+        transaction.execute(TABLE)
+    for seed in seeds:
+        simulation = Simulation(url, seed, clock, flaw=flaw)
+        simulation.run()
+        deaths, story = deaths + simulation.deaths, simulation.story
+    return Told(deaths, story)
+
+
+class _Process:
+    """One process: a ledger of its own, and what it holds in memory."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.held: list[Running] = []
+
+
+class Simulation:
+    """One seed, to be run once. Many can follow each other on one ledger: each has keys of its own."""
+
+    def __init__(
+        self, url: str, seed: int, clock: VirtualClock, *, processes: int = 3, keys: int = 3, flaw: Flaw | None = None
+    ) -> None:
+        self.seed = seed
+        self.story: list[str] = []
+        self._url, self._clock, self._flaw = url, clock, flaw
+        self._chance = Random(seed)  # noqa: S311 - the same in every run is what is wanted
+        self._deadly = True
+        self._names = count(1)
+        self._client = f"client-{seed}-{clock.monotonic():g}"
+        self._keys = [f"key-{number}" for number in range(keys)]
+        self._answered: dict[str, int] = {}  # key → job: what a client was told
+        self.deaths: Counter[str] = Counter()
+        self._processes = [self._born() for _ in range(processes)]
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self, steps: int = 60) -> None:
+        """Draw and take steps, then carry everything to its end and judge. Raise Broken if a promise was."""
+        actions: list[tuple[int, Callable[[_Process], None]]] = [
+            (6, self._submit),
+            (8, self._claim),
+            (10, self._handle),
+            (10, self._finish),
+            (2, self._beat),
+            (2, self._give_back),
+            (4, self._recover),
+            (2, self._rule),
+            (1, self._slim),
+            (6, self._pass_time),
+            (1, self._die),
+        ]
+        weights = [weight for weight, _ in actions]
+        for _ in range(steps):
+            process = self._chance.choice(self._processes)
+            (_, action), *_ = self._chance.choices(actions, weights)
+            self._step(process, action)
+        self._settle()
+        self._judge()
+        for process in self._processes:
+            process.ledger.close()
+
+    def _step(self, process: _Process, action: Callable[[_Process], None]) -> None:
+        try:
+            action(process)
+        except Crash as crash:
+            self._tell(process, f"dies at {crash.point}")
+            self.deaths[crash.point] += 1
+            self._replace(process)
+
+    def _settle(self) -> None:
+        """Revive everybody, and go on without deaths until nothing waits."""
+        self._deadly = False
+        for process in list(self._processes):
+            self._replace(process)
+        for _ in range(100):
+            self._clock.advance(LEASE_S * 2)
+            for process in self._processes:
+                self._recover(process)
+                self._claim(process, n=100)
+                while process.held:
+                    self._handle(process)
+                    self._finish(process)
+            if not any(job.state in (JobState.PENDING, JobState.RUNNING) for job in self._jobs().values()):
+                return
+        self._broken("something waits for ever")
+
+    # -- actions ------------------------------------------------------------------------------------------------------
+
+    def _submit(self, process: _Process) -> None:
+        key = self._chance.choice(self._keys)
+        payload = {"name": key, "variant": self._chance.choice((0, 0, 0, 1))}
+        self._tell(process, f"submits {key}, variant {payload['variant']}")
+        try:
+            receipt = process.ledger.submit(
+                "simulated", payload, client=self._client, key=None if self._flaw is Flaw.NO_KEY else key
+            )
+        except IdempotencyConflictError:
+            return  # it changed its mind, and is told so
+        if self._answered.setdefault(key, receipt.job_id) != receipt.job_id:
+            self._broken(f"{key} was answered with two jobs")
+
+    def _claim(self, process: _Process, n: int = 2) -> None:
+        task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n))
+        process.ledger.perform_tasks([task])
+        claimed = [Running(process.ledger, attempt) for attempt in task.result()]
+        process.held += claimed
+        self._tell(process, f"claims {[running.attempt.job.job_id for running in claimed]}")
+
+    def _handle(self, process: _Process) -> None:
+        waiting = [running for running in process.held if not running.ended]
+        if waiting:
+            running = self._chance.choice(waiting)
+            running.run()
+            self._tell(process, f"has run {running.attempt.job.job_id}")
+
+    def _finish(self, process: _Process) -> None:
+        """Write how some attempts ended, in one transaction, as a worker does."""
+        ended = [running for running in process.held if running.ended]
+        tasks = [running.task for running in ended if running.task is not None]
+        if not tasks:
+            return
+        process.ledger.perform_tasks(tasks)
+        for running in ended:
+            task = running.task
+            if task is not None and task.error is not None and running.refused(task.error):
+                continue
+            told = task.outcome.code if task is not None and isinstance(task.outcome, Refused) else "written"
+            self._tell(process, f"ends {running.attempt.job.job_id}: {told}")
+            process.held.remove(running)
+
+    def _beat(self, process: _Process) -> None:
+        leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, r.lease_s) for r in process.held]
+        if not leases:
+            return
+        at = process.ledger.store.now()
+        kept = process.ledger.perform(lambda transaction: transaction.beat(leases))
+        for running in process.held:
+            if running.attempt.execution.exec_id in kept:
+                running.extended(at + timedelta(seconds=running.lease_s))
+        self._tell(process, f"keeps {len(kept)} of {len(leases)} leases")
+
+    def _give_back(self, process: _Process) -> None:
+        waiting = [running for running in process.held if not running.ended]
+        if waiting and waiting[0].give_back("stopping"):
+            self._tell(process, f"gives {waiting[0].attempt.job.job_id} back")
+
+    def _recover(self, process: _Process) -> None:
+        report = recover(process.ledger, actor=process.name)
+        if report.job_ids:
+            self._tell(process, f"recovers {list(report.job_ids)}")
+
+    def _rule(self, process: _Process) -> None:
+        """Let an operator rule on a job: it may be too late, and it may be refused."""
+        jobs = list(self._jobs().values())
+        if not jobs:
+            return
+        job = self._chance.choice(jobs)
+        ruling = self._chance.choice(("cancel", "retry", "quarantine"))
+        self._tell(process, f"would {ruling} {job.job_id}")
+        with suppress(RefusedError):
+            if ruling == "quarantine":
+                process.ledger.quarantine(job.job_id, "simulated")
+            else:
+                getattr(process.ledger, ruling)(job.job_id)
+
+    def _slim(self, process: _Process) -> None:
+        report = gc(process.ledger.store, AT_ONCE, who=process.name)
+        self._tell(process, f"slims {report.finished + report.quarantined}")
+
+    def _pass_time(self, _process: _Process) -> None:
+        self._clock.advance(self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1)))
+
+    def _die(self, process: _Process) -> None:
+        self._tell(process, "dies")
+        self.deaths["rest"] += 1
+        self._replace(process)
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def _born(self) -> _Process:
+        name = f"process-{next(self._names)}"
+        off = timedelta(seconds=self._chance.choice(SKEWS_S))
+        world = World(
+            clock=lambda: self._clock() + off,
+            new_name=lambda: f"{name}-{next(self._names)}",
+            randomness=Random(self._chance.random()),  # noqa: S311 - as above
+            monotonic=self._clock.monotonic,
+            reach=self._reach,
+            planned=lambda point: self._deadly and point == BETWEEN and self._chance.random() < 0.2,
+        )
+        ledger = Ledger(self._url, world=world)
+
+        @ledger.operation("simulated", lease_s=LEASE_S, max_attempts=3)
+        def simulated(run: Execution, name: str, variant: int = 0, *, follows_on: bool = False) -> str:
+            return self._handle_call(ledger, run, name, may_follow=variant == 0 and not follows_on)
+
+        return _Process(name, ledger)
+
+    def _replace(self, process: _Process) -> None:
+        """Lose all that a process had in memory, and start another."""
+        process.ledger.close()
+        self._processes[self._processes.index(process)] = self._born()
+
+    def _reach(self, point: str) -> None:
+        if self._deadly and self._chance.random() < 0.03:
+            raise Crash(point)
+
+    def _handle_call(self, ledger: Ledger, run: Execution, name: str, *, may_follow: bool) -> str:
+        fate = self._chance.choices(tuple(FATES), tuple(FATES.values()))[0] if self._deadly else "returns"
+        match fate:
+            case "retries":
+                raise RetryAfter(self._chance.choice((0.0, LEASE_S)), "not now")
+            case "snoozes":
+                raise Snooze(1.0, "not yet")
+            case "is hopeless":
+                raise Quarantine("hopeless")
+        follows = int(may_follow and self._chance.random() < FOLLOWED)
+        values = {"job": run.job.job_id, "client": self._client, "name": name, "follows": follows}
+        if self._flaw is Flaw.EFFECT_AT_ONCE:
+            ledger.perform(lambda transaction: transaction.apply([staged(INSERT, values, 1)]))
+        else:
+            run.effect(INSERT, values, rows=1)
+        if follows:
+            run.after_commit(Call(operation="simulated", payload={"name": f"{name}, then", "follows_on": True}))
+        return name
+
+    # -- the judgement ------------------------------------------------------------------------------------------------
+
+    def _jobs(self) -> dict[int, Job]:
+        """Return the jobs that this simulation has made, follow-ups included, by their ids."""
+        with self._processes[0].ledger.store.reading() as reading:
+            made = [job for job in reading.list_jobs(limit=1000) if job.client == self._client]
+            followups = reading.jobs_by_key([_followup(job) for job in made])
+        return {job.job_id: job for job in (*made, *followups.values())}
+
+    def _judge(self) -> None:
+        """Hold what is in the ledger and in the table of effects against what was promised."""
+        jobs = self._jobs()
+        keys = {(job.client, job.key) for job in jobs.values()}
+        with self._processes[0].ledger.store.reading() as reading:
+            effects = [row[1:] for row in reading.execute(SELECT) if row[0] == self._client]
+            violations = check_jobs(reading, jobs)
+        if violations:
+            self._broken(f"{violations[0]}, and {len(violations) - 1} more")
+        for key, job_id in self._answered.items():
+            if job_id not in jobs:
+                self._broken(f"{key} was answered with job {job_id}, which is not there")
+        for job in jobs.values():
+            happened = [follows for job_id, _, follows in effects if job_id == job.job_id]
+            if len(happened) != (job.state is JobState.SUCCEEDED):
+                self._broken(f"job {job.job_id} is {job.state} and has {len(happened)} effects")
+            if (_followup(job) in keys) != any(happened):
+                self._broken(f"job {job.job_id} was to be followed {sum(happened)} times, and was not")
+        done = Counter(name for _, name, _ in effects)
+        for name, times in done.items():
+            if times > 1:
+                self._broken(f"{name} was done {times} times")
+
+    def _broken(self, what: str) -> None:
+        raise Broken(self.seed, what, self.story)
+
+    def _tell(self, process: _Process, what: str) -> None:
+        self.story.append(f"  {self._clock.monotonic():>8.1f} {process.name:<12} {what}")
+
+
+def _followup(job: Job) -> tuple[str, str]:
+    return FOLLOWUP_CLIENT, f"{job.job_id}/1"

@@ -1,0 +1,72 @@
+"""The simulation keeps every promise, is the same twice, and notices a ledger that is used wrongly."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.audit.check import check
+from holdfast.engine.world import POINTS
+from holdfast.model import __main__ as command
+from holdfast.model.simulation import Broken, Flaw, simulate
+from holdfast.store import open_store
+
+SEEDS = {"sqlite": 40, "postgres": 6}
+SEEDS_SLOW = {"sqlite": 5000, "postgres": 500}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Workers that die and leases that run out are what a simulation is about."""
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("holdfast").setLevel(logging.NOTSET)
+
+
+def kind(url: str) -> str:
+    return "postgres" if url.startswith("postgres") else "sqlite"
+
+
+@pytest.mark.req("W-15", "M-19")
+def test_every_promise_is_kept(new_ledger_url: str) -> None:
+    told = simulate(new_ledger_url, range(SEEDS[kind(new_ledger_url)]))
+    assert told.deaths.total() > SEEDS[kind(new_ledger_url)]
+    with open_store(new_ledger_url) as store:
+        assert check(store).violations == ()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_promise_is_kept_many_times(new_ledger_url: str) -> None:
+    """And a point at which nothing ever died would not have been looked at."""
+    told = simulate(new_ledger_url, range(SEEDS_SLOW[kind(new_ledger_url)]))
+    assert set(told.deaths) == {*POINTS, "rest"}
+
+
+def test_a_seed_is_the_same_twice(tmp_path: Path) -> None:
+    stories = [simulate(str(tmp_path / f"{n}.db"), [7]).story for n in range(2)]
+    assert stories[0] == stories[1]
+    assert len(stories[0]) > 20
+
+
+@pytest.mark.parametrize(
+    "flaw, what", [(Flaw.EFFECT_AT_ONCE, r"has \d effects|was done \d times"), (Flaw.NO_KEY, "answered with two jobs")]
+)
+def test_a_ledger_that_is_used_wrongly_is_noticed_by_the_first_seeds(flaw: Flaw, what: str, tmp_path: Path) -> None:
+    with pytest.raises(Broken, match=what) as broken:
+        simulate(str(tmp_path / "flawed.db"), range(10), flaw=flaw)
+    assert str(broken.value).startswith(f"seed {broken.value.seed}: ")
+    assert broken.value.story
+
+
+def test_the_command_runs_seeds_and_tells_the_story_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        command.main(["--simulate", "2"])
+        assert capsys.readouterr().out.startswith("2 seeds, ")
+        command.main(["--seed", "7"])
+        assert "process-1" in capsys.readouterr().out
+    finally:
+        logging.disable(logging.NOTSET)
