@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Worker
-from holdfast.core.machines import ExecutionStatus, JobState
-from tests.crash.reference_run import KEYS, LEASE_S, reference_ledger, submit_all
+from tests.crash.aftermath import make_template, require_sound
+from tests.crash.reference_run import KEYS, reference_ledger, submit_all
 from tests.support.clock import VirtualClock
 from tests.support.forkserver import Child, ForkServer
-from tests.support.promises import Facts, require_all_done, require_promises
-from tests.support.roles import CLIENT, create_effects, noted
+from tests.support.promises import Facts, require_promises
+from tests.support.roles import noted
 
 SEED = 20261115
 
@@ -49,19 +48,9 @@ class Run:
             kill_at=kill_at,
         )
 
-    def answers(self, word: str) -> set[str]:
-        """Return the keys that were answered with this word before the end."""
-        lines = [line.split() for line in noted(self.told)]
-        return {key for first, *keys in lines if first == word for key in keys}
-
     def remove(self) -> None:
         for file in self.path.parent.glob(f"{self.path.stem}.*"):
             file.unlink()
-
-
-def make_template(directory: Path) -> None:
-    with reference_ledger(str(directory / "template.db"), VirtualClock()) as ledger:
-        create_effects(ledger)
 
 
 def count_steps(server: ForkServer, directory: Path, role: str, by: str) -> int:
@@ -72,26 +61,6 @@ def count_steps(server: ForkServer, directory: Path, role: str, by: str) -> int:
     return int(count)
 
 
-def require_sound(run: Run) -> None:
-    """Check what the killed run left, as it is found and after everything in it was worked off."""
-    clock = VirtualClock()
-    clock.advance(10 * LEASE_S)
-    with reference_ledger(str(run.path), clock) as ledger:
-        found = Facts(ledger)
-        require_promises(found, acknowledged=[(CLIENT, key) for key in run.answers("submitted")])
-        for key in run.answers("completed"):
-            assert found.by_key[CLIENT, key].state is JobState.SUCCEEDED
-        for key in run.answers("committed"):
-            [execution] = found.executions[found.by_key[CLIENT, key].job_id]
-            assert execution.status in (ExecutionStatus.COMMITTED, ExecutionStatus.DONE)
-        # A client that got no answer asks again under the same key; a worker takes up what lies there.
-        submit_all(ledger)
-        Worker(ledger, executor="inline").run(until_idle=True)
-        facts = Facts(ledger)
-        require_promises(facts)
-        require_all_done(facts, jobs=len(KEYS))
-
-
 def kill_at_each(server: ForkServer, directory: Path, by: str, points: list[int]) -> None:
     """Kill one run at each of these points; the next one runs while the last one is checked."""
     killed: Run | None = None
@@ -100,7 +69,7 @@ def kill_at_each(server: ForkServer, directory: Path, by: str, points: list[int]
         if killed is not None:
             assert killed.child.wait(30) == -9, f"not killed at {by} {killed.path.stem}\n{server.log}"
             try:
-                require_sound(killed)
+                require_sound(killed.path, noted(killed.told))
             except BaseException:
                 print(f"killed at {by} {killed.path.stem}")
                 raise
