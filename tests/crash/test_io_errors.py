@@ -1,0 +1,109 @@
+"""The disk fails at any write or sync of one reference run: the caller hears of it, and what was answered is there.
+
+The calls of an unmodified process are made to fail by `strace`; nothing of the program is changed.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.aftermath import make_template, require_sound
+from tests.support.power import STRACE
+from tests.support.roles import noted
+
+SEED = 20261115
+CALLS = ("pwrite64", "fdatasync")
+SAMPLE = 12
+PROGRAM = """
+import sys
+from holdfast.core.errors import HoldfastError
+from tests.crash.reference_run import run
+from tests.support.roles import note
+url, told = sys.argv[1:]
+try:
+    run(url, told=told, counted=told + ".count")
+except HoldfastError as error:
+    note(told + ".error", error.code)
+"""
+
+pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed: no disk can be made to fail")
+
+
+class Attempt:
+    """One reference run on a disk that fails once, or never."""
+
+    def __init__(self, folder: Path, call: str, error: str, when: int | None) -> None:
+        assert STRACE is not None
+        self.path = folder / "failing.db"
+        for old in folder.glob("failing.*"):
+            old.unlink()
+        shutil.copyfile(folder / "template.db", self.path)
+        told = folder / "failing.told"
+        inject = [] if when is None else ["-e", f"inject={call}:error={error}:when={when}"]
+        trace = folder / "failing.trace"
+        done = subprocess.run(
+            [
+                STRACE,
+                "-f",
+                "-o",
+                str(trace),
+                "-e",
+                f"trace={call}",
+                *inject,
+                sys.executable,
+                "-c",
+                PROGRAM,
+                str(self.path),
+                str(told),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr  # anything but a typed error
+        self.calls = trace.read_text(encoding="utf-8").count(f"{call}(")
+        self.told = noted(told) if told.exists() else []
+        self.finished = (folder / "failing.told.count").exists()
+        error_file = folder / "failing.told.error"
+        self.codes = noted(error_file) if error_file.exists() else []
+
+
+@pytest.fixture
+def folder(sqlite_url: str) -> Path:
+    folder = Path(sqlite_url.removeprefix("sqlite:///")).parent
+    make_template(folder)
+    return folder
+
+
+def fail_at(folder: Path, call: str, error: str, n: int | None) -> set[str]:
+    """Let one call fail, each in turn or `n` of them; return the codes of the errors that callers got."""
+    every = range(1, Attempt(folder, call, error, None).calls + 1)
+    points = list(every) if n is None else sorted(random.Random(SEED).sample(every, min(n, len(every))))
+    codes: set[str] = set()
+    for point in points:
+        attempt = Attempt(folder, call, error, point)
+        assert attempt.finished or attempt.codes, f"{call} {point}: it neither ended nor said why"
+        codes.update(attempt.codes)
+        require_sound(attempt.path, attempt.told)
+    return codes
+
+
+@pytest.mark.req("M-11", "M-20")
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "error, n",
+    [
+        ("EIO", SAMPLE),
+        pytest.param("EIO", None, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param("ENOSPC", None, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_a_disk_that_fails_is_told_and_loses_no_answer(call: str, error: str, n: int | None, folder: Path) -> None:
+    assert fail_at(folder, call, error, n) != set()
