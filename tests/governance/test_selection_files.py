@@ -430,6 +430,11 @@ SELECTIONS = st.builds(
 )
 
 
+@pytest.mark.parametrize("text", ["0\x85", "\x85", "a\x85b", "a\u2028", "\u2029 a", "a\n", " a ", "…"])
+def test_a_text_with_breaks_in_it_reads_back_the_same(text: str) -> None:
+    assert parse_tree(yaml_text({"a": [text], text: 1}).encode(), kind=".yaml") == {"a": [text], text: 1}
+
+
 @pytest.mark.req("K-54")
 @settings(max_examples=100)
 @given(SELECTIONS)

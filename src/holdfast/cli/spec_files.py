@@ -225,9 +225,18 @@ def write_new(path: Path, text: str) -> None:
 
 
 def yaml_text(value: object) -> str:
-    """Return plain data as YAML."""
-    text: str = _yaml().safe_dump(value, sort_keys=False, allow_unicode=True, width=1 << 20)
+    """Return plain data as YAML that reads back the same."""
+    yaml = _yaml()
+    dumper: Any = type("Dumper", (yaml.SafeDumper,), {})
+    dumper.add_representer(str, _represented)
+    text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
     return text
+
+
+def _represented(dumper: Any, text: str) -> Any:
+    # PyYAML folds a line at a rare break where it writes plainly or in single quotes, and reads back another text.
+    style = '"' if any(character in text for character in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
