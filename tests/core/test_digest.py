@@ -321,3 +321,10 @@ def test_a_whole_number_has_one_text_whatever_its_type(number: int) -> None:
 @given(VALUES)
 def test_both_ways_to_write_agree(value: Any) -> None:
     assert canonical(value) == digest_module._write(value)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"b": [{"a": 1, "c": 2, "a": 1}]}'])
+def test_a_key_that_stands_twice_is_refused(text: str) -> None:
+    """Which of the two counts is read differently by different readers."""
+    with pytest.raises(PayloadNotJsonError, match="a key twice"):
+        loads(text)
