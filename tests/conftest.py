@@ -59,6 +59,7 @@ THINNED = {
     "cli/test_at.py": 4,
     "cli/test_explain.py": 2,
     "engine/test_explain.py": 2,
+    "nodd/test_checking_corruptions.py": 4,
 }
 
 

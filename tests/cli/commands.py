@@ -11,6 +11,7 @@ import ctypes
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -57,6 +58,18 @@ def holdfast(*arguments: str, stdin: bytes = b"") -> Outcome:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.object(sys, "stdin", given):
         code = run(arguments)
     return _outcome(code, _written(out), _written(err))
+
+
+def at(db: str) -> str:
+    """How a printed command names a ledger that was named on the command line."""
+    return f"--db {shlex.quote(db)}"
+
+
+def typed(command: str) -> Outcome:
+    """Run a command as it was printed."""
+    program, *words = shlex.split(command)
+    assert program == "holdfast"
+    return holdfast(*words)
 
 
 def process(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import Ledger
-from holdfast.nodd.dataset import shipped
+from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import Settings, declare
 from holdfast.nodd.tables import prepare
 from holdfast.store import Store, create_store
 from tests.nodd.aws import cloud  # noqa: F401 - a fixture
+from tests.nodd.busy import Busy, lenient, make_busy
 from tests.nodd.objects import MemorySource
+from tests.support.postgres import Server, tmpfs_directory
 
 
 @pytest.fixture
@@ -35,3 +40,56 @@ def ledger(ledger_url: str, source: MemorySource) -> Iterator[Ledger]:
         prepare(ledger.store)
         declare(ledger, Settings(datasets=shipped(), source=source))
         yield ledger
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Busy ledgers: copies of one that was made once and closed
+
+
+@pytest.fixture(scope="session")
+def busy_sqlite() -> Iterator[tuple[Path, Busy]]:
+    """The SQLite file that busy ledgers are copies of."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-busy-", dir=tmpfs_directory()))
+    yield directory / "ledger.db", make_busy(f"sqlite:///{directory / 'ledger.db'}", directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def busy_postgres(pg_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Busy]]:
+    """The PostgreSQL database that busy ledgers are copies of."""
+    pg_server.start()
+    url = pg_server.create_database()
+    yield url.rpartition("/")[2], make_busy(url, tmp_path_factory.mktemp("busy"))
+    pg_server.start()
+    pg_server.drop_database(url)
+
+
+@pytest.fixture
+def busy_sqlite_url(sqlite_url: str, busy_sqlite: tuple[Path, Busy]) -> str:
+    """The URL of a busy ledger on SQLite."""
+    shutil.copy(busy_sqlite[0], sqlite_url.removeprefix("sqlite:///"))
+    return sqlite_url
+
+
+@pytest.fixture
+def busy_postgres_url(pg_server: Server, busy_postgres: tuple[str, Busy]) -> Iterator[str]:
+    """The URL of a busy ledger on PostgreSQL, dropped afterwards."""
+    pg_server.start()
+    url = pg_server.create_database(template=busy_postgres[0])
+    yield url
+    pg_server.start()
+    pg_server.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def busy_ledger(request: pytest.FixtureRequest) -> tuple[str, Busy]:
+    """The URL of a busy ledger on each database in turn, and which unit is which."""
+    # Asked for by name, so that the server starts only for the tests that use it.
+    url: str = request.getfixturevalue(f"busy_{request.param}_url")
+    return url, request.getfixturevalue(f"busy_{request.param}")[1]
+
+
+@pytest.fixture(scope="session")
+def busy_datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
+    """The datasets that a busy ledger was made by."""
+    return lenient(tmp_path_factory.mktemp("datasets"))

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast import Ledger, Worker
 from holdfast.engine.execution import Execution
 from holdfast.engine.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
+from holdfast.nodd import observations
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.ingest import Settings, declare
@@ -121,6 +123,26 @@ def worker(url: str, objects: str, die_at: str) -> None:
 
     Execution.checkpoint = checkpointed  # type: ignore[method-assign]
     Worker(ledger, queues=["gfs"], concurrency=1, batch_max=1).run(until_idle=True)
+
+
+def observer(url: str, objects: str, meet: str) -> None:
+    """Carry out one unit of an observation, and write nothing before another process has read the family too."""
+    own, reads, read = Path(meet) / str(os.getpid()), [0], observations.family_of
+
+    def together(*told: Any) -> observations.Family | None:
+        found = read(*told)
+        reads[0] += 1
+        own.write_text(str(reads[0]))
+        until = time.monotonic() + 20
+        while len(list(Path(meet).iterdir())) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        return found
+
+    observations.family_of = together  # type: ignore[assignment]
+    with Ledger(url) as ledger:
+        declare(ledger, _settings(held_in(objects)))
+        Worker(ledger, queues=["goes-abi"], concurrency=1, batch_max=1).run(until_idle=True)
 
 
 def worker_to_the_end(url: str, objects: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
+from holdfast.audit.check import check as check_ledger
 from holdfast.engine.retry import RetryPolicy, Strategy
 from holdfast.nodd import observations, specimens, stac
 from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.checking import check
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.ingest import Settings, declare
 from holdfast.store import Submission
 from tests.nodd.ingesting import records
 from tests.nodd.messages import event, record
 from tests.nodd.objects import MemorySource
+from tests.support.forkserver import ForkServer
 
 pytest.importorskip("h5py")
 
@@ -36,10 +40,12 @@ ORDERS = list(itertools.permutations(CREATED))
 AT_ONCE = RetryPolicy(strategy=Strategy.IMMEDIATE, max_attempts=5)
 
 
-def announce(ledger: Ledger, source: MemorySource, created: str, *, channel: str = "13", **told: Any) -> None:
+def announce(
+    ledger: Ledger, source: MemorySource, created: str, *, channel: str = "13", data: bytes = DATA, **told: Any
+) -> None:
     key = KEY.format(channel=channel, created=created)
-    etag = source.put(BUCKET, key, DATA)
-    body = event(record(key=key, bucket=BUCKET, size=len(DATA), **{"eTag": etag, **told}))
+    etag = source.put(BUCKET, key, data)
+    body = event(record(key=key, bucket=BUCKET, size=len(data), **{"eTag": etag, **told}))
     assert [one.fate for one in admit(ledger.store, [Message(body)], shipped())] == ["admitted"]
 
 
@@ -154,10 +160,11 @@ def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet, read = threading.Barrier(3, timeout=20), observations.family_of
-    first = iter(range(3))
+    first, reads = iter(range(3)), []
 
     def together(*told: Any) -> observations.Family | None:
         found = read(*told)
+        reads.append(told)
         if next(first, None) is not None:
             meet.wait()  # none of the three has seen another
         return found
@@ -170,8 +177,71 @@ def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
         crowd.run_until_idle(concurrency=3)
     found = records(ledger)
     assert [row["status"] for row in found] == ["succeeded"] * 3
-    assert sum(row["attempts"] for row in found) >= 5  # of the first three, two were refused
+    # Two were refused, and one of them twice: that costs no attempt.
+    assert [row["attempts"] for row in found] == [1, 1, 1]
+    assert [row["last_error_code"] for row in found] == [None, None, None]
+    assert next(first, None) is None
+    assert len(reads) >= 5
     assert marks(ledger) == MARKS
+    assert check(ledger.store, shipped()).violations == ()
+    assert check_ledger(ledger.store).violations == ()
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[ForkServer]:
+    with ForkServer("tests.nodd.processes") as server:
+        yield server
+
+
+@pytest.mark.req("K-44")
+@pytest.mark.parametrize("known", [(), (TWO,)], ids=["both are new", "one is overwritten"])
+def test_files_that_two_processes_catalogue_at_the_same_moment_cost_one_attempt_each(
+    ledger: Ledger, source: MemorySource, children: ForkServer, tmp_path: Path, known: tuple[str, ...]
+) -> None:
+    for created in known:
+        announce(ledger, source, created, sequencer="0A")
+        ledger.run_until_idle()
+    other = specimens.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
+    for created in (ONE, TWO):
+        announce(ledger, source, created, data=other, sequencer="0B")
+    objects, meet = tmp_path / "objects", tmp_path / "meet"
+    meet.mkdir()
+    for (bucket, key), data in source.held.items():
+        path = objects / bucket / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    told = {"url": ledger.store.url, "objects": str(objects), "meet": str(meet)}
+    pair = [children.spawn("tests.nodd.processes:observer", **told) for _ in range(2)]
+    assert [child.wait(30) for child in pair] == [0, 0], children.log
+    # Each process has read the family before either wrote, and one of them once more.
+    assert sorted(int(path.read_text()) for path in meet.iterdir()) == [1, 2]
+    found = records(ledger)
+    assert [(row["status"], row["attempts"]) for row in found] == [("succeeded", 1)] * (2 + len(known))
+    assert marks(ledger) == {ONE: (True, None, TWO), TWO: (False, ONE, None)}
+    assert [item["bbox"] for item in items(ledger).values()] == [[-150.0, -80.0, 0.0, 80.0]] * 2
+    assert check(ledger.store, shipped()).violations == ()
+    assert check_ledger(ledger.store).violations == ()
+
+
+def test_a_write_that_was_overtaken_is_refused_as_ever(
+    ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what another file of the observation did is made good in the same attempt."""
+    announce(ledger, source, ONE, sequencer="0A")
+    read = observations.family_of
+
+    def overtaken(*told: Any) -> observations.Family | None:
+        found = read(*told)
+        monkeypatch.setattr(observations, "family_of", read)
+        announce(ledger, source, ONE, sequencer="0B")
+        return found
+
+    monkeypatch.setattr(observations, "family_of", overtaken)
+    ledger.run_until_idle(concurrency=1)
+    first, second = records(ledger)
+    assert (first["attempts"], first["last_error_code"], first["stac_item_id"]) == (1, "effect_failed", None)
+    assert (second["status"], second["attempts"]) == ("succeeded", 1)
+    assert check(ledger.store, shipped()).violations == ()
 
 
 def test_the_file_of_the_earlier_item_is_published_anew(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 Invariants: nothing is written; a ledger that other commands refuse, because its triggers differ, can be checked.
 """
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -14,7 +15,8 @@ from holdfast.audit.invariants import BY_NAME, INVARIANTS, Severity, Violation
 from holdfast.cli import output
 from holdfast.cli.options import Db, Json, Schema, ledger_url
 from holdfast.cli.output import Column
-from holdfast.store import connect
+from holdfast.nodd.tables import SETTING
+from holdfast.store import Store, connect
 
 LIMIT_MAX = 1_000_000
 Only = Annotated[
@@ -42,12 +44,14 @@ def check(
     # Not verified: triggers that were dropped are among the things to find.
     with connect(ledger_url(db, schema), schema=schema or "public") as store:
         report = run(store, only=only or None, cheap=cheap, limit=limit)
-    output.answer(_value(report), lambda: _print(report, cheap=cheap), as_json=as_json)
+        beside = not (as_json or cheap or _is_unreadable(report)) and _has_nodd(store)
+    output.answer(value(report), lambda: _print(report, cheap=cheap, beside=beside), as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _value(report: Report) -> dict[str, object]:
+def value(report: Report) -> dict[str, object]:
+    """Return a report as JSON has it."""
     return {
         "ok": report.ok,
         "violations": [msgspec.to_builtins(violation) for violation in report.violations],
@@ -56,18 +60,23 @@ def _value(report: Report) -> dict[str, object]:
     }
 
 
-def _print(report: Report, *, cheap: bool) -> None:
+def print_violations(report: Report, meanings: Iterable[tuple[str, str]]) -> None:
+    """Print what is broken, what each of the broken means, and whether there may be more."""
+    output.table(
+        [Column("SUBJECT"), Column("INVARIANT"), Column("SEVERITY"), Column("WHAT IS WRONG", folds=True)],
+        [_row(violation) for violation in report.violations],
+    )
+    output.line("")
+    output.fields(meanings)
+    output.line("")
+    if report.more:
+        output.line("there may be more: --limit")
+
+
+def _print(report: Report, *, cheap: bool, beside: bool) -> None:
     if report.violations:
-        output.table(
-            [Column("SUBJECT"), Column("INVARIANT"), Column("SEVERITY"), Column("WHAT IS WRONG", folds=True)],
-            [_row(violation) for violation in report.violations],
-        )
         broken = {violation.invariant for violation in report.violations}
-        output.line("")
-        output.fields((i.name, f"{i.meaning} Repair {i.mending}.") for i in INVARIANTS if i.name in broken)
-        output.line("")
-        if report.more:
-            output.line("there may be more: --limit")
+        print_violations(report, ((i.name, f"{i.meaning} Repair {i.mending}.") for i in INVARIANTS if i.name in broken))
         output.line(f"next:  {_next_step(broken, report)}")
     elif cheap:
         output.line("nothing wrong that a quick look can tell")
@@ -75,6 +84,19 @@ def _print(report: Report, *, cheap: bool) -> None:
         seen = report.checked
         looked_at = f"{seen['jobs']} jobs, {seen['executions']} executions, {seen['journal']} journal rows"
         output.line(f"nothing wrong: {looked_at} looked at")
+    if beside:
+        output.line("the tables of nodd are looked at by `holdfast nodd check`")
+
+
+def _has_nodd(store: Store[Any]) -> bool:
+    with store.reading() as reading:
+        return SETTING in reading.meta()
+
+
+def _is_unreadable(report: Report) -> bool:
+    return any(
+        found.invariant == "database" and found.evidence.get("kind") == "unreadable" for found in report.violations
+    )
 
 
 def _row(violation: Violation) -> tuple[object, ...]:
@@ -84,7 +106,7 @@ def _row(violation: Violation) -> tuple[object, ...]:
 
 
 def _next_step(broken: set[str], report: Report) -> str:
-    if "database" in broken and any(found.evidence.get("kind") == "unreadable" for found in report.violations):
+    if _is_unreadable(report):
         return "Keep the files, and restore the newest snapshot (`holdfast snapshot restore`) or backup."
     if broken == {"lease_overdue"}:
         return "Start a worker, or run `holdfast recover`."

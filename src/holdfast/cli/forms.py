@@ -85,7 +85,7 @@ class AnsweringGroup(TyperGroup):
 
 def _yaml_value(value: object) -> str:
     # Through JSON, so that the two say the same: YAML has no words for enums and the like.
-    return yaml_text(json.loads(json.dumps(value)))
+    return yaml_text(json.loads(json.dumps(output.steps_pasteable(value))))
 
 
 def _print_error(value: dict[str, object], form: Form) -> None:

@@ -17,9 +17,12 @@ import msgspec
 import typer
 
 from holdfast.cli import (
+    nodd_check,  # noqa: F401 - registers its commands
     nodd_feed,  # noqa: F401 - registers its commands
     output,
 )
+from holdfast.cli.ends import Ends
+from holdfast.cli.ends import words as counts_in_words
 from holdfast.cli.nodd_options import (
     DatasetName,
     Endpoint,
@@ -197,17 +200,21 @@ def run_(
     if until_idle:
         while feed is not None and (polled := feed.poll(wait_s=0)).received:
             told = {name: told.get(name, 0) + polled.fates.get(name, 0) for name in {*told, *polled.fates}}
+        ends = Ends(ledger.bus)
         done = ledger.run_until_idle(concurrency=concurrency)
-        value = {"fates": dict(sorted(told.items())), "executions": done}
-        output.answer(value, lambda: output.line(f"{told or 'nothing'} announced; {done} executions"), as_json=as_json)
+        ended, fates = ends.counted(done), dict(sorted(told.items()))
+        value = {"fates": fates, "executions": done, "ended": ended}
+        said = f"announced: {counts_in_words(fates) or 'nothing'}; {done} {'execution' if done == 1 else 'executions'}"
+        said += f": {counts_in_words(ended)}" if done else ""
+        output.answer(value, lambda: output.line(said), as_json=as_json)
         _end(ledger, watch, sink)
         return
     poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
     _work(ledger, concurrency, datasets)
     stop.set()
     if feed is not None and poller is not None:
-        ends = time.monotonic() + 30
-        while poller.is_alive() and not feed.waiting and time.monotonic() < ends:
+        until = time.monotonic() + 30
+        while poller.is_alive() and not feed.waiting and time.monotonic() < until:
             poller.join(0.05)
     _end(ledger, watch, sink)
 

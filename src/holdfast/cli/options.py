@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli import output
 from holdfast.core.digest import PAYLOAD_BYTES_MAX
 from holdfast.core.errors import BadUrlError, InputError
 from holdfast.store import Store, open_store
@@ -40,6 +41,23 @@ def word(flag: str, help_text: str, *more_flags: str, metavar: str = "NAME") -> 
     return typer.Option(flag, *more_flags, metavar=metavar, help=help_text, callback=_word, show_default=True)
 
 
+def named_by(flag: str, ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    """Return the value of a flag that names the ledger; if it was typed, commands that are printed have it too."""
+    source = ctx.get_parameter_source(param.name or "")
+    if value is not None and source is not None and source.name == "COMMANDLINE":
+        output.place().name(flag, value)
+    return value
+
+
+def db_named(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    """Take --db."""
+    return named_by("--db", ctx, param, value)
+
+
+def _schema_named(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    return named_by("--schema", ctx, param, _word(value))
+
+
 Db = Annotated[
     str | None,
     typer.Option(
@@ -48,10 +66,12 @@ Db = Annotated[
         show_envvar=True,
         metavar="URL",
         help="The ledger: a file, sqlite:///FILE, or postgresql://….",
+        callback=db_named,
     ),
 ]
 Schema = Annotated[
-    str | None, typer.Option("--schema", metavar="NAME", help="Its schema, on PostgreSQL (public).", callback=_word)
+    str | None,
+    typer.Option("--schema", metavar="NAME", help="Its schema, on PostgreSQL (public).", callback=_schema_named),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; errors too.")]
 Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="The kind of work.", callback=_word)]

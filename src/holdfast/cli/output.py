@@ -2,7 +2,7 @@
 
 Invariants: JSON is one value on one line (indented on a terminal), in ASCII, so that it is the same bytes everywhere;
 what people see is plain text unless standard output is a terminal and NO_COLOR is unset; an id, a state or a key is
-never shortened; no control character of the data reaches a terminal.
+never shortened; no control character of the data reaches a terminal; a command that is printed can be pasted.
 """
 
 import io
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON needs none of it
     from rich.console import Console
     from rich.text import Text
+
+    from holdfast.cli.pasting import Place
 
 STYLES = {
     "pending": "cyan",
@@ -41,6 +43,50 @@ class Column(NamedTuple):
     title: str
     right: bool = False
     folds: bool = False
+    steps: bool = False  # does it say what to type?
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where commands that are printed are to work
+
+_place: "Place | None" = None
+
+
+def forget_place() -> None:
+    """Begin a command: no ledger was named yet."""
+    global _place  # noqa: PLW0603 - a process runs one command at a time
+    _place = None
+
+
+def place() -> "Place":
+    """Return how the ledger was named, for a flag to add itself."""
+    global _place  # noqa: PLW0603 - see above
+    if _place is None:
+        from holdfast.cli.pasting import Place  # noqa: PLC0415 - help needs none of it
+
+        _place = Place()
+    return _place
+
+
+def pasteable(text: str) -> str:
+    """Return a text in which every command names the ledger as the user did."""
+    return text if _place is None else _place.text(text)
+
+
+def steps_pasteable(value: object) -> object:
+    """Return an answer in which every step does so."""
+    return value if _place is None else _place.value(value)
+
+
+def end() -> None:
+    """End a command: say what the commands that it printed still need."""
+    note = _needed()
+    if note:
+        line(f"note: {note}")
+
+
+def _needed() -> str | None:
+    return None if _place is None else _place.note()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -68,7 +114,11 @@ def error(value: Mapping[str, object], *, as_json: bool) -> None:
     terminal.print(styled("error:", "bold red"), f"{clean(value['error_message'])} ({value['error_code']})")
     context = value["context"]
     if isinstance(context, Mapping) and "next_step" in context:
-        terminal.print(styled("next: ", "bold"), clean(context["next_step"]))
+        step = pasteable(str(context["next_step"]))
+        note = _needed()
+        if note:
+            terminal.print(styled("note: ", "bold"), note)
+        terminal.print(styled("next: ", "bold"), clean(step))
 
 
 def make_printable() -> None:
@@ -95,6 +145,7 @@ def give_up() -> None:
 
 def json_line(value: object) -> None:
     """Print one JSON value."""
+    value = steps_pasteable(value)
     sys.stdout.write(json.dumps(value, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
@@ -104,7 +155,7 @@ def json_line(value: object) -> None:
 
 def line(text: str) -> None:
     """Print plain text that Holdfast wrote itself."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(pasteable(text) + "\n")
 
 
 def console(*, stderr: bool = False, width: int = 0) -> "Console":
@@ -140,7 +191,10 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    lines = [[cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row] for row in rows]
+    def shown(column: Column, cell: object) -> Text:
+        return cell if isinstance(cell, Text) else Text(clean(pasteable(str(cell)) if column.steps else cell))
+
+    lines = [[shown(column, cell) for column, cell in zip(columns, row, strict=True)] for row in rows]
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     kept = [i for i, column in enumerate(columns) if any(row[i].plain for row in lines) or column.right]
     least = 0

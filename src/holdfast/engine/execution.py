@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.commands import Complete
 from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import Json, payload_text
-from holdfast.core.errors import InputError, LeaseLostError
+from holdfast.core.errors import EffectError, InputError, LeaseLostError
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.operations import Call
 from holdfast.engine.redact import redacted
@@ -45,6 +45,7 @@ class Execution:
         self._cancelled = False
         self.staged = Staged([], [])
         self.committed: Move | None = None  # made in the caller's own transaction, and not known to be durable
+        self.again: Callable[[EffectError], Any] | None = None  # what to do if an effect is refused
 
     def __repr__(self) -> str:
         return f"Execution(job_id={self.job.job_id}, attempt={self.attempt})"
@@ -85,6 +86,14 @@ class Execution:
         """Stage a call that becomes a job of its own, submitted when this attempt commits."""
         self._refuse_late()
         self.staged.calls.append(call)
+
+    def if_refused(self, again: Callable[[EffectError], Any]) -> None:
+        """Call `again` if the commit is refused over an effect, such as one that found other rows than it said.
+
+        What was staged is dropped first. What `again` stages and returns counts as the handler's, in the same attempt:
+        whoever was not the first to write loses nothing. It may raise what a handler may: its argument, for one.
+        """
+        self.again = again
 
     def checkpoint(self, name: str, fn: Callable[[], T], *, with_next: bool = False) -> T:
         """Return the value kept under this name by any attempt; the first time, compute and keep it.

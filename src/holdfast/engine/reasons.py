@@ -29,7 +29,26 @@ class Reason(StrEnum):
     LEASE_EXPIRED = LEASE_EXPIRED
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     GOVERNANCE_HARD_FAIL = "governance_hard_fail"
+    GOVERNANCE_HOLD = "governance_hold"
+    SUPERSEDED = "superseded"  # something newer has taken its place: there is nothing to do about it
 
+
+# Codes of the application whose words would lead elsewhere, or nowhere.
+_CODES = {
+    "missing_dataset": Reason.DEPENDENCY_FAILURE,
+    "source_expired": Reason.CONNECTOR_ERROR,
+    "integrity_size_zero": Reason.PARSE_ERROR,
+    "integrity_size_too_small": Reason.PARSE_ERROR,
+    "integrity_size_too_large": Reason.PARSE_ERROR,
+    "integrity_missing_required_header": Reason.PARSE_ERROR,
+    "metadata_incomplete_product_metadata": Reason.PARSE_ERROR,
+    "metadata_missing_geolocation": Reason.PARSE_ERROR,
+    "metadata_invalid_time_range": Reason.PARSE_ERROR,
+    "metadata_time_mismatch": Reason.PARSE_ERROR,
+    "metadata_station_mismatch": Reason.PARSE_ERROR,
+    "metadata_etag_mismatch": Reason.INVALID_STATE,
+    "provenance_failed": Reason.PARSE_ERROR,
+}
 
 # The first that is found counts. A code is read as words: `json_decode_error` is `json decode error`.
 _WORDS = {
@@ -52,7 +71,7 @@ _WORDS = {
     ),
     Reason.INVALID_STATE: r"\bstate\b|conflict|integrity|precondition|invariant|\bbroken\b|\blost\b",
 }
-_KNOWN = frozenset(reason.value for reason in Reason)
+_KNOWN = {reason.value: reason for reason in Reason} | _CODES
 _PATTERNS = tuple((reason, re.compile(words, re.IGNORECASE)) for reason, words in _WORDS.items())
 
 
@@ -61,7 +80,7 @@ def reason_of(quarantine_code: str | None, error_code: str | None = None, messag
     codes = [code for code in (quarantine_code, error_code) if code and code != Reason.UNKNOWN]
     for code in codes:
         if code in _KNOWN:
-            return Reason(code)
+            return _KNOWN[code]
     for text in (*(code.replace("_", " ") for code in codes), message or ""):
         for reason, words in _PATTERNS:
             if words.search(text):

@@ -21,11 +21,11 @@ import msgspec
 from holdfast.core import commands
 from holdfast.core.decide import CANCELLED
 from holdfast.core.digest import payload_text
-from holdfast.core.errors import HoldfastError, RegistryError, StoreError
+from holdfast.core.errors import EffectError, HoldfastError, RegistryError, StoreError
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
 from holdfast.engine.committer import EndTask
-from holdfast.engine.execution import Execution
+from holdfast.engine.execution import Execution, Staged
 from holdfast.engine.operations import LEASE_S, Call, Operation
 from holdfast.engine.redact import error_code, error_message, redacted
 from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze, classify
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT = "timed_out"
 HANDLER_MISSING, HANDLER_MISSING_S = "handler_missing", 5.0
+AGAIN_MAX = 20  # so often what an attempt stages may be refused before that is a failure
 COMMIT_MISSING = "commit_missing"
 # The same call would end the same way: no retry will help.
 HOPELESS = frozenset({"arguments_invalid", "payload_not_json", "payload_too_deep", "payload_too_large"})
@@ -106,6 +107,17 @@ async def handled_async(operation: Operation[Any, Any], execution: Execution) ->
         return _failed(execution, error, operation)
 
 
+def staged_again(operation: Operation[Any, Any], execution: Execution, refused: EffectError) -> Outcome:
+    """Let a handler stage anew what was refused, and return what came of it."""
+    execution.staged = Staged([], [])
+    try:
+        return _returned(execution, execution.again(refused) if execution.again else None)
+    except Crash:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the same
+        return _failed(execution, error, operation)
+
+
 def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
     """Return an exception as an outcome. Whatever the exception does when it is looked at, this does not raise."""
     code, message = error_code(error), error_message(error)
@@ -169,6 +181,7 @@ class Running:
         self.cancel_asked = False
         self._task: EndTask | None = None
         self._outcome: Outcome = None
+        self._agains = 0
         self._told: set[object] = set()  # operations of which a registry has told that another version is in force
         self._lock = threading.Lock()
 
@@ -264,6 +277,9 @@ class Running:
         if isinstance(error, RegistryError) and operation not in self._told and self.ledger.calling.learned(error):
             self._told.add(operation)
             self._conclude(self._outcome)  # a follow-up that names no version is submitted at the one in force now
+        elif self.operation and self.execution.again and self._agains < AGAIN_MAX and isinstance(error, EffectError):
+            self._agains += 1
+            self._conclude(staged_again(self.operation, self.execution, error))
         else:
             self._task = self._ending(raised(error))
         return True

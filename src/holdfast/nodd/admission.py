@@ -20,6 +20,7 @@ from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 from holdfast.engine.events import Bus, Transition, of_move
+from holdfast.engine.reasons import Reason
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.notices import Notice, Parsed, Rejected, is_later, parsed
 from holdfast.nodd.signatures import Signatures
@@ -29,7 +30,7 @@ from holdfast.store import Declared, Store, Submission
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Transaction
 
-SUPERSEDED = "superseded"
+SUPERSEDED = Reason.SUPERSEDED.value
 TRIES = 3
 DECLARED = Declared(version="1.0.0", max_attempts=MAX_ATTEMPTS, replay_attempts=REPLAY_ATTEMPTS)
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
@@ -111,6 +112,11 @@ def _read(message: Message, datasets: Datasets, signatures: Signatures | None) -
     if problem is not None:
         return Parsed(rejected=(Rejected(problem.code, problem.message),))
     return parsed(message.body, datasets, sqs_message_id=message.message_id)
+
+
+def superseded_by(wal_id: str, job_id: int) -> str:
+    """Return the words for what took the place of a unit."""
+    return f"a later write of the object was admitted as job {job_id}, record {wal_id}"
 
 
 class _Admission:
@@ -248,22 +254,22 @@ class _Admission:
             for unit, admission in zip(units, admissions, strict=True)
         ]  # fmt: skip
         self._write("add_units", rows)
+        by = {unit.wal_id: admission.job_id for unit, admission in zip(units, admissions, strict=True)}
         followed = [(known[source], unit) for source, (unit, _) in fresh.items() if source in known]
-        self._fence(followed, jobs)
+        self._fence(followed, jobs, by)
 
-    def _fence(self, followed: Sequence[tuple[_Known, Unit]], jobs: Mapping[int, Job]) -> None:
+    def _fence(self, followed: Sequence[tuple[_Known, Unit]], jobs: Mapping[int, Job], by: Mapping[str, int]) -> None:
         """Let nothing more come of the generations that were followed by another."""
         if not followed:
             return
         self._write("follow_units", [[before.wal_id, unit.wal_id] for before, unit in followed])
-        resting = [
-            jobs[before.job_id]
-            for before, _ in followed
+        taken_out: list[tuple[Job, object]] = [
+            (jobs[before.job_id], Quarantine(SUPERSEDED, superseded_by(unit.wal_id, by[unit.wal_id])))
+            for before, unit in followed
             if jobs[before.job_id].state in (JobState.PENDING, JobState.FAILED)
         ]
-        taken_out: list[tuple[Job, object]] = [(job, Quarantine(SUPERSEDED, "a later write came")) for job in resting]
         answers = self._transaction.rule(taken_out, actor=self._actor, reason="a later write came")
-        self._moved += zip(resting, answers, strict=True)
+        self._moved += zip((job for job, _ in taken_out), answers, strict=True)
         for before, _ in followed:
             if jobs[before.job_id].state == JobState.RUNNING:
                 self._transaction.ask_cancel(before.job_id)

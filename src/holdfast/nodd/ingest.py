@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from holdfast.core.digest import Json, canonical
+from holdfast.core.errors import EffectError
 from holdfast.core.records import time_text
 from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Operation
 from holdfast.engine.retry import FailureKind, Quarantine, RetryPolicy, Snooze, classify
 from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
-from holdfast.nodd.admission import DECLARED, SUPERSEDED
+from holdfast.nodd.admission import DECLARED, SUPERSEDED, superseded_by
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.governance import Rules
 from holdfast.nodd.integrity import Sidecar
@@ -126,10 +127,22 @@ class _Ingest:
         """Run the operators, stage what they make, and return the statuses."""
         dataset = self._dataset()
         self._require_current()
-        parse = self._kept(Operator.PARSE, self._parsed)
+        self._kept(Operator.PARSE, self._parsed)
         self._kept(Operator.INTEGRITY, lambda: self._integrity(dataset))
         self._kept(Operator.METADATA, lambda: self._metadata(dataset))
         self._kept(Operator.GOVERNANCE, lambda: self._governed(dataset))
+        if dataset.described.policy.same_observation:
+            self._run.if_refused(lambda refused: self._made_again(dataset, refused))
+        return self._made(dataset)
+
+    def _made_again(self, dataset: Dataset, refused: EffectError) -> dict[str, Json]:
+        """Make it all anew if another file of the observation was faster; let any other refusal stand."""
+        if not observations.is_about(refused):
+            raise refused
+        return self._made(dataset)
+
+    def _made(self, dataset: Dataset) -> dict[str, Json]:
+        """Stage the item and its provenance, and return the statuses."""
         item, registered = self._register(dataset)
         emitted = self._emit(dataset, item)
         if self._run.job.replaces is not None:
@@ -143,7 +156,7 @@ class _Ingest:
             "stac_item_id": item["id"],
             "stac_collection_id": item["collection"],
             "stac_item_href": stac.href_of(item),
-            "ingest_run_id": parse.data["ingest_run_id"],
+            "ingest_run_id": self._verdicts[Operator.PARSE].data["ingest_run_id"],
             "gates": self._gates(governance.PASS if emitted != provenance.FAILED else governance.WAIVED),
         }
 
@@ -235,6 +248,11 @@ class _Ingest:
         if before is not None and before[0] == content:
             self._effect("own_item", **own)
             return {**item, "properties": {**item["properties"], "updated": before[2]}}, "no-op"
+        changed = [item["id"]]
+        # First, so that whoever writes for the same observation waits here, and holds nothing that another waits for.
+        for write in family.joined(self._unit, item, now) if family else ():
+            self._effect(write.statement, rows=write.rows, **write.params)
+            changed += [write.item_id] if write.item_id else []
         self._effect(
             "put_item",
             **own,
@@ -246,10 +264,6 @@ class _Ingest:
             created=created,
             updated=now,
         )
-        changed = [item["id"]]
-        for write in family.joined(self._unit, item, now) if family else ():
-            self._effect(write.statement, rows=write.rows, **write.params)
-            changed += [write.item_id] if write.item_id else []
         for item_id in changed if self._settings.catalog is not None else ():
             self._run.after_commit(catalog.publish_call(item_id, dataset.name))
         return item, "updated" if before else "created"
@@ -316,11 +330,12 @@ class _Ingest:
 
     def _require_current(self) -> None:
         with self._ledger.store.reading() as reading:
-            [[superseded_by, _]] = ask(reading, "unit_standing", wal_id=self._unit.wal_id)
+            [[follower, _]] = ask(reading, "unit_standing", wal_id=self._unit.wal_id)
             self._sidecars = [Sidecar(*row) for row in ask(reading, "sidecars_of", source_uri=self._unit.source_uri)]
             self._began = reading.now()
-        if superseded_by is not None:
-            raise Quarantine(SUPERSEDED, "a later write of the object was admitted")
+            by = ask(reading, "unit_job", wal_id=follower) if follower is not None else None
+        if by is not None:
+            raise Quarantine(SUPERSEDED, superseded_by(follower, by[0][0]))
 
     @property
     def _is_last(self) -> bool:

@@ -4,7 +4,8 @@ A dataset says which fields of a key tell an observation (`same_observation`). E
 those that another has followed say so: `deprecated`, and links to the version before and after.
 
 Invariants: the same files give the same marks in whatever order they come; the items of a family change only in a
-commit that holds the family's version, so that of two at a time one is refused and tried again; nothing is deleted.
+commit that holds the family's version, so that of two at a time one is refused, and makes its own anew in the same
+attempt; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.core.digest import canonical
+from holdfast.core.errors import EffectError
 from holdfast.nodd import stac
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.statements import ask
@@ -59,7 +61,7 @@ class Family:
     def marked(self, unit: Unit, item: Item) -> Item:
         """Return the item of a unit with the marks of its place in the family."""
         own = _file(unit, item)
-        return _marked(item, own, self._with(own))
+        return marked_among(item, own, self._with(own))
 
     def joined(self, unit: Unit, item: Item, now: str) -> Iterator[Write]:
         """Yield what is to be written when a unit's item is: the family, and its neighbours' items and records."""
@@ -75,7 +77,7 @@ class Family:
             yield Write("supersede_unit", None, {"wal_id": later.wal_id, "supersedes": earlier.wal_id})
         for neighbour in (*files[max(at - 1, 0) : at], *files[at + 1 : at + 2]):
             before = self._items[neighbour.item_id]
-            after = _marked(before, neighbour, files)
+            after = marked_among(before, neighbour, files)
             if after == before:
                 continue
             content = stac.content_digest(after)
@@ -90,10 +92,9 @@ class Family:
 
 def family_of(reading: Reading, unit: Unit, dataset: Dataset) -> Family | None:
     """Return the files of a unit's observation, as they stand; None if the dataset makes no observation twice."""
-    fields = dataset.described.policy.same_observation
-    if not fields:
+    if not dataset.described.policy.same_observation:
         return None
-    observation = "|".join([dataset.name, *(f"{name}={unit.notice.fields.get(name, '')}" for name in fields)])
+    observation = named(dataset, unit.notice.fields)
     rows = ask(reading, "observation", observation=observation)
     if not rows:
         return Family(observation, 0, (), {})
@@ -103,12 +104,23 @@ def family_of(reading: Reading, unit: Unit, dataset: Dataset) -> Family | None:
     return Family(observation, version, files, {name: msgspec.json.decode(item) for name, item in standing.items()})
 
 
+def is_about(refused: EffectError) -> bool:
+    """Tell whether a commit was refused because another has made the family larger meanwhile."""
+    return "nodd_observations" in str(refused.context.get("statement", ""))
+
+
+def named(dataset: Dataset, fields: Mapping[str, str]) -> str:
+    """Return the name of the observation that the fields of a key tell of."""
+    told = (f"{name}={fields.get(name, '')}" for name in dataset.described.policy.same_observation)
+    return "|".join([dataset.name, *told])
+
+
 def _file(unit: Unit, item: Mapping[str, Any]) -> File:
     fields = unit.notice.fields
     return File(fields.get(CREATED, ""), unit.notice.key, item["id"], unit.wal_id, stac.href_of(item))
 
 
-def _marked(item: Item, own: File, files: Sequence[File]) -> Item:
+def marked_among(item: Item, own: File, files: Sequence[File]) -> Item:
     """Return an item with the marks of its place among the files, and none of another place."""
     at = [one.item_id for one in files].index(own.item_id)
     links = [link for link in item["links"] if link["rel"] not in (BEFORE, AFTER)]

@@ -40,7 +40,12 @@ _MD5_MULTIHASH, _SHA256_MULTIHASH = "d50110", "1220"
 
 def item_id(unit: Unit) -> str:
     """Return the id of the item that a unit makes: the same for every generation of the object."""
-    return str(uuid5(NAMESPACE, f"item|{unit.dataset}|{unit.notice.key}|{unit.time_range_start}"))
+    return item_id_of(unit.dataset, unit.notice.key, unit.time_range_start)
+
+
+def item_id_of(dataset: str, key: str, time_range_start: str) -> str:
+    """Return the id of the item of an object."""
+    return str(uuid5(NAMESPACE, f"item|{dataset}|{key}|{time_range_start}"))
 
 
 def href_of(item: Mapping[str, Any]) -> str:

@@ -17,16 +17,29 @@ SETTING, VERSION = "nodd_schema", "1"
 
 def prepare(store: Store[Any]) -> bool:
     """Make the application's tables if they are not there; return whether they were made now."""
+    if is_prepared(store):
+        return False
+    with store.transaction() as transaction:
+        found = transaction.meta().get(SETTING)
+        if found is None:
+            for statement in schema(store.dialect):
+                transaction.execute(statement)
+            transaction.set_meta(SETTING, VERSION)
+            return True
+    _require_known(store, found)
+    return False
+
+
+def is_prepared(store: Store[Any]) -> bool:
+    """Tell whether a ledger has the application's tables; raise if they are not those of this version."""
     with store.reading() as reading:
         found = reading.meta().get(SETTING)
-    if found is None:
-        with store.transaction() as transaction:
-            found = transaction.meta().get(SETTING)
-            if found is None:
-                for statement in schema(store.dialect):
-                    transaction.execute(statement)
-                transaction.set_meta(SETTING, VERSION)
-                return True
+    if found is not None:
+        _require_known(store, found)
+    return found is not None
+
+
+def _require_known(store: Store[Any], found: str) -> None:
     if found != VERSION:
         raise SchemaVersionError(
             f"the tables of nodd are of version {found}, and this is made for {VERSION}",
@@ -37,4 +50,3 @@ def prepare(store: Store[Any]) -> bool:
             "the tables of nodd are not here, though this ledger had them: a snapshot does not carry them",
             next_step="Copy the nodd_ tables from where it was made, or `holdfast nodd backfill` a new ledger.",
         )
-    return False

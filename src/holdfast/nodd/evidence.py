@@ -1,0 +1,276 @@
+"""The evidence that `nodd check` judges: units, items, observations and bodies, page by page, as they stand.
+
+Invariants: everything of one page comes from one snapshot; memory is that of one page, whatever the size of the ledger;
+a JSON text that cannot be read is None, and never raises.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.nodd import observations, provenance, stac
+from holdfast.nodd.dataset import Datasets
+from holdfast.nodd.observations import File
+from holdfast.nodd.statements import ask
+from holdfast.nodd.units import OPERATION
+from holdfast.store.statements import encoded
+
+if TYPE_CHECKING:
+    from holdfast.store.reading import Reading
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """A row of units, and the job that carries it out, if there is one."""
+
+    wal_id: str
+    job_id: int
+    dataset: str
+    source_uri: str
+    object_uri: str
+    generation: int
+    etag: str | None
+    size: int | None
+    sequencer: str | None
+    version_id: str | None
+    provider: str
+    queue: str
+    event_time: str | None
+    time_range_start: str
+    time_range_end: str | None
+    attempts_before: int
+    version_before: int
+    created_before: str | None
+    operation: str | None  # of the job: None if it is not there
+    client: str | None
+    key: str | None
+    replaces: int | None
+    payload: str | None
+    result: str | None
+    committed: bool | None
+
+    @property
+    def is_ingest(self) -> bool:
+        """Whether its job is there, and of the right kind."""
+        return self.operation == OPERATION
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its job has crossed the commit boundary, even if it is not yet done."""
+        return self.is_ingest and bool(self.committed)
+
+    @property
+    def item_id(self) -> str:
+        """Return the id that its item must have."""
+        return stac.item_id_of(self.dataset, key_of(self.source_uri), self.time_range_start)
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A row of provenance."""
+
+    record_id: str
+    kind: str
+    content: str
+
+
+class Catalogued(msgspec.Struct, frozen=True, gc=False):
+    """Of which unit an item is."""
+
+    item_id: str
+    wal_id: str
+    generation: int
+    source_uri: str | None  # of that unit: None if it is not there
+
+
+class UnitCase(msgspec.Struct, frozen=True, gc=False):
+    """Everything that is known of one unit."""
+
+    unit: Unit
+    told: Sequence[Told]
+    item: Catalogued | None
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """A row of items, and the unit that it is of, if there is one."""
+
+    item_id: str
+    collection_id: str
+    dataset: str
+    wal_id: str
+    generation: int
+    href: str
+    item: str
+    content: str
+    created: str
+    updated: str
+    unit_dataset: str | None
+    source_uri: str | None
+    time_range_start: str | None
+    unit_generation: int | None
+    size: int | None
+    etag: str | None
+
+
+class ItemCase(msgspec.Struct, frozen=True, gc=False):
+    """An item, what provenance says of its object, and the observation that should list it."""
+
+    item: Item
+    said: dict[str, Any] | None  # None if it cannot be read
+    sources: Sequence[Mapping[str, Any]]
+    observation: str | None = None  # None where its dataset makes no observation twice
+    listed: bool = False
+
+
+class ObservedUnit(msgspec.Struct, frozen=True, gc=False):
+    """What an observation needs to know of a unit."""
+
+    wal_id: str
+    dataset: str
+    source_uri: str
+    time_range_start: str
+    generation: int
+    supersedes: str | None
+
+
+class Observation(msgspec.Struct, frozen=True, gc=False):
+    """A row of observations, and the items and units of its files."""
+
+    name: str
+    version: int
+    files: Sequence[File] | None  # None if they cannot be read
+    items: Mapping[str, tuple[str, dict[str, Any] | None]]  # href and content by id
+    units: Mapping[str, ObservedUnit]
+
+
+class Body(msgspec.Struct, frozen=True, gc=False):
+    """A row of what was rejected."""
+
+    sha256: str
+    body: str
+    times: int
+    first_at: str
+    last_at: str
+    replayed_at: str | None
+    fate: str | None
+
+
+def key_of(source_uri: str) -> str:
+    """Return the key of an object, without scheme and bucket."""
+    return source_uri.removeprefix("s3://").partition("/")[2]
+
+
+def decoded(text: str | None) -> Any:
+    """Return what a JSON text says; None if it says nothing, or cannot be read."""
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def statements_of(record: Told) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
+    """Yield what a record of PROV states, by the kind of statement."""
+    content = decoded(record.content)
+    for kind, statements in content.items() if isinstance(content, dict) else ():
+        if isinstance(statements, dict) and all(isinstance(one, dict) for one in statements.values()):
+            yield kind, statements
+
+
+def sources_of(wal_id: str, told: Sequence[Told]) -> list[Mapping[str, Any]]:
+    """Return what provenance says of the object that a unit was made from."""
+    name = f"unit:{wal_id}-object"
+    return [
+        statements[name]
+        for record in told
+        if record.kind == provenance.PROV
+        for kind, statements in statements_of(record)
+        if kind == "entity" and name in statements
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pages
+
+Page = Callable[["Reading", str, int, Datasets], tuple[Sequence[Any], str | None]]
+"""Reads so many above a name, and returns them with the last one's name; None if there are no more."""
+
+
+def units(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[UnitCase], str | None]:
+    """Return the next units, with their jobs, their provenance, and of which unit their items are."""
+    found = [Unit(*row) for row in ask(reading, "units_to_check", after=after, n=n)]
+    told = _told(reading, [unit.wal_id for unit in found])
+    ids = {unit.item_id for unit in found}
+    rows = ask(reading, "catalogued_items", rows=encoded(sorted(ids))) if ids else []
+    items = {row[0]: Catalogued(*row) for row in rows}
+    cases = [UnitCase(unit, told.get(unit.wal_id, ()), items.get(unit.item_id)) for unit in found]
+    return cases, found[-1].wal_id if found else None
+
+
+def _told(reading: Reading, wal_ids: Sequence[str]) -> dict[str, list[Told]]:
+    told: dict[str, list[Told]] = defaultdict(list)
+    for wal_id, *record in ask(reading, "provenance_to_check", rows=encoded(wal_ids)) if wal_ids else ():
+        told[wal_id].append(Told(*record))
+    return told
+
+
+def items(reading: Reading, after: str, n: int, datasets: Datasets) -> tuple[list[ItemCase], str | None]:
+    """Return the next items, with their units, what provenance says of their objects, and who lists them."""
+    found = [Item(*row) for row in ask(reading, "items_to_check", after=after, n=n)]
+    told = _told(reading, sorted({item.wal_id for item in found}))
+    named = {item.item_id: _observation_of(item, datasets) for item in found}
+    wanted = sorted({name for name in named.values() if name is not None})
+    rows = ask(reading, "observations_named", rows=encoded(wanted)) if wanted else []
+    listing = {name: {file.item_id for file in _files(text) or ()} for name, text in rows}
+    cases = [
+        ItemCase(
+            item,
+            _object(item.item),
+            sources_of(item.wal_id, told.get(item.wal_id, ())),
+            named[item.item_id],
+            item.item_id in listing.get(named[item.item_id] or "", ()),
+        )
+        for item in found
+    ]
+    return cases, found[-1].item_id if found else None
+
+
+def _observation_of(item: Item, datasets: Datasets) -> str | None:
+    if item.source_uri is None or item.dataset not in datasets:
+        return None
+    dataset = datasets[item.dataset]
+    match = dataset.match(key_of(item.source_uri)) if dataset.described.policy.same_observation else None
+    return None if match is None else observations.named(dataset, match.fields)
+
+
+def observed(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[Observation], str | None]:
+    """Return the next observations, with the items and units of their files."""
+    rows = [
+        (name, version, _files(text)) for name, text, version in ask(reading, "observations_to_check", after=after, n=n)
+    ]
+    files = [file for _, _, listed in rows for file in listed or ()]
+    item_ids = encoded(sorted({file.item_id for file in files}))
+    there = {item_id: (href, _object(text)) for item_id, href, text in ask(reading, "observed_items", rows=item_ids)}
+    wal_ids = encoded(sorted({file.wal_id for file in files}))
+    carried = {row[0]: ObservedUnit(*row) for row in ask(reading, "observed_units", rows=wal_ids)}
+    cases = [Observation(name, version, listed, there, carried) for name, version, listed in rows]
+    return cases, rows[-1][0] if rows else None
+
+
+def bodies(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[Body], str | None]:
+    """Return the next bodies that were rejected."""
+    found = [Body(*row) for row in ask(reading, "rejected_to_check", after=after, n=n)]
+    return found, found[-1].sha256 if found else None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    said = decoded(text)
+    return said if isinstance(said, dict) else None
+
+
+def _files(text: str) -> list[File] | None:
+    try:
+        return msgspec.json.decode(text, type=list[File])
+    except (msgspec.DecodeError, UnicodeError):
+        return None

@@ -1,0 +1,115 @@
+"""`holdfast nodd check`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from holdfast.nodd.checking import BY_NAME
+from tests.cli.commands import at, holdfast
+from tests.cli.test_setup import drop_a_trigger, execute
+from tests.enforcement.schema import everything_in
+from tests.nodd.messages import event, record
+
+CHECKED = {"units": 1, "provenance": 0, "items": 0, "observations": 0, "rejected": 1}
+WAL_ID = "d1e6671d-0363-5ed1-9595-12646b8bdf50"
+
+
+def admitted(ledger: str) -> str:
+    holdfast("nodd", "admit", "--db", ledger, stdin=b"garbage\n" + event(record()).encode())
+    return ledger
+
+
+def test_nothing_wrong(ledger: str) -> None:
+    before = everything_in(ledger)
+    assert holdfast("nodd", "check", "--db", ledger) == (0, "nothing of nodd is in this ledger\n", "")
+    assert everything_in(ledger) == before  # no table was made
+    assert "nodd" not in holdfast("check", "--db", ledger).out
+    admitted(ledger)
+    before = everything_in(ledger)
+    asked = holdfast("nodd", "check", "--db", ledger, "--json")
+    assert (asked.code, asked.json) == (0, {"ok": True, "violations": [], "checked": CHECKED, "more": False})
+    looked_at = "1 units, 0 records of provenance, 0 items, 0 observations, 1 rejected bodies looked at"
+    assert holdfast("nodd", "check", "--db", ledger) == (0, f"nothing wrong: {looked_at}\n", "")
+    assert everything_in(ledger) == before
+    *_, last = holdfast("check", "--db", ledger).out.splitlines()
+    assert last == f"the tables of nodd are looked at by `holdfast nodd check {at(ledger)}`"
+
+
+def test_what_is_wrong_is_listed_and_the_exit_code_says_so(ledger: str) -> None:
+    execute(admitted(ledger), "UPDATE nodd_units SET attempts_before = 3")
+    asked = holdfast("nodd", "check", "--db", ledger, "--json")
+    assert asked.code == 1
+    [found] = asked.json["violations"]
+    assert found == {
+        "invariant": "replacements_carry_on",
+        "subject": f"UNIT {WAL_ID}",
+        "detail": "it counts what was before job 1, which replaces none",
+        "severity": "error",
+        "machine": None,
+        "id": None,
+        "evidence": {"kind": "not_carried", "job_id": 1, "object_uri": found["evidence"]["object_uri"]},
+    }
+    assert found["evidence"]["object_uri"].startswith("s3://noaa-gfs-bdp-pds/gfs.20260726/")
+
+    said = holdfast("nodd", "check", "--db", ledger)
+    assert (said.code, said.err) == (1, "")
+    head, _, row, *rest = said.out.splitlines()
+    assert head.split() == ["SUBJECT", "INVARIANT", "SEVERITY", "WHAT", "IS", "WRONG"]
+    assert re.split(r" {2,}", row.rstrip()) == [found["subject"], found["invariant"], "error", found["detail"]]
+    meaning = BY_NAME["replacements_carry_on"]
+    told = f"replacements_carry_on  {meaning.meaning} What helps: {meaning.mending}."
+    assert told in [line.rstrip() for line in rest]
+    too = f"Look at the ledger's own tables too, with `holdfast check {at(ledger)}`; then do what helps."
+    assert rest[-1] == f"next:  {too}"
+
+
+def test_a_warning_is_shown_and_is_no_error(ledger: str) -> None:
+    execute(admitted(ledger), "UPDATE nodd_counts SET n = 7 WHERE fate = 'admitted'")
+    asked = holdfast("nodd", "check", "--db", ledger, "--json")
+    assert (asked.code, asked.json["ok"]) == (0, True)
+    assert [(one["subject"], one["severity"], one["detail"]) for one in asked.json["violations"]] == [
+        ("COUNTS gfs/admitted", "warning", "7 are counted, and there are 1")
+    ]
+
+
+def test_only_some_are_asked_and_no_more_than_so_many(ledger: str) -> None:
+    execute(admitted(ledger), "UPDATE nodd_units SET attempts_before = 3, superseded_by = 'x', etag = 'x'")
+    assert holdfast("nodd", "check", "--only", "sequencers_grow", "--only", "tables", "--db", ledger).code == 0
+    one = holdfast("nodd", "check", "--only", "replacements_carry_on", "--db", ledger, "--json")
+    assert (one.code, [found["invariant"] for found in one.json["violations"]]) == (1, ["replacements_carry_on"])
+    some = holdfast("nodd", "check", "--limit", "2", "--db", ledger, "--json")
+    assert (some.code, len(some.json["violations"]), some.json["more"]) == (1, 2, True)
+    assert "there may be more: --limit" in holdfast("nodd", "check", "--limit", "2", "--db", ledger).out
+    unknown = holdfast("nodd", "check", "--only", "all_well", "--db", ledger, "--json")
+    assert (unknown.code, unknown.error_code) == (2, "bad_input")
+    assert "sequencers_grow" in unknown.json["context"]["next_step"]
+    nowhere = holdfast("nodd", "check", "--datasets", "/nowhere", "--db", ledger, "--json")
+    assert (nowhere.code, nowhere.error_code) == (2, "spec_invalid")
+
+
+def test_a_ledger_that_other_commands_refuse_can_be_checked(ledger: str) -> None:
+    drop_a_trigger(admitted(ledger))
+    assert holdfast("nodd", "records", "--db", ledger).error_code == "enforcement_drift"
+    assert holdfast("nodd", "check", "--db", ledger).code == 0
+
+
+def test_what_is_no_ledger_or_was_restored_without_its_tables_is_an_error(ledger: str, tmp_path: Path) -> None:
+    missing = holdfast("nodd", "check", "--db", str(tmp_path / "none.db"), "--json")
+    assert (missing.code, missing.error_code) == (4, "not_a_ledger")
+    file, copy = str(tmp_path / "a.snapshot"), str(tmp_path / "copy.db")
+    holdfast("snapshot", "create", file, "--db", admitted(ledger))
+    holdfast("snapshot", "restore", file, "--db", copy)
+    refused = holdfast("nodd", "check", "--db", copy, "--json")
+    assert (refused.code, refused.error_code) == (4, "store_damaged")
+
+
+def test_a_schema_of_its_own(pg_url: str) -> None:
+    execute(pg_url, "CREATE SCHEMA work")
+    place = ("--db", pg_url, "--schema", "work")
+    assert holdfast("init", *place).code == 0
+    holdfast("nodd", "admit", *place, stdin=event(record()).encode())
+    assert holdfast("nodd", "check", *place, "--json").json["checked"]["units"] == 1
+    execute(pg_url, "DROP TABLE work.nodd_observations")
+    asked = holdfast("nodd", "check", *place, "--json")
+    assert (asked.code, [one["subject"] for one in asked.json["violations"]]) == (1, ["TABLE nodd_observations"])

@@ -1,0 +1,256 @@
+"""`nodd check` finds every listed corruption of the application's tables where it is, and nothing where none is."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.audit.check import Report
+from holdfast.audit.check import check as check_ledger
+from holdfast.audit.invariants import Severity, Violation
+from holdfast.core.errors import InputError, NotALedgerError, StoreDamagedError
+from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.nodd import specimens
+from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.checking import BY_NAME, PROMISES, check
+from holdfast.nodd.dataset import Datasets, shipped
+from holdfast.nodd.ingest import Settings, declare
+from holdfast.store import Store, connect, create_store
+from tests.enforcement.raw import Client
+from tests.enforcement.schema import everything_in
+from tests.nodd.busy import Busy, checked, pairs
+from tests.nodd.corruptions import CORRUPTIONS, Hand, by_hand, corrupt
+from tests.nodd.ingesting import BUCKET, REFERENCE
+from tests.nodd.messages import GFS, event, record
+from tests.nodd.objects import MemorySource
+
+pytest.importorskip("h5py")
+
+CHECKED = {"units": 21, "provenance": 122, "items": 12, "observations": 2, "rejected": 2}
+GUIDE = Path(__file__).parents[2] / "docs" / "nodd.md"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is wrong
+
+
+def test_every_promise_has_a_corruption_that_breaks_it(busy_sqlite_url: str, busy_sqlite: tuple[Path, Busy]) -> None:
+    broken: set[str] = set()
+    client = Client(busy_sqlite_url)
+    client.rollback()
+    client.run("PRAGMA foreign_keys = OFF")
+    triggers = client.run("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+    client.begin()
+    for (trigger,) in triggers:
+        client.run(f"DROP TRIGGER {trigger}")
+    hand = Hand(client, busy_sqlite[1])
+    for plant in CORRUPTIONS.values():
+        with client.undone():
+            broken |= {invariant for invariant, _ in plant(hand)}
+    client.close()
+    assert broken == BY_NAME.keys()
+
+
+def test_a_violation_says_where_and_by_what(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, busy = busy_ledger
+    with by_hand(url, busy) as hand:
+        hand.run("DELETE FROM nodd_items WHERE wal_id = ?", busy.carried)
+        job_id, uri = hand.job(busy.carried), hand.get("nodd_units", "wal_id", busy.carried, "object_uri")
+    report = checked(url, busy_datasets)
+    item_id = "48f8fac4-8756-5173-a3d3-69e88476fbf6"
+    assert report.violations == (
+        Violation(
+            "succeeded_is_catalogued",
+            f"UNIT {busy.carried}",
+            f"it succeeded, and its item {item_id} is not there",
+            Severity.ERROR,
+            None,
+            None,
+            {"kind": "item", "job_id": job_id, "object_uri": uri, "item_id": item_id},
+        ),
+    )
+    assert (report.ok, report.more, report.checked) == (False, False, {**CHECKED, "items": 11})
+
+
+@pytest.mark.req("K-21", "K-45")
+def test_provenance_is_owed_unless_the_dataset_may_do_without(
+    busy_ledger: tuple[str, Busy], busy_datasets: Datasets
+) -> None:
+    url, busy = busy_ledger
+    asked = checked(url, shipped())
+    detail = "it succeeded though its provenance failed, which gfs does not allow"
+    assert [(found.invariant, found.subject, found.detail) for found in asked.violations] == [
+        ("succeeded_has_provenance", f"UNIT {busy.waived}", detail)
+    ]
+    # Of a job that was slimmed nothing says any more how its provenance ended.
+    with by_hand(url, busy) as hand:
+        hand.run("DELETE FROM nodd_provenance WHERE wal_id = ?", busy.slimmed)
+    assert checked(url, busy_datasets).violations == ()
+    assert pairs(checked(url, shipped()).violations) == {
+        ("succeeded_has_provenance", f"UNIT {one}") for one in (busy.waived, busy.slimmed)
+    }
+
+
+def test_many_corruptions_are_found_together(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, busy = busy_ledger
+    names = ("attempts_that_nobody_made", "two_current_generations", "an_event_that_is_gone", "a_link_that_is_gone")
+    expected = set().union(*(corrupt(url, busy, name) for name in names))
+    assert pairs(checked(url, busy_datasets).violations) == expected
+    assert len(expected) == 4
+
+
+def test_a_rule_that_fails_is_a_violation(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, busy = busy_ledger
+    corrupt(url, busy, "an_item_without_its_parts")
+    told = [(found.detail, found.evidence) for found in checked(url, busy_datasets).violations]
+    assert told == [("Invariant check failed: KeyError", {"kind": "failed"})] * 2
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is not wrong
+
+
+@pytest.mark.req("K-01", "K-02", "K-05", "K-44", "K-45")
+def test_nothing_is_found_in_a_busy_ledger(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, _ = busy_ledger
+    before = everything_in(url)
+    assert checked(url, busy_datasets) == Report(ok=True, violations=(), checked=CHECKED)
+    assert everything_in(url) == before
+    with connect(url) as store:
+        assert check_ledger(store).violations == ()
+
+
+def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str, source: MemorySource) -> None:
+    objects, seen, stop = 24, [], threading.Event()
+
+    def look() -> None:
+        with connect(ledger_url) as other:
+            while not stop.is_set():
+                seen.append(check(other, shipped(), batch=5))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
+        with Ledger(ledger_url) as ledger:
+            declare(ledger, Settings(datasets=shipped(), source=source, retry=retry))
+            for lead in range(objects):
+                for number in range(1 + lead % 3):
+                    data = specimens.grib2(REFERENCE, lead) * (number + 1)
+                    key = GFS.replace("f003", f"f{lead:03}")
+                    told = {"eTag": source.put(BUCKET, key, data), "sequencer": f"{number:02X}A"}
+                    admit(store, [Message(event(record(key=key, size=len(data), **told)))], shipped())
+                if lead % 4 == 3:
+                    ledger.run_until_idle(concurrency=3)
+    finally:
+        stop.set()
+        looking.join(60)
+    assert [report.violations for report in seen if report.violations] == []
+    assert len(seen) > 3
+    last = check(store, shipped())
+    assert (last.violations, last.checked["units"], last.checked["items"]) == ((), 2 * objects, objects)
+
+
+def test_nothing_is_found_where_nothing_is(ledger_url: str) -> None:
+    with create_store(ledger_url) as store:
+        before = everything_in(ledger_url)
+        assert check(store, shipped()) == Report(ok=True, violations=(), checked=dict.fromkeys(CHECKED, 0))
+        assert everything_in(ledger_url) == before  # no table was made
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How it is asked
+
+
+def test_only_some_are_asked(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, busy = busy_ledger
+    corrupt(url, busy, "a_generation_that_was_left_out")
+    found = checked(url, busy_datasets, only=["units_as_announced"])
+    assert pairs(found.violations) == {("units_as_announced", f"UNIT {busy.third}")}
+    assert found.checked == {"units": 21, "provenance": 122, "items": 0, "observations": 0, "rejected": 0}
+    assert checked(url, busy_datasets, only=["rejected_whole"]).ok
+    with pytest.raises(InputError) as raised:
+        checked(url, busy_datasets, only=["rejected_whole", "nothing_whole"])
+    assert raised.value.context == {"unknown": ["nothing_whole"]}
+
+
+def test_it_stops_at_its_limit_and_says_so(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, busy = busy_ledger
+    corrupt(url, busy, "a_unit_that_is_gone")
+    report = checked(url, busy_datasets, limit=3)
+    assert (len(report.violations), report.more, report.ok) == (3, True, False)
+    assert not checked(url, busy_datasets).more
+    for limit, batch in ((0, 1), (1, 0)):
+        with pytest.raises(InputError):
+            checked(url, busy_datasets, limit=limit, batch=batch)
+
+
+def test_what_is_no_ledger_is_a_typed_error(ledger_url: str, busy_datasets: Datasets) -> None:
+    client = Client(ledger_url)
+    client.run("CREATE TABLE mine (n integer)")
+    client.commit()
+    client.close()
+    with pytest.raises(NotALedgerError):
+        checked(ledger_url, busy_datasets)
+
+
+def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(ledger_url: str, busy_datasets: Datasets) -> None:
+    with create_store(ledger_url) as store, store.transaction() as transaction:
+        transaction.set_meta("nodd_schema", "1")
+    with pytest.raises(StoreDamagedError):
+        checked(ledger_url, busy_datasets)
+
+
+def test_memory_does_not_grow_with_what_is_kept(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
+    url, busy = busy_ledger
+    bodies, size = 600, 100_000
+    with by_hand(url, busy) as hand:
+        for number in range(bodies):
+            body = f"{number:06}" + "x" * size
+            row = (hashlib.sha256(body.encode()).hexdigest(), body, "not_json", "m", 1, "2026", "2026")
+            hand.run(
+                "INSERT INTO nodd_rejected (sha256, body, code, message, times, first_at, last_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                *row,
+            )
+    tracemalloc.start()
+    report = checked(url, busy_datasets)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (report.ok, report.checked["rejected"]) == (True, bodies + CHECKED["rejected"])
+    assert peak < bodies * size / 3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The catalogue
+
+
+def table() -> str:
+    """Return the table of the guide as the catalogue has it."""
+    lines = ["| name | must be true | severity | what helps |", "|---|---|---|---|"]
+    lines += [f"| `{one.name}` | {one.meaning} | {one.severity} | {one.mending} |" for one in PROMISES]
+    return "\n".join(lines)
+
+
+def test_the_guide_shows_the_catalogue() -> None:
+    assert table() in GUIDE.read_text(encoding="utf-8"), f"the table should be\n\n{table()}"
+
+
+def test_every_promise_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
+    assert len(BY_NAME) == len(PROMISES) == 17
+    for one in PROMISES:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.name)
+        assert one.meaning.endswith(".")
+        assert not one.mending.endswith(".")
+        assert one.of_unit or one.of_item or one.of_observation or one.of_body or one.of_whole
+    assert [one.name for one in PROMISES if one.severity is Severity.WARNING] == [
+        "observations_complete",
+        "admitted_counted",
+    ]
