@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast.audit.invariants import BY_NAME
-from tests.cli.commands import holdfast
+from tests.cli.commands import at, holdfast, typed
 from tests.cli.test_setup import drop_a_trigger, execute
 from tests.enforcement.schema import everything_in
 
@@ -63,8 +63,9 @@ def test_people_get_a_table_what_it_means_and_the_next_command(history: str) -> 
     assert re.split(r" {2,}", row.rstrip()) == cells
     meaning = BY_NAME["counts_true"]
     assert f"counts_true  {meaning.meaning} Repair {meaning.mending}." in [line.rstrip() for line in rest]
-    next_step = "See what would put it right with `holdfast repair`; it changes nothing before it is told to."
-    assert rest[-1] == f"next:  {next_step}"
+    repair = f"holdfast repair {at(history)}"
+    assert rest[-1] == f"next:  See what would put it right with `{repair}`; it changes nothing before it is told to."
+    assert typed(repair).out.startswith("would be done\n")
 
 
 def test_only_some_are_asked(history: str) -> None:
@@ -89,8 +90,8 @@ def test_a_ledger_that_other_commands_refuse_can_be_checked(history: str) -> Non
             ("enforcement", f"TRIGGER {name}")
         ]
     said = holdfast("check", "--db", history)
-    assert said.out.endswith("next:  Find out who changed them, then run `holdfast migrate`.\n")
-    holdfast("migrate", "--db", history)
+    assert said.out.endswith(f"next:  Find out who changed them, then run `holdfast migrate {at(history)}`.\n")
+    assert typed(f"holdfast migrate {at(history)}").code == 0
     assert holdfast("check", "--db", history).code == 0
 
 
@@ -105,7 +106,7 @@ def test_a_warning_is_shown_and_is_no_error(history: str) -> None:
     assert (found["invariant"], found["subject"], found["severity"]) == ("lease_overdue", "EXECUTION 4", "warning")
     said = holdfast("check", "--db", history)
     assert said.code == 0
-    assert said.out.endswith("next:  Start a worker, or run `holdfast recover`.\n")
+    assert said.out.endswith(f"next:  Start a worker, or run `holdfast recover {at(history)}`.\n")
 
 
 def test_more_than_the_limit_is_said(history: str) -> None:

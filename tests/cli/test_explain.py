@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.cli.commands import holdfast, process
+from tests.cli.commands import at, holdfast, process, typed
 from tests.cli.conftest import WORKER
 
 FAR = r"2099-01-31 12:00:00 UTC \(in \d+ d\)"
@@ -20,9 +20,9 @@ def test_the_json(history: str) -> None:
     assert [finding["code"] for finding in value["findings"]] == ["not_due", "no_worker"]
     not_due, no_worker = value["findings"]
     assert not_due["evidence"]["run_at"] == "2099-01-31T12:00:00.000000Z"
-    assert not_due["next"] == "holdfast show 5"
+    assert not_due["next"] == f"holdfast show {at(history)} 5"
     assert no_worker["evidence"] == {"queue": "default", "last_seen_at": None, "living_workers": []}
-    assert no_worker["next"] == "holdfast worker MODULE:LEDGER --queue default"
+    assert no_worker["next"] == f"holdfast worker {at(history)} MODULE:LEDGER --queue default"
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_the_words_for_people(history: str) -> None:
     assert re.fullmatch(
         "job 5 pending: it will run by itself\n"
         rf"- it is due at {FAR}\n"
-        "  next: holdfast show 5\n"
+        f"  next: holdfast show {re.escape(at(history))} 5\n"
         "- no living worker serves the queue default; there has never been one\n"
-        "  next: holdfast worker MODULE:LEDGER --queue default\n",
+        f"  next: holdfast worker {re.escape(at(history))} MODULE:LEDGER --queue default\n",
         out,
     )
     failed = holdfast("explain", "2", "--db", history).out
     assert failed == (
         "job 2 failed: it will not run by itself\n"
         "- it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no\n"
-        "  next: holdfast retry 2\n"
+        f"  next: holdfast retry {at(history)} 2\n"
     )
     running = holdfast("explain", "4", "--db", history).out.splitlines()
     assert running[0] == "job 4 running: somebody works on it"
@@ -67,14 +67,13 @@ def test_the_words_for_people(history: str) -> None:
 def test_what_it_says_to_type_works(history: str) -> None:
     """The command that it names is the way out: once typed, that finding is gone."""
     [finding] = holdfast("explain", "2", "--db", history, "--json").json["findings"]
-    typed = finding["next"].split()[1:]
-    assert holdfast(*typed, "--db", history) == (0, "job 2 is pending\n", "")
+    assert typed(finding["next"]) == (0, "job 2 is pending\n", "")
     assert "attempts_spent" not in holdfast("explain", "2", "--db", history, "--json").out
     assert holdfast("pause", "--db", history, "--reason", "the service is down").code == 0
     first, *_ = holdfast("explain", "2", "--db", history, "--json").json["findings"]
-    assert (first["code"], first["next"]) == ("queue_paused", "holdfast resume --queue default")
+    assert (first["code"], first["next"]) == ("queue_paused", f"holdfast resume {at(history)} --queue default")
     assert first["evidence"]["reason"] == "the service is down"
-    assert holdfast(*first["next"].split()[1:], "--db", history).code == 0
+    assert typed(first["next"]).code == 0
     codes = [finding["code"] for finding in holdfast("explain", "2", "--db", history, "--json").json["findings"]]
     assert codes == ["no_worker", "failed_before"]
 

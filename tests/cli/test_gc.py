@@ -12,7 +12,7 @@ import pytest
 from holdfast.audit.archive import verify as verify_archive
 from holdfast.cli.options import actor
 from holdfast.store import open_store
-from tests.cli.commands import heed_permissions, holdfast, process
+from tests.cli.commands import at, heed_permissions, holdfast, process
 
 OFF: dict[str, Any] = {"finished_s": None, "quarantined_s": None, "history_s": None, "archive_dir": None}
 
@@ -109,7 +109,7 @@ def test_without_a_policy_everything_is_kept_and_the_next_step_is_said(finished:
     assert outcome.code == 0
     first, second = outcome.out.splitlines()
     assert first == "everything is kept: no retention was set"
-    assert second.startswith("next: holdfast gc --set finished=30d")
+    assert second.startswith(f"next: holdfast gc {at(finished)} --set finished=30d")
     assert holdfast("gc", "--db", finished, "--json").json == {
         "dry_run": False, "finished": 0, "quarantined": 0, "archives": [], "partitions": [], "held": None,
     }  # fmt: skip

@@ -13,7 +13,7 @@ from holdfast.audit.signing import make_keys
 from holdfast.core.authority import Act
 from holdfast.core.digest import sha256
 from holdfast.store import connect, open_store
-from tests.cli.commands import Outcome, holdfast, process
+from tests.cli.commands import Outcome, at, holdfast, process
 
 REPAIR = ("ledger.repair", "ledger", "--executor", "ann", "--reason", "incident 7", "--rollback-plan", "restore")
 FIELDS = [
@@ -114,9 +114,10 @@ def test_elsewhere_that_is_refused_and_nothing_is_asked_for(sqlite_url: str, env
     assert run("grant", "list", "--json").json == []
 
 
-def test_a_draft_says_what_comes_next(stage: On) -> None:
+def test_a_draft_says_what_comes_next(stage: On, sqlite_url: str) -> None:
     asked = stage("grant", "request", *REPAIR)
-    assert asked.out == ("grant 1 is a draft\nSomebody else approves it: holdfast grant approve 1 --as NAME\n")
+    approve = f"holdfast grant approve {at(sqlite_url)} 1 --as NAME"
+    assert asked.out == f"grant 1 is a draft\nSomebody else approves it: {approve}\n"
     again = stage("grant", "request", *REPAIR, "--json")
     assert (again.code, again.error_code, again.json["context"]["grant_id"]) == (3, "grant_exists", 1)
 
@@ -286,9 +287,10 @@ def test_a_repair_in_stage_takes_a_grant_for_its_plan(sqlite_url: str, stage: On
         transaction.execute("INSERT INTO holdfast_counts VALUES ('ghost', 'default', 'pending', 3)")
     shown = stage("repair")
     digest = stage("repair", "--json").json["digest"]
-    ask = f"holdfast grant request ledger.repair ledger --plan {digest} --executor NAME"
+    ask = f"holdfast grant request {at(sqlite_url)} ledger.repair ledger --plan {digest} --executor NAME"
     ask += " --rollback-plan TEXT --reason TEXT"
-    assert shown.out.endswith(f"  {ask}\n  holdfast repair --apply {digest} --operator NAME --reason TEXT --grant ID\n")
+    repair = f"holdfast repair {at(sqlite_url)} --apply {digest} --operator NAME --reason TEXT --grant ID"
+    assert shown.out.endswith(f"  {ask}\n  {repair}\n")
     apply = ("repair", "--apply", digest, "--operator", "ann", "--reason", "incident 7", "--json")
     refused = stage(*apply)
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")

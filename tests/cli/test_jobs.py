@@ -13,7 +13,7 @@ import pytest
 from holdfast.cli.output import age
 from holdfast.core.records import Execution, JournalRow
 from holdfast.store import Submission, open_store
-from tests.cli.commands import PROGRAM, clean_environment, holdfast
+from tests.cli.commands import PROGRAM, at, clean_environment, holdfast
 from tests.cli.conftest import WORKER
 
 JOB_FIELDS = [
@@ -197,7 +197,7 @@ def test_a_job_that_is_not_there(ledger: str) -> None:
     assert holdfast("show", "7", "--db", ledger) == (
         1,
         "",
-        "error: there is no job 7 (job_not_found)\nnext:  List jobs with `holdfast jobs`.\n",
+        f"error: there is no job 7 (job_not_found)\nnext:  List jobs with `holdfast jobs {at(ledger)}`.\n",
     )
     assert holdfast("show", str(2**63 - 1), "--db", ledger).error_code == "job_not_found"
 

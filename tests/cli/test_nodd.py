@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.core.commands import Quarantine
 from holdfast.nodd import specimens
 from holdfast.nodd.queues import WAIT_S
+from holdfast.store import open_store
 from tests.cli.commands import PROGRAM, holdfast
 from tests.cli.replaying import told_by
 from tests.nodd.aws import Cloud
@@ -19,6 +22,9 @@ from tests.nodd.aws import cloud as cloud  # noqa: PLC0414 - a fixture
 from tests.nodd.messages import GFS, chunk, event, record
 
 BUCKET = "noaa-gfs-bdp-pds"
+ENDS = dict.fromkeys(
+    ("succeeded", "failed", "retried", "quarantined", "cancelled", "given_back", "expired", "unknown"), 0
+)
 GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
 
 
@@ -58,7 +64,9 @@ def test_a_queue_is_read_and_its_objects_are_catalogued(ledger: str, tmp_path: P
         "nodd", "run", "--until-idle", "--queue", url, "--endpoint", cloud.endpoint, "--catalog", str(catalog),
         "--db", ledger, "--json",
     )  # fmt: skip
-    assert (done.code, done.json) == (0, {"fates": {"admitted": 1}, "executions": 2})
+    assert (done.code, done.json) == (
+        0, {"fates": {"admitted": 1}, "executions": 2, "ended": {**ENDS, "succeeded": 2}}
+    )  # fmt: skip
     [found] = holdfast("nodd", "records", "--status", "succeeded", "--db", ledger, "--json").json
     item = json.loads((catalog / found["stac_item_href"]).read_text(encoding="utf-8"))
     assert (item["id"], item["collection"]) == (found["stac_item_id"], "nodd-gfs")
@@ -66,6 +74,33 @@ def test_a_queue_is_read_and_its_objects_are_catalogued(ledger: str, tmp_path: P
     assert (again["items"], again["written"]) == (1, 0)
     shown = holdfast("check", "--db", ledger, "--json")
     assert (shown.code, shown.json["ok"]) == (0, True)
+
+
+def test_it_is_told_how_each_attempt_ended(ledger: str, cloud: Cloud) -> None:
+    """One object is catalogued, one is cut off, one is not there yet, one should be there and is not."""
+    cloud.bucket(BUCKET)
+    now = datetime.now(UTC)
+    for hour, (data, announced) in enumerate(((GRIB, now), (GRIB[:-1], now), (None, now), (None, now - timedelta(1)))):
+        key = f"{GFS[:-3]}10{hour}"
+        told: dict[str, Any] = {"eventTime": f"{announced:%Y-%m-%dT%H:%M:%S.000Z}"}
+        if data is not None:
+            cloud.s3.put_object(Bucket=BUCKET, Key=key, Body=data, ACL="public-read")
+            etag = cloud.s3.head_object(Bucket=BUCKET, Key=key)["ETag"].strip('"')
+            told |= {"size": len(data), "eTag": etag}
+        assert holdfast("nodd", "admit", "--db", ledger, stdin=event(record(key=key, **told)).encode()).code == 0
+    run = ("nodd", "run", "--until-idle", "--endpoint", cloud.endpoint, "--db", ledger)
+    ended = {**ENDS, "succeeded": 1, "retried": 1, "quarantined": 1, "given_back": 1}
+    done = holdfast(*run, "--json")
+    assert (done.code, done.json) == (0, {"fates": {}, "executions": 4, "ended": ended})
+    assert holdfast(*run).out == "announced: nothing; 0 executions\n"
+    assert holdfast("quarantine", "release", "2", "--reason", "again", "--db", ledger).code == 0
+    assert holdfast(*run).out == "announced: nothing; 1 execution: 1 quarantined\n"
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.rule([(transaction.job(4), Quarantine("poison", "x"))], actor="tests")
+    for job_id in ("2", "4"):
+        assert holdfast("quarantine", "release", job_id, "--reason", "again", "--db", ledger).code == 0
+    said = "announced: nothing; 2 executions: 1 failed and to be tried again, 1 quarantined\n"
+    assert holdfast(*run).out == said
 
 
 def test_a_dataset_is_paused_and_goes_on(ledger: str) -> None:
@@ -88,7 +123,7 @@ def test_only_what_sns_has_signed_is_taken_if_that_is_asked_for(ledger: str, clo
     url, _ = cloud.queue()
     cloud.sqs.send_message(QueueUrl=url, MessageBody=event(record()))
     run = ("nodd", "run", "--until-idle", "--queue", url, "--endpoint", cloud.endpoint, "--db", ledger, "--json")
-    assert holdfast(*run, "--verify-sns").json == {"fates": {"rejected": 1}, "executions": 0}
+    assert holdfast(*run, "--verify-sns").json == {"fates": {"rejected": 1}, "executions": 0, "ended": ENDS}
     assert holdfast("nodd", "rejected", "--replay", "--db", ledger, "--json").json == []
     replay = ("nodd", "rejected", "--replay", "--code", "signature_missing", "--db", ledger, "--json")
     told = holdfast(*replay)

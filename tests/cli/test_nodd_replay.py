@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.commands import clean_environment, holdfast
+from tests.cli.commands import at, clean_environment, holdfast
 from tests.cli.replaying import DO, GOES, SPEC, WINDOW, failed_jobs, nodd, refused, states_of, sum_of, told_by, written
 
 COMMANDS = ("select", "dry-run", "run", "from-spec", "inspect")
@@ -21,7 +21,7 @@ SELECTION = (
     "--event-time-end", "--created-after", "--created-before", "--attempts-max", "--limit",
 )  # fmt: skip
 FLAGS = {
-    "select": (*SELECTION, "--save-spec", "--show-examples"),
+    "select": (*SELECTION, "--mode", "--save-spec", "--show-examples"),
     "dry-run": (*SELECTION, "--batch-size", "--max-batches", "--mode"),
     "run": (*SELECTION, "--batch-size", "--max-batches", "--mode", "--confirm"),
     "from-spec": ("--mode", "--batch-size", "--max-batches", "--dry-run", "--run", "--confirm"),
@@ -50,6 +50,24 @@ def test_every_command_has_its_flags(command: str) -> None:
     listed = nodd("--help").out
     assert set(GLOBAL) <= set(re.findall(r"--[a-z-]+", listed))
     assert re.search(rf"^│ {command} ", listed, re.MULTILINE)
+
+
+@pytest.mark.req("K-51", "K-52")
+def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(ledger_url: str, tmp_path: Path) -> None:
+    """A mode decides which jobs can be replayed, and a saved spec says it: without the flag it could say but one."""
+    failed_jobs(ledger_url)
+    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": ledger_url}
+    for job_id in ("1", "2"):
+        assert holdfast("quarantine", "add", job_id, "--code", "bad", "--reason", "x", "--db", ledger_url).code == 0
+    spec = str(tmp_path / "s.yaml")
+    wanted = (*GOES, "--status", "quarantined", "--mode", "repair-and-replace")
+    selected = nodd("select", *wanted, "--save-spec", spec, "--json", env=here).json
+    assert (selected["total"], selected["spec"]["spec"]["mode"]) == (2, "repair-and-replace")
+    rehearsed = nodd("dry-run", *wanted, "--json", env=here).json
+    from_spec = nodd("from-spec", spec, "--dry-run", "--json", env=here).json
+    hashes = ("selection_hash", "candidates_hash")
+    assert [[told[name] for name in hashes] for told in (rehearsed, from_spec)] == [[selected[n] for n in hashes]] * 2
+    assert nodd("select", *GOES, "--mode", "sideways", "--json", env=here).error_code == "bad_input"
 
 
 @pytest.mark.req("K-50", "K-52", "K-53", "K-57")
@@ -101,7 +119,7 @@ def test_a_wal_id_that_no_record_has(lite: str) -> None:
     told = nodd("inspect", unknown, "--env", "dev", "--db", lite, "--json")
     assert (told.code, told.error_code) == (1, "record_not_found")
     assert told.json["error_message"] == f"there is no record {unknown}"
-    assert told.json["context"]["next_step"] == "List the records with `holdfast nodd records`."
+    assert told.json["context"]["next_step"] == f"List the records with `holdfast nodd records {at(lite)}`."
     run = nodd("inspect", "replay-none", "--env", "dev", "--db", lite, "--json")
     assert run.json["error_message"] == "there is no replay 'replay-none'"
 

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from tests.cli.commands import holdfast
+from tests.cli.commands import at, holdfast, typed
 from tests.nodd.messages import event, record
 
 NOBODY = "http://127.0.0.1:1"  # nothing listens there
@@ -155,5 +155,7 @@ def test_the_table_of_records_names_their_jobs(ledger: str) -> None:
 def test_the_doctor_advises_a_command_that_there_is(sqlite_ledger: str) -> None:
     holdfast("nodd", "admit", "--db", sqlite_ledger, stdin=b"garbage")
     [finding] = holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json["findings"]
-    assert finding["next_step"] == "Look at them with `holdfast nodd rejected`."
-    assert holdfast("nodd", "rejected", "--db", sqlite_ledger).code == 0
+    command = f"holdfast nodd rejected {at(sqlite_ledger)}"
+    assert finding["next_step"] == f"Look at them with `{command}`."
+    assert typed(command).code == 0
+    assert f"`{command}`" in holdfast("nodd", "doctor", "--db", sqlite_ledger).out

@@ -8,7 +8,7 @@ from holdfast.cli.values import JOB_FIELDS
 from holdfast.core.commands import Cancel
 from holdfast.engine.quarantine import add
 from holdfast.store import create_store, open_store
-from tests.cli.commands import Outcome, holdfast, process
+from tests.cli.commands import Outcome, at, holdfast, process
 from tests.governance.quarantining import submitted
 
 MENDED = ("--operator", "ann", "--reason", "mended")
@@ -44,6 +44,22 @@ def ids(outcome: Outcome) -> list[int]:
     return [job["job_id"] for job in outcome.json]
 
 
+@pytest.mark.req("G-21")
+def test_what_was_superseded_is_not_advised_to_be_released(ledger_url: str) -> None:
+    with create_store(ledger_url) as store:
+        submitted(store, operation="noop")
+        add(store, 1, "superseded", operator="ann", reason="job 7 does it now")
+    assert [job["reason"] for job in run(ledger_url, "list", "--because", "superseded").json] == ["superseded"]
+    shown = run(ledger_url, "show", "1", json=False).out
+    told = "brings it back here: something newer has taken its place, and there is nothing to do"
+    assert [line.rstrip() for line in shown.splitlines() if line.startswith("a release")] == [f"a release   {told}"]
+    assert shown.endswith(f"next: holdfast show {at(ledger_url)} 1\n")
+    explained = holdfast("explain", "1", "--db", ledger_url).out.splitlines()
+    assert explained[0] == "job 1 quarantined: it is over"
+    assert explained[1].endswith(": job 7 does it now; there is nothing to do")
+    assert explained[2:] == [f"  next: holdfast show {at(ledger_url)} 1"]
+
+
 @pytest.mark.req("G-21", "G-25")
 def test_list_show_and_statistics(ledger: str) -> None:
     assert ids(run(ledger, "list")) == [3, 2, 1]
@@ -63,7 +79,7 @@ def test_list_show_and_statistics(ledger: str) -> None:
     assert (shown["in_quarantine"], shown["by"], shown["why"]) == (True, "ann", "looks wrong")
     assert shown["since"] == shown["job"]["updated_at"]
     assert shown["after_release"] == {"attempts": 5, "then": "failed"}
-    assert shown["next"] == ["holdfast quarantine release 2 --reason TEXT"]
+    assert shown["next"] == [f"holdfast quarantine release {at(ledger)} 2 --reason TEXT"]
     assert [(row["event"], row["actor"]) for row in shown["moves"]] == [("quarantine", "ann")]
 
     counted = run(ledger, "statistics").json
@@ -130,7 +146,7 @@ def test_a_purge_counts_first_and_says_what_it_did(ledger: str) -> None:
     assert (refused.code, refused.error_code) == (3, "slimmed")
     shown = run(ledger, "show", "1", json=False)
     assert "payload     dropped: it cannot be released" in shown.out
-    assert shown.out.endswith("next: holdfast show 1\n")
+    assert shown.out.endswith(f"next: holdfast show {at(ledger)} 1\n")
 
 
 def test_the_words_for_people(sqlite_ledger: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.store import connect, create_store
 from tests.audit.corruptions import corrupt
 from tests.audit.rich import Rich, make_rich
-from tests.cli.commands import holdfast
+from tests.cli.commands import at, holdfast
 from tests.support.clock import VirtualClock
 
 
@@ -59,7 +59,7 @@ def test_people_see_what_would_be_done_and_how_to_do_it(ledger_url: str, rich: R
     assert shown.out.startswith("would be done\n")
     assert f"JOB {rich.waiting}" in shown.out
     assert "its payload is not what was submitted" in shown.out
-    assert "holdfast repair --apply " in shown.out
+    assert f"holdfast repair {at(ledger_url)} --apply " in shown.out
     assert "somebody else" not in shown.out  # no payload reaches a terminal
 
 

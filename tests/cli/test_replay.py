@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from holdfast.store import Store, create_store, open_store
-from tests.cli.commands import PROGRAM, clean_environment, holdfast
+from tests.cli.commands import PROGRAM, at, clean_environment, holdfast
 from tests.cli.replaying import (
     DO,
     GOES,
@@ -142,7 +142,8 @@ def test_a_run_is_stopped_and_continued(ledger: str) -> None:
     assert (begun.json["replayed"], begun.json["batches"], begun.json["batches_planned"]) == (2, 1, 3)
     run_id = begun.json["run_id"]
     shown = replay(ledger, "inspect", run_id)
-    assert shown.out.splitlines()[-1] == f"next:  holdfast replay run --continue {run_id} --reason TEXT --confirm"
+    step = f"holdfast replay run {at(ledger)} --continue {run_id} --reason TEXT --confirm"
+    assert shown.out.splitlines()[-1] == f"next:  {step}"
     going = replay(ledger, "run", "--continue", run_id, "--confirm", "--reason", "more", "--stop-after", "1", "--json")
     assert (going.json["state"], going.json["replayed"]) == ("stopped", 4)
     ended = replay(ledger, "run", "--continue", run_id, "--confirm", "--reason", "the rest", "--json")
@@ -177,7 +178,8 @@ def test_a_switch_that_is_thrown_half_way_ends_a_run(lite: str) -> None:
     report = context["report"]
     assert (report["state"], report["stop_reason"]) == ("stopped", "KILL_SWITCH")
     assert 0 < report["replayed"] < 60
-    assert context["next_step"] == f"When that is over: `holdfast replay run --continue {report['run_id']}`."
+    again = f"holdfast replay run {at(lite)} --continue {report['run_id']}"
+    assert context["next_step"] == f"When that is over: `{again}`."
     assert len(journal(lite)) == report["replayed"]
     still = replay(lite, "run", "--continue", report["run_id"], "--confirm", "--reason", "x", "--json")
     assert refused(still) == (3, "kill_switch_active", "kill_switch_active")

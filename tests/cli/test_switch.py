@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.store import open_store
+from holdfast.store import Declared, open_store
 from tests.cli.commands import Outcome, holdfast
 
 ANN = ("--operator", "ann", "--reason", "it eats disks")
@@ -22,8 +22,8 @@ def test_throw_list_and_lift(ledger: str) -> None:
     assert thrown.json["operation_known"] is True
     again = run(ledger, "throw", "operation:noop", "--as", "eve", "--reason", "me too").json
     assert (again["changed"], again["thrown_by"]) == (False, "ann")
-    assert run(ledger, "throw", "operation:nop", *ANN).json["operation_known"] is False
-    assert "operation_known" not in run(ledger, "throw", "my-own", *ANN).json
+    assert run(ledger, "throw", "operation:nop", "--anyway", *ANN).json["operation_known"] is False
+    assert "operation_known" not in run(ledger, "throw", "my-own", "--anyway", *ANN).json
     assert [switch["name"] for switch in run(ledger, "list").json] == ["my-own", "operation:noop", "operation:nop"]
 
     lifted = run(ledger, "lift", "operation:noop", "--as", "eve", "--reason", "a larger disk").json
@@ -49,7 +49,7 @@ def test_where_a_grant_is_needed_its_absence_is_a_refusal(ledger_url: str) -> No
 
 def test_the_words_for_people(sqlite_ledger: str) -> None:
     assert run(sqlite_ledger, "list", json=False).out == "no switch is on\n"
-    assert run(sqlite_ledger, "throw", "operation:x", *ANN, json=False).out == (
+    assert run(sqlite_ledger, "throw", "operation:x", "--anyway", *ANN, json=False).out == (
         "operation:x is on\nnote: no process has declared an operation of that name to this ledger\n"
     )
     again = run(sqlite_ledger, "throw", "operation:x", "--reason", "y", json=False)
@@ -61,12 +61,56 @@ def test_the_words_for_people(sqlite_ledger: str) -> None:
     assert run(sqlite_ledger, "lift", "operation:x", *ANN, json=False).out == "operation:x was off already\n"
 
 
+NAMES = ["operation:echo", "operation:noop", "replay", "replay:default", "replay:slow", "REGISTRATION_HOLD"]
+
+
+@pytest.mark.req("K-55", "G-25")
+def test_a_name_that_nothing_looks_at_is_refused_with_those_that_there_are(ledger: str) -> None:
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.declare({"echo": Declared(queue="slow")})
+    for slip, near in (("operation:noob", "operation:noop"), ("replays", "replay"), ("replay:slo", "replay:slow")):
+        refused = run(ledger, "throw", slip, *ANN)
+        assert (refused.code, refused.error_code) == (2, "bad_input")
+        told = refused.json
+        assert told["error_message"] == (
+            f"nothing that this ledger knows of looks at the switch {slip!r}: it would stop nothing"
+        )
+        assert told["context"]["switches"] == NAMES
+        assert told["context"]["next_step"].startswith(f"Name one of {near}, ")
+        assert all(name in told["context"]["next_step"] for name in NAMES)
+    assert run(ledger, "list", "--all").json == []
+    for name in NAMES:
+        assert run(ledger, "throw", name, *ANN).json["changed"] is True
+    # One of one's own is said to be one the first time; after that it is known.
+    assert run(ledger, "throw", "my-own", "--anyway", *ANN).json["changed"] is True
+    assert run(ledger, "throw", "my-own", *ANN).json["changed"] is False
+    assert run(ledger, "lift", "my-own", *ANN).json["changed"] is True
+    assert run(ledger, "throw", "my-own", *ANN).json["changed"] is True
+
+
+def test_a_dataset_is_known_by_its_jobs_too(sqlite_ledger: str) -> None:
+    assert holdfast("submit", "noop", "--queue", "goes", "--db", sqlite_ledger).code == 0
+    assert run(sqlite_ledger, "throw", "replay:goes", *ANN).code == 0
+
+
+def test_of_many_names_the_nearest_and_some_more_are_told(sqlite_ledger: str) -> None:
+    with open_store(sqlite_ledger) as store, store.transaction() as transaction:
+        transaction.declare({f"op{n:03}": Declared() for n in range(100)})
+    said = run(sqlite_ledger, "throw", "operation:op77", *ANN, json=False).err
+    step = said.splitlines()[1]
+    assert step.startswith("next:  Name one of operation:op077, ")
+    assert step.count("operation:") == 20
+    assert " and 84 more; or give --anyway, " in step
+
+
 @pytest.mark.parametrize(
     "arguments, code, error_code",
     [
         (["throw", "replay"], 2, "bad_input"),
         (["throw", "replay", "--reason", " "], 2, "bad_input"),
         (["throw", "a*", "--reason", "x"], 2, "bad_input"),
+        (["throw", "a*", "--anyway", "--reason", "x"], 2, "bad_input"),
+        (["throw", "my-own", "--reason", "x"], 2, "bad_input"),
         (["throw", "operation:", "--reason", "x"], 2, "bad_input"),
         (["throw", "", "--reason", "x"], 2, "bad_input"),
         (["throw", "replay", "--operator", "", "--reason", "x"], 2, "bad_input"),

@@ -7,7 +7,8 @@ import pytest
 from holdfast.core.commands import Cancel
 from holdfast.core.decide import Move
 from holdfast.core.records import Job
-from holdfast.store import Lease, Store, Submission, create_store
+from holdfast.engine.switches import lift, throw
+from holdfast.store import Declared, Lease, Store, Submission, create_store
 from tests.compat.support import everything, rows
 from tests.support.clock import VirtualClock
 
@@ -61,6 +62,24 @@ def test_a_paused_queue_is_not_leased_from(store: Store[object], ledger_url: str
     with store.transaction() as transaction:
         assert transaction.claim_these([job_id], LEASE) == []
     assert everything(ledger_url) == before
+    store.close()
+
+
+@pytest.mark.req("K-55")
+def test_an_operation_that_is_switched_off_is_not_leased(store: Store[object], ledger_url: str) -> None:
+    with store.transaction() as transaction:
+        transaction.declare({name: Declared() for name in ("a", "ab")})
+    stopped, alike = _submit(store, *(Submission(operation=name, payload="{}") for name in ("a", "ab")))
+    throw(store, "operation:a", actor="ada", reason="it eats disks")
+    before = everything(ledger_url)
+    with store.transaction() as transaction:
+        assert transaction.claim_these([stopped], LEASE) == []
+    assert everything(ledger_url) == before
+    with store.transaction() as transaction:
+        assert [attempt.job.job_id for attempt in transaction.claim_these([stopped, alike], LEASE)] == [alike]
+    lift(store, "operation:a", actor="ada", reason="larger disks")
+    with store.transaction() as transaction:
+        assert [attempt.job.job_id for attempt in transaction.claim_these([stopped], LEASE)] == [stopped]
     store.close()
 
 

@@ -25,6 +25,7 @@ from holdfast.core.errors import (
     RefusedError,
     StoreUnavailableError,
 )
+from holdfast.engine.switches import lift, throw
 from holdfast.store import Submission
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, mark, put, rows
@@ -166,6 +167,22 @@ def test_a_paused_queue_gives_nothing_out(queue: IdempotentJobQueue) -> None:
     with queue.store.transaction() as transaction:
         assert transaction.resume_queue("compat", actor="ada", reason="done")
     assert queue.claim("a") is not None
+
+
+@pytest.mark.req("K-55")
+def test_a_job_type_that_is_switched_off_is_not_given_out_by_any_way(queue: IdempotentJobQueue) -> None:
+    queue.enqueue(job("a"))
+    name = f"operation:{job('a').job_type}"
+    throw(queue.store, name, actor="ada", reason="it eats disks")
+    assert (queue.claim(), queue.claim("a")) == (None, None)
+    with pytest.raises(RefusedError, match="was switched off by ada: it eats disks") as refusal:
+        queue.mark_running("a", idempotent=False)
+    assert refusal.value.context["switch"] == name
+    queue.mark_running("a")
+    assert (queue.get_job("a")["status"], queue.get_job("a")["attempts"]) == (JobStatus.PENDING, 0)
+    lift(queue.store, name, actor="ada", reason="larger disks")
+    queue.mark_running("a", idempotent=False)
+    assert queue.get_job("a")["status"] is JobStatus.RUNNING
 
 
 @pytest.mark.req("G-19")

@@ -17,6 +17,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
 from holdfast.engine.explain import AHEAD_MAX, ALIVE_S, Code, Explanation, Finding, Verdict, explain
 from holdfast.engine.heartbeat import BEATS_A_LEASE, Heartbeat
+from holdfast.engine.quarantine import release_commands
 from holdfast.engine.switches import throw
 from holdfast.engine.worker import POLL_S
 from holdfast.store import Declared, Submission, create_store
@@ -510,6 +511,44 @@ def test_cancelled(verbs: Verbs) -> None:
     found = only(asked(verbs, job_id), Verdict.FINISHED, "cancelled")
     assert found.message == ("it was cancelled by operator-1 at 2026-03-14 09:26:53 UTC (0 s ago): nobody wants it")
     assert (found.evidence["code"], found.evidence["by"]) == ("cancelled", OPERATOR)
+
+
+@pytest.mark.parametrize("by_handler", [False, True])
+def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
+    """What took its place is told, and nothing is advised: a release would only bring it back here."""
+    job_id = verbs.submit()
+    words = "a later write was admitted as job 7"
+    if by_handler:
+        [attempt] = verbs.claim(1)
+        verbs.work(attempt, fail(attempt, code="superseded", message=f"Quarantine: {words}", permanent=True))
+    else:
+        verbs.rule(verbs.job(job_id), Quarantine("superseded", words), "a later write came")
+    found = only(asked(verbs, job_id), Verdict.FINISHED, "superseded")
+    who = WORKER if by_handler else OPERATOR
+    assert found.message == (
+        f"it was superseded by {who} at 2026-03-14 09:26:53 UTC (0 s ago): {words}; there is nothing to do"
+    )
+    assert (found.evidence["code"], found.evidence["by"]) == ("superseded", who)
+    assert found.next == f"holdfast show {job_id}"
+    with verbs.store.reading() as reading:
+        assert release_commands(reading, verbs.job(job_id)) == (f"holdfast show {job_id}",)
+
+
+def test_superseded_by_hand_says_what_the_hand_wrote(verbs: Verbs) -> None:
+    job_id = verbs.submit()
+    verbs.rule(verbs.job(job_id), Quarantine("superseded", ""), "job 9 does it now")
+    assert only(asked(verbs, job_id), Verdict.FINISHED, "superseded").message.endswith(
+        " (0 s ago): job 9 does it now; there is nothing to do"
+    )
+
+
+def test_a_log_whose_operation_is_switched_off_says_that_first(ledger_url: str) -> None:
+    with Ledger(ledger_url) as ledger:
+        entry_id = Wal(ledger, name="orders").append("alice", "Create", b"x")
+        throw(ledger.store, "operation:wal.orders.Create", actor=OPERATOR, reason="it eats disks")
+        with ledger.store.reading() as reading:
+            answer = explain(reading, entry_id, ledger.store.now())
+    assert codes(answer) == (Verdict.BLOCKED, ["kill_switch", "log_entry"])
 
 
 def test_succeeded(verbs: Verbs) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.engine.reasons import Reason, reason_of
+from holdfast.nodd import ingest, metadata
+from holdfast.nodd.admission import SUPERSEDED
+from holdfast.nodd.governance import HARD_FAIL_CODE
+from holdfast.nodd.objects import AccessDeniedError, ChangedError
+from holdfast.nodd.provenance import FAILED_CODE
 
 ASKED = {
     "parse_error", "permission_denied", "resource_exhausted", "connector_error", "timeout", "invalid_state",
@@ -16,7 +24,9 @@ ASKED = {
 
 @pytest.mark.req("G-21")
 def test_the_reasons_are_those_that_were_asked_for_and_the_ledgers_own() -> None:
-    own = {"cancelled", "lease_expired", "attempts_exhausted", "governance_hard_fail"}
+    own = {
+        "cancelled", "lease_expired", "attempts_exhausted", "governance_hard_fail", "governance_hold", "superseded",
+    }  # fmt: skip
     assert {reason.value for reason in Reason} == ASKED | own
 
 
@@ -74,6 +84,52 @@ def test_codes_and_words_lead_to_a_reason(
     code: str | None, error_code: str | None, message: str | None, reason: str
 ) -> None:
     assert reason_of(code, error_code, message) == reason
+
+
+# What the application gives as a code, with what an operator makes of it.
+NODD = {
+    "superseded": "superseded",
+    "governance_hard_fail": "governance_hard_fail",
+    "governance_hold": "governance_hold",
+    "missing_dataset": "dependency_failure",
+    "io_error_upstream": "dependency_failure",
+    "source_expired": "connector_error",
+    "integrity_missing_object": "connector_error",
+    "integrity_access_denied": "permission_denied",
+    "metadata_access_denied": "permission_denied",
+    "integrity_etag_mismatch": "invalid_state",
+    "metadata_etag_mismatch": "invalid_state",
+    "integrity_size_zero": "parse_error",
+    "integrity_size_too_small": "parse_error",
+    "integrity_size_too_large": "parse_error",
+    "integrity_missing_required_header": "parse_error",
+    "metadata_incomplete_product_metadata": "parse_error",
+    "metadata_missing_geolocation": "parse_error",
+    "metadata_invalid_time_range": "parse_error",
+    "metadata_time_mismatch": "parse_error",
+    "metadata_station_mismatch": "parse_error",
+    "stac_validation_failed": "parse_error",
+    "provenance_failed": "parse_error",
+}
+
+
+@pytest.mark.req("G-21")
+@pytest.mark.parametrize("code, reason", NODD.items())
+def test_the_codes_of_the_application_lead_to_a_reason_of_their_own(code: str, reason: str) -> None:
+    """Whatever the last error said: its words would lead elsewhere."""
+    assert reason_of(code, code, "Quarantine: 503, no such file, out of memory") == reason
+
+
+@pytest.mark.req("G-21")
+def test_no_code_of_the_application_is_missing_here() -> None:
+    """Its codes, from its own source: each that quarantines, and each issue of the operators that becomes one."""
+    by_name, of_metadata = (inspect.getsource(module) for module in (ingest, metadata))
+    written = set(re.findall(r'(?:Quarantine|OperatorError)\("([a-z_]+)"', by_name))
+    issues = set(re.findall(r'issues\.append\("([a-z_]+)"', of_metadata))
+    issues |= {kind.issue for kind in (AccessDeniedError, ChangedError)}
+    named = {SUPERSEDED, HARD_FAIL_CODE, FAILED_CODE, "governance_hold", "integrity_missing_object"}
+    hopeless = {f"integrity_{issue}" for issue in ingest._HOPELESS}
+    assert written | named | hopeless | {f"metadata_{issue}" for issue in issues} == set(NODD)
 
 
 @given(st.none() | st.text(), st.none() | st.text(), st.none() | st.text())

@@ -141,9 +141,12 @@ def _root(
 def run(arguments: Sequence[str], answered: Callable[[list[str]], Any] | None = None) -> int:
     """Run one command line, of `holdfast` or of another command with the same ways, and return its exit code."""
     output.make_printable()
+    output.forget_place()
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        return _code((answered or _answered)(list(arguments) or ["--help"]))
+        code = (answered or _answered)(list(arguments) or ["--help"])
+        output.end()
+        return _code(code)
     except BrokenPipeError:
         # Whoever read the output has gone: there is nobody left to tell.
         output.give_up()

@@ -48,4 +48,4 @@ def _print(explanation: Explanation) -> None:
     terminal.print(head.append(f": {SAYS[explanation.verdict]}", ""))
     for found in explanation.findings:
         terminal.print(output.styled("- " + found.message.replace("\n", " ")))
-        terminal.print(output.styled("  next: ", "dim"), output.styled(found.next, "bold"), sep="")
+        terminal.print(output.styled("  next: ", "dim"), output.styled(output.pasteable(found.next), "bold"), sep="")

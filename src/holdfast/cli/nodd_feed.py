@@ -233,7 +233,8 @@ def doctor_(
         with reaching("AWS"):
             told = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
         findings += doctors.look_at_subscription(told)
-    columns = [Column("WHAT"), Column("OF", folds=True), Column("WHY", folds=True), Column("NEXT", folds=True)]
+    columns = [Column("WHAT"), Column("OF", folds=True), Column("WHY", folds=True)]
+    columns += [Column("NEXT", folds=True, steps=True)]
     rows = [(one.code, one.subject, one.detail, one.next_step) for one in findings]
     value = {"ok": not findings, "findings": [msgspec.to_builtins(one) for one in findings]}
     output.answer(

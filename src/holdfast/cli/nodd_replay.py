@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from holdfast.cli.app import quick
 from holdfast.cli.app import run as run_command
+from holdfast.cli.options import db_named, named_by
 from holdfast.cli.replay import COMMANDS, made_of
 from holdfast.cli.replay_flags import GLOBAL, Common
 from holdfast.core.errors import HoldfastError, ReplayGuardError
@@ -35,8 +36,12 @@ UNKNOWN = "unknown"  # an environment that is none: as a label it is one
 _PROD = re.compile(r"(?:^|[^a-z0-9])(?:prod|production|prd)(?:[^a-z0-9]|$)")
 
 
-def _option(*names: str, help_text: str, metavar: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel=GLOBAL)
+def _option(*names: str, help_text: str, metavar: str, **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text, rich_help_panel=GLOBAL, **more)
+
+
+def _env_named(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    return named_by("--env", ctx, param, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +58,13 @@ class NoddCommon(Common):
     record_fields: ClassVar[tuple[str, ...]] = ("wal_id", "dataset", "status")
 
     db: Annotated[
-        str | None, _option("--db", "--wal-dsn", metavar="URL", help_text="The ledger; else KFM_WAL_DSN.")
+        str | None,
+        _option("--db", "--wal-dsn", metavar="URL", help_text="The ledger; else KFM_WAL_DSN.", callback=db_named),
     ] = None
-    env: Annotated[str | None, _option("--env", metavar="NAME", help_text="dev, stage or prod; else KFM_ENV.")] = None
+    env: Annotated[
+        str | None,
+        _option("--env", metavar="NAME", help_text="dev, stage or prod; else KFM_ENV.", callback=_env_named),
+    ] = None
     primary_queue: Annotated[
         str | None,
         _option("--primary-queue", metavar="QUEUE", help_text="What is fed; else KFM_SQS_PRIMARY_QUEUE."),

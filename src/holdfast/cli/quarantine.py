@@ -162,6 +162,8 @@ def _print_shown(shown: "Shown", now: datetime) -> None:
 
 
 def _after(shown: "Shown") -> str:
+    if shown.reason is Reason.SUPERSEDED:
+        return "brings it back here: something newer has taken its place, and there is nothing to do"
     times = "once" if shown.left == 1 else f"up to {shown.left} times"
     return f"lets it run {times} by itself; if it goes on failing, it is then {shown.then}"
 

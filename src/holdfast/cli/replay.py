@@ -4,6 +4,7 @@ Invariants: `select`, `dry-run` and `inspect` write nothing to the ledger; a run
 what is replayed is what was shown, or nothing is; the same commands make up `nodd-replay`.
 """
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from holdfast.cli import output
 from holdfast.cli import replay_output as told
 from holdfast.cli.forms import AnsweringGroup, Form, answer
 from holdfast.cli.options import actor
-from holdfast.cli.replay_flags import Acting, Asked, Chosen, Common, Paced, asked, expanded, said
+from holdfast.cli.replay_flags import Acting, Asked, Chosen, Common, Mode, Paced, asked, expanded, said
 from holdfast.cli.replay_inspect import inspect, stop
 from holdfast.cli.replay_place import Place, logger, placed, snapshot
 from holdfast.cli.spec_files import converted, load_tree, tree_of, write_new, write_tree
@@ -48,11 +49,17 @@ Real = Annotated[bool, typer.Option("--run", help="A run; without either, as the
 
 
 def select(
-    ctx: typer.Context, common: Common, chosen: Chosen, *, save_spec: SaveSpec = None, show_examples: Examples = 0
+    ctx: typer.Context,
+    common: Common,
+    chosen: Chosen,
+    *,
+    mode: Mode = None,
+    save_spec: SaveSpec = None,
+    show_examples: Examples = 0,
 ) -> None:
     """Show which jobs a selection is about, and perhaps keep it as a spec."""
     place = placed(ctx, common)
-    ask = _asked(place, said(chosen))
+    ask = _asked(place, said(chosen, Paced(mode=mode)))
     with place.ledger(ask.env) as (store, env):
         selection = place.selection(ask, env)
         with snapshot(selection):
@@ -88,7 +95,8 @@ def _rehearse(place: Place, ask: Asked, operator: str, save: Path | None = None)
     if save:
         write_new(save, msgspec.json.format(msgspec.json.encode(made)).decode() + "\n")
     program = place.common.program
-    step = f"{program} run --dry-run-file {save} --reason TEXT" if save else f"{program} run, with the same selection"
+    kept = f"{program} run --dry-run-file {shlex.quote(str(save))} --reason TEXT" if save else None
+    step = kept or f"{program} run, with the same selection"
     answer(told.dry_run_value(made, notes), lambda: told.print_dry_run(made, step, notes), place.form)
     if not made.ok:
         raise typer.Exit(3)

@@ -23,7 +23,7 @@ import msgspec
 import typer
 
 from holdfast.cli.forms import Form
-from holdfast.cli.options import Schema
+from holdfast.cli.options import Schema, db_named
 from holdfast.cli.spec_files import Tree, invalid, load_tree, selection_of
 from holdfast.core.errors import InputError, SpecInvalidError
 from holdfast.core.selection import API_VERSION, COUNT_MAX, KIND, ReplayMode, ReplayReason, Selection
@@ -53,6 +53,11 @@ def _number(name: str, help_text: str, *, least: int = 1, panel: str = SELECTING
     return typer.Option(name, metavar="N", min=least, max=COUNT_MAX, help=help_text, rich_help_panel=panel)
 
 
+Mode = Annotated[
+    ReplayMode | None, typer.Option("--mode", help="What to do with them (failed-only).", rich_help_panel="How")
+]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The flags
 
@@ -70,7 +75,9 @@ class Common:
     records_step: ClassVar[str | None] = None  # how to find a record that is there
     record_fields: ClassVar[tuple[str, ...]] = ()  # what a value of a record has beside the fields of its job
 
-    db: Annotated[str | None, _flag("--db", "The ledger; else HOLDFAST_URL.", metavar="URL", panel=GLOBAL)] = None
+    db: Annotated[
+        str | None, _flag("--db", "The ledger; else HOLDFAST_URL.", metavar="URL", panel=GLOBAL, callback=db_named)
+    ] = None
     schema: Schema = None
     env: Annotated[
         str | None, _flag("--env", "dev, stage or prod; else what the ledger is.", metavar="NAME", panel=GLOBAL)
@@ -147,9 +154,7 @@ class Paced:
 
     batch_size: Annotated[int | None, _number("--batch-size", "Jobs in a batch.", panel="How")] = None
     max_batches: Annotated[int | None, _number("--max-batches", "How many batches at most.", panel="How")] = None
-    mode: Annotated[
-        ReplayMode | None, typer.Option("--mode", help="What to do with them (failed-only).", rich_help_panel="How")
-    ] = None
+    mode: Mode = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import typer
 
+from holdfast.cli import output
 from holdfast.cli.forms import Form, require_writable
 from holdfast.cli.options import ledger_url, opened
 from holdfast.cli.overlays import Overlay, load_overlay
@@ -106,6 +107,8 @@ def _capped(selection: Selection, most: int | None) -> Selection:
 def placed(ctx: typer.Context, common: Common) -> Place:
     """Return what the global flags of a command come to, or raise."""
     common = common.within(ctx.obj)
+    if common.url and not common.db and common.url_variable != Common.url_variable:
+        output.place().name_by(common.url_variable)
     form = common.form
     require_writable(form)
     overlay = load_overlay(common.config) if common.config else None

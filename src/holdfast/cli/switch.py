@@ -1,6 +1,7 @@
 """`holdfast switch`: stop something for the whole fleet, and lift that again by a grant.
 
-Invariants: throwing asks for a name and a reason and for nothing else; what a command did is what the ledger answered.
+Invariants: throwing asks for a name that stops something and a reason, and for nothing else; what a command did is what
+the ledger answered.
 """
 
 from datetime import datetime
@@ -25,7 +26,7 @@ switch = typer.Typer(
 )
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="operation:NAME, replay, replay:DATASET, or a name of your own.")
+    str, typer.Argument(metavar="NAME", help="operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD.")
 ]
 Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help="Who acts (the user).")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")]
@@ -39,6 +40,9 @@ def throw(
     *,
     name: Name,
     reason: Reason,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also one that nothing known to the ledger looks at: one of your own.")
+    ] = False,
     operator: Operator = None,
     db: Db = None,
     schema: Schema = None,
@@ -51,6 +55,9 @@ def throw(
     from holdfast.engine import switches  # noqa: PLC0415 - see above
 
     with opened(db, schema) as store:
+        if not anyway:
+            with store.reading() as reading:
+                switches.require_looked_at(reading, name)
         turned = switches.throw(store, name, actor=actor() if operator is None else operator, reason=reason)
         stops = name.removeprefix(switches.OPERATION) if name.startswith(switches.OPERATION) else None
         with store.reading() as reading:

@@ -31,6 +31,7 @@ from holdfast.core.errors import (
 from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
+from holdfast.engine.switches import stopping, switched_off
 from holdfast.store import Clock, Lease
 from holdfast.store.reading import Reading
 
@@ -121,7 +122,7 @@ class IdempotentJobQueue(JobBoard):
             with self.store.transaction() as transaction:
                 won = transaction.claim_these([job.job_id], self._lease())
                 if not won:
-                    raise self._unclaimable(transaction.paused_queues(), job)
+                    raise self._unclaimable(transaction, job)
             self._keep(won[0])
             return _CLAIM
 
@@ -306,12 +307,15 @@ class IdempotentJobQueue(JobBoard):
         if self._held.get(job_id) == shown:
             self._held.pop(job_id, None)
 
-    def _unclaimable(self, paused: list[str], job: Job) -> RefusedError:
+    def _unclaimable(self, reading: Reading, job: Job) -> RefusedError:
         answer = decide(job, Claim(), self.store.now())
         if isinstance(answer, Refused):
             return _error(job.key or "", answer)
-        if QUEUE in paused:
+        if QUEUE in reading.paused_queues():
             return RefusedError(f"the queue {QUEUE!r} is paused", next_step="Resume the queue, then claim.")
+        switch = stopping(reading, job.operation)
+        if switch is not None:
+            return switched_off(job.operation, switch)
         return _error(job.key or "", Refused("race", "it changed state during the transition"))
 
 

@@ -27,6 +27,7 @@ from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, J
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.committer import CallTask, Points
 from holdfast.engine.heartbeat import BEATS_A_LEASE
+from holdfast.engine.switches import stopping, switched_off
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect
 
@@ -179,7 +180,11 @@ class EntryMover:
             return won[0]
         if job.run_at > self._now():
             return Busy(job.run_at, "is not due before")
-        return transaction.job(job.job_id)
+        job = transaction.job(job.job_id)
+        switch = stopping(transaction, job.operation) if job.state is JobState.PENDING else None
+        if switch is not None:
+            raise switched_off(job.operation, switch)
+        return job
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
         """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has run out."""

@@ -19,6 +19,7 @@ from holdfast.core.records import Attempt, Execution, Job, time_text
 from holdfast.engine.heartbeat import BEATS_A_LEASE
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.quarantine import release_commands
+from holdfast.engine.reasons import Reason
 from holdfast.engine.switches import stopping
 from holdfast.engine.worker import POLL_S
 from holdfast.store.reading import Reading, WorkerRow
@@ -46,6 +47,7 @@ class Code(StrEnum):
 
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
     QUARANTINED = "quarantined"
     NOT_RETRIED = "not_retried"
     ATTEMPTS_SPENT = "attempts_spent"
@@ -57,8 +59,8 @@ class Code(StrEnum):
     RUNNING = "running"
     CANCEL_ASKED = "cancel_asked"
     OWNER_SILENT = "owner_silent"
-    LOG_ENTRY = "log_entry"
     KILL_SWITCH = "kill_switch"
+    LOG_ENTRY = "log_entry"
     QUEUE_PAUSED = "queue_paused"
     NOT_DUE = "not_due"
     NO_WORKER = "no_worker"
@@ -71,7 +73,7 @@ class Code(StrEnum):
 
 
 _VERDICTS = {
-    Verdict.FINISHED: {Code.SUCCEEDED, Code.CANCELLED},
+    Verdict.FINISHED: {Code.SUCCEEDED, Code.CANCELLED, Code.SUPERSEDED},
     Verdict.RUNNING: {Code.RUNNING, Code.COMMITTED},
     Verdict.WAITING: {
         Code.LEASE_EXPIRED, Code.NOT_DUE, Code.WORKERS_BUSY, Code.BEHIND_OTHERS, Code.ABOUT_TO_START
@@ -152,9 +154,6 @@ def _text(moment: datetime | None) -> str | None:
 
 def _of_pending(seen: _Seen) -> Iterator[Finding]:
     job = seen.job
-    if job.queue.startswith(LOG_QUEUE) and job.operation.startswith(LOG_OPERATION):
-        yield _log_entry(seen)
-        return
     switch = stopping(seen.reading, job.operation)
     if switch is not None:
         yield seen.finding(
@@ -165,6 +164,9 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
              "reason": switch.reason},
             f"holdfast switch lift {shlex.quote(switch.name)} --reason TEXT",
         )  # fmt: skip
+    if job.queue.startswith(LOG_QUEUE) and job.operation.startswith(LOG_OPERATION):
+        yield _log_entry(seen)
+        return
     pause = seen.reading.pause_of(job.queue)
     if pause is not None:
         yield seen.finding(
@@ -386,6 +388,11 @@ def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
     }  # fmt: skip
     if job.quarantine_code == CANCELLED:
         yield seen.finding(Code.CANCELLED, f"it was cancelled {who}at {seen.when(at)}{why}", evidence)
+    elif job.quarantine_code == Reason.SUPERSEDED:
+        # A release would change nothing: whoever took it out would find again what took its place.
+        successor = _successor(job) or reason
+        words = f"it was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
+        yield seen.finding(Code.SUPERSEDED, f"{words}; there is nothing to do", evidence)
     else:
         error = f"; the last error was {_error(job)}" if job.last_error_code else ""
         yield seen.finding(
@@ -398,6 +405,12 @@ def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
             yield _budget_gone(seen)
     if job.slimmed:
         yield _slimmed(seen)
+
+
+def _successor(job: Job) -> str | None:
+    """Return what took the place of a job that was superseded, in the words of whoever took it out."""
+    told = job.last_error_message if job.last_error_code == Reason.SUPERSEDED else None
+    return told.partition("\n")[0].removeprefix("Quarantine: ") if told else None
 
 
 def _of_succeeded(seen: _Seen) -> Iterator[Finding]:

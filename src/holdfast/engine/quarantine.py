@@ -150,8 +150,8 @@ def show(reading: Reading, job_id: int) -> Shown:
 
 
 def release_commands(reading: Reading, job: Job) -> tuple[str, ...]:
-    """Return what to type to get a job out of quarantine: nothing but to look at it, where there is no way."""
-    if job.slimmed:
+    """Return what to type to get a job out of quarantine: nothing but to look at it, where there is no way or use."""
+    if job.slimmed or job.quarantine_code == Reason.SUPERSEDED:
         return (f"holdfast show {job.job_id}",)
     release = f"holdfast quarantine release {job.job_id} --reason TEXT"
     if environment_of(reading) == DEV:

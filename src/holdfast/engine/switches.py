@@ -1,7 +1,8 @@
 """Kill switches: whoever sees harm throws one, and it holds from then on; to lift it takes a grant.
 
 A switch is a name. `operation:<name>` stops an operation: no worker claims its jobs, which stay as they are. `replay`
-and `replay:<dataset>` stop replays, `REGISTRATION_HOLD` the registry; any other name stops what asks for it.
+and `replay:<dataset>` stop replays, `REGISTRATION_HOLD` the registry; any other name stops what asks for it. A program
+that throws one of its own knows what asks for it; of a person such a name may be a slip.
 
 Invariants: throwing needs nobody's leave and is never refused for being late; the lifting of a switch and the use of
 its grant are one transaction; a switch that is on already, or off already, is left as it is and nothing is used up.
@@ -9,7 +10,9 @@ its grant are one transaction; a switch that is on already, or off already, is l
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -17,7 +20,13 @@ import msgspec
 
 from holdfast.core.authority import ANY, TEXT_BYTES_MAX, WORD_BYTES_MAX, Act, Wanted, is_exact, require_words
 from holdfast.core.decide import Refused
-from holdfast.core.errors import InputError, RecordNotFoundError, RefusedByDatabaseError, StateTransitionRaceError
+from holdfast.core.errors import (
+    InputError,
+    RecordNotFoundError,
+    RefusedByDatabaseError,
+    RefusedError,
+    StateTransitionRaceError,
+)
 from holdfast.core.machines import JobState
 from holdfast.core.records import Switch
 from holdfast.engine.grants import authorise, environment_of
@@ -33,6 +42,7 @@ REPLAY_OF = "replay:"  # and the dataset
 OPERATION = "operation:"  # and the operation; the claim asks for these by the same word
 REGISTRATION_HOLD = "REGISTRATION_HOLD"
 TARGET = "switch:"  # and the switch: what a grant to lift it is for
+SUGGESTED, NAMED_MAX = 3, 20  # of the names that there are, when one is not among them
 NAME_BYTES_MAX = WORD_BYTES_MAX - len(TARGET)
 RACES_MAX = 5
 
@@ -120,6 +130,35 @@ def _waiting(reading: Reading, operation: str) -> set[str]:
 # Asking
 
 
+def looked_at(reading: Reading) -> list[str]:
+    """Return the switches that something looks at, as far as the ledger knows: none of anybody's own."""
+    operations = reading.operations()
+    queues = {declared.queue for declared in operations.values()} | {count.queue for count in reading.counts()}
+    return [
+        *(OPERATION + name for name in sorted(operations)),
+        REPLAY,
+        *(REPLAY_OF + name for name in sorted(queues)),
+        REGISTRATION_HOLD,
+    ]
+
+
+def require_looked_at(reading: Reading, name: str) -> None:
+    """Raise InputError if a switch would stop nothing: a slip of the pen must not look like a stop."""
+    require_name(name)
+    names = looked_at(reading)
+    if name in names or reading.last_switch(name) is not None:
+        return
+    near = get_close_matches(name, names, n=SUGGESTED)
+    more = [known for known in names if known not in near][: NAMED_MAX - len(near)]
+    left = len(names) - len(near) - len(more)
+    listed = ", ".join([*near, *more]) + (f" and {left} more" if left else "")
+    raise InputError(
+        f"nothing that this ledger knows of looks at the switch {name!r}: it would stop nothing",
+        next_step=f"Name one of {listed}; or give --anyway, for one of your own or for what is yet to come.",
+        context={"field": "name", "switch": name, "switches": names},
+    )
+
+
 def on(reading: Reading, names: Iterable[str]) -> list[Switch]:
     """Return those of some switches that are on, in the order that they were asked for."""
     thrown = reading.switches_on()
@@ -129,6 +168,15 @@ def on(reading: Reading, names: Iterable[str]) -> list[Switch]:
 def stopping(reading: Reading, operation: str) -> Switch | None:
     """Return the switch that stops an operation, if it is on."""
     return next(iter(on(reading, [OPERATION + operation])), None)
+
+
+def switched_off(operation: str, switch: Switch) -> RefusedError:
+    """Return the error for work that a switch stops."""
+    return RefusedError(
+        f"the operation {operation} was switched off by {switch.thrown_by}: {switch.reason}",
+        next_step=f"Have it lifted first: `holdfast switch lift {shlex.quote(switch.name)} --reason TEXT`.",
+        context={"switch": switch.name},
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

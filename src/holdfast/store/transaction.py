@@ -138,7 +138,7 @@ class Transaction(Upkeep):
         return self._lease("claim_executions", lease, queues=queues, n=max(lease.n, 0))
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
-        """Lease those of the given jobs that are pending, due and in a queue that is not paused."""
+        """Lease those of the given jobs that are pending, due, in no paused queue and of no operation switched off."""
         return self._lease("claim_these", lease, rows=encoded(sorted(set(job_ids))))
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:

@@ -29,10 +29,12 @@ from holdfast.core.errors import (
     InputError,
     PayloadNotJsonError,
     PayloadTooLargeError,
+    RefusedError,
     StoreUnavailableError,
 )
 from holdfast.core.machines import ENTRY_STATUS, JobState
 from holdfast.core.records import Attempt
+from holdfast.engine.switches import lift, throw
 from holdfast.store import Lease, Submission
 from holdfast.testing import START, VirtualClock
 from tests.compat.support import everything, rows
@@ -401,6 +403,28 @@ def test_no_worker_of_the_fleet_takes_an_entry(wal: Wal, ledger: Ledger, ledger_
     for _ in range(2):
         wal.complete(entry_id)
         assert rows(ledger_url, "SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL") == [("wal:main",)]
+
+
+@pytest.mark.req("K-55")
+def test_a_log_whose_operation_is_switched_off_says_so_and_leaves_the_entry_as_it_is(
+    wal: Wal, ledger: Ledger, ledger_url: str
+) -> None:
+    [entry_id] = append(wal, 1)
+    throw(ledger.store, "operation:wal.main.Create", actor="ada", reason="it eats disks")
+    before = rows(ledger_url, "SELECT * FROM holdfast_jobs")
+    ends: list[Callable[[], object]] = [
+        lambda: wal.complete(entry_id),
+        lambda: wal.fail(entry_id, "x"),
+        lambda: wal.execute(entry_id, apply),
+        lambda: wal.recover(apply),
+    ]
+    for end in ends:
+        with pytest.raises(RefusedError, match=r"wal\.main\.Create was switched off by ada: it eats disks"):
+            end()
+        assert rows(ledger_url, "SELECT * FROM holdfast_jobs") == before
+        assert rows(ledger_url, "SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL") == [("wal:main",)]
+    lift(ledger.store, "operation:wal.main.Create", actor="ada", reason="larger disks")
+    assert wal.recover(apply).completed == (entry_id,)
 
 
 @pytest.mark.req("W-03")

@@ -44,6 +44,7 @@ WITH
       FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint
      WHERE j.state = 'pending' AND j.run_at <= (SELECT now FROM t)
        AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
      ORDER BY j.job_id FOR NO KEY UPDATE OF j)
 SELECT d.job_id, d.attempts + 1, :status, :version, :owner,
   t.now + make_interval(secs => coalesce((:leases::json ->> d.operation)::double precision, :lease_s)),

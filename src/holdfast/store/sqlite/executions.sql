@@ -35,6 +35,7 @@ SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
  WHERE j.state = 'pending' AND j.run_at <= :now
    AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+   AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
 RETURNING exec_id, job_id, created_at, lease_expires_at;
 
 -- name: claim_jobs

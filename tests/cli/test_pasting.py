@@ -1,0 +1,272 @@
+"""Commands that are printed can be pasted: they name the ledger as it was typed, and never a password."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+
+import holdfast as package
+from holdfast.cli.pasting import NEEDED, Place, has_password
+from holdfast.store import create_store
+from tests.cli.commands import at, holdfast, process, typed
+from tests.cli.replaying import DO, GOES, SINCE, failed_jobs, nodd
+
+NOTE = "set HOLDFAST_URL to the URL of the ledger first: it has a password, which is not printed"
+SECRET = "hunter2"  # noqa: S105 - of a server that asks for none
+
+
+def commands_in(text: str) -> list[str]:
+    """Return the commands that a text says to type: in backticks, or after a `next:` or alone on a line."""
+    return re.findall(r"`(holdfast [^`]+)`", text) or re.findall(r"(?:: {1,2}|^ +)(holdfast .+)$", text, re.MULTILINE)
+
+
+def with_password(url: str) -> str:
+    """Return the URL of a server that asks for no password, with one."""
+    return re.sub(r"://([^@/]*)@", rf"://\1:{SECRET}@", url)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is printed works
+
+
+@pytest.mark.req("G-25")
+def test_the_next_step_of_an_error_is_typed_as_it_stands(ledger: str) -> None:
+    for mode in ((), ("--json",)):
+        said = holdfast("show", "9", "--db", ledger, *mode)
+        [command] = commands_in(said.json["context"]["next_step"] if mode else said.err)
+        assert command == f"holdfast jobs {at(ledger)}"
+        assert typed(command) == (0, "no jobs\n", "")
+
+
+@pytest.mark.req("G-25")
+def test_each_way_out_of_quarantine_is_typed_as_it_stands(ledger_url: str) -> None:
+    """In stage: a grant is asked for, approved and used by the commands that were printed, with words put in."""
+    create_store(ledger_url, environment="stage").close()
+    for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
+        assert holdfast(*arguments, "--db", ledger_url).code == 0
+    [explained] = commands_in(holdfast("explain", "1", "--db", ledger_url).out)
+    ask, release = commands_in(holdfast("quarantine", "show", "1", "--db", ledger_url).out)
+    assert (explained, holdfast("quarantine", "show", "1", "--db", ledger_url, "--json").json["next"]) == (
+        ask, [ask, release],
+    )  # fmt: skip
+    asked = typed(ask.replace("NAME", "ann"))
+    assert asked.out.startswith("grant 1 is a draft\n")
+    [approve] = commands_in(asked.out)
+    assert typed(approve.replace("NAME", "bob")).code == 0
+    released = typed(release.replace("ID", "1") + " --operator ann")
+    assert released == (0, "job 1 is pending, under grant 1\n", "")
+
+
+@pytest.mark.req("K-52")
+def test_a_replay_that_was_stopped_is_continued_by_what_is_printed(ledger_url: str) -> None:
+    failed_jobs(ledger_url)
+    begun = holdfast(
+        "replay", "--db", ledger_url, "run", *GOES, *DO, "--batch-size", "2", "--stop-after", "1"
+    )  # the flag stands before the command's name: it is remembered all the same
+    [command] = commands_in(begun.out)
+    assert command.startswith(f"holdfast replay run {at(ledger_url)} --continue ")
+    assert "5 of 5 jobs" in typed(command).out
+
+
+@pytest.mark.req("K-52")
+def test_the_commands_of_nodd_replay_have_its_environment_too(sqlite_url: str, tmp_path: Path) -> None:
+    failed_jobs(sqlite_url)
+    stop = (*GOES, "--confirm", "--batch-size", "2", "--stop-after", "1")
+    begun = nodd("run", "--wal-dsn", sqlite_url, "--env", "dev", *stop)
+    step = begun.out.splitlines()[-1].removeprefix("next:  ")
+    assert step.startswith(f"nodd-replay run {at(sqlite_url)} --env dev --continue replay-")
+    assert nodd(*shlex.split(step)[1:]).code == 0
+    # The variable of this program is not one of the other: the other is told to look at it.
+    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": sqlite_url}
+    told = nodd("inspect", "d1e6671d-0363-5ed1-9595-12646b8bdf50", "--json", env=here)
+    assert told.json["context"]["next_step"] == 'List the records with `holdfast nodd records --db "$KFM_WAL_DSN"`.'
+    save = tmp_path / "a plan.json"
+    rehearsed = nodd("dry-run", "--dataset", "hrrr", *SINCE, "--save", str(save), env=here)
+    assert rehearsed.out.splitlines()[-1] == f"next:  nodd-replay run --dry-run-file '{save}' --reason TEXT"
+
+
+def test_a_step_in_yaml_can_be_pasted_too(sqlite_url: str) -> None:
+    failed_jobs(sqlite_url)
+    told = holdfast("replay", "inspect", "99", "--db", sqlite_url, "--output", "yaml")
+    assert yaml.safe_load(told.out)["context"]["next_step"] == f"List jobs with `holdfast jobs {at(sqlite_url)}`."
+
+
+def test_a_name_of_a_file_is_quoted_for_the_shell(tmp_path: Path) -> None:
+    name = "it's a `ledger`; $HOME.db"
+    assert process("init", "--db", name, cwd=tmp_path).code == 0
+    assert process("submit", "noop", f"--db={name}", cwd=tmp_path).code == 0
+    shown = process("explain", "1", "--db", name, "--json", cwd=tmp_path).json["findings"][0]["next"]
+    assert shown == f"holdfast worker {at(name)} MODULE:LEDGER --queue default"
+    [command] = re.findall(r"with `(.*)`\.$", process("show", "2", "--db", name, cwd=tmp_path).err.strip())
+    assert process(*shlex.split(command)[1:], "--json", cwd=tmp_path).json[0]["job_id"] == 1
+
+
+@pytest.mark.pg
+def test_a_schema_is_named_too(pg_url: str) -> None:
+    with psycopg.connect(pg_url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA shop")
+    assert holdfast("init", "--db", pg_url, "--schema", "shop").code == 0
+    [command] = commands_in(holdfast("show", "1", "--db", pg_url, "--schema", "shop").err)
+    assert command == f"holdfast jobs {at(pg_url)} --schema shop"
+    assert typed(command) == (0, "no jobs\n", "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left alone
+
+
+def test_what_came_from_the_environment_comes_from_there_again(history: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", history)
+    assert holdfast("explain", "2").out.endswith("\n  next: holdfast retry 2\n")
+    assert holdfast("show", "9").err.endswith("\nnext:  List jobs with `holdfast jobs`.\n")
+    assert holdfast("explain", "2", "--json").json["findings"][0]["next"] == "holdfast retry 2"
+    # What one command was given is forgotten by the next.
+    assert "--db" in holdfast("explain", "2", "--db", history).out
+    assert "--db" not in holdfast("explain", "2").out
+
+
+def test_data_is_not_touched(sqlite_ledger: str) -> None:
+    words = "`holdfast check` said so"
+    payload = json.dumps({"next": "holdfast check", "next_step": words, "findings": [{"next": "holdfast check"}]})
+    holdfast("submit", "noop", payload, "--key", "holdfast check", "--db", sqlite_ledger)
+    holdfast("pause", "--reason", words, "--db", sqlite_ledger)
+    holdfast("quarantine", "add", "1", "--code", "x", "--reason", words, "--db", sqlite_ledger)
+    assert holdfast("jobs", "--db", sqlite_ledger, "--json").json[0]["key"] == "holdfast check"
+    told = holdfast("explain", "1", "--db", sqlite_ledger, "--json").json["findings"][0]
+    assert told["evidence"]["reason"] == words
+    shown = holdfast("quarantine", "show", "1", "--db", sqlite_ledger, "--json").json
+    assert (shown["why"], shown["moves"][0]["reason"]) == (words, words)
+
+
+@pytest.mark.parametrize(
+    "text, whole",
+    [
+        ("holdfast check", "holdfast check --db x.db"),
+        ("Run `holdfast gc`; or `holdfast check`.", "Run `holdfast gc --db x.db`; or `holdfast check --db x.db`."),
+        ("next: holdfast recover, or wait", "next: holdfast recover --db x.db, or wait"),
+        ("  holdfast grant request ledger.repair ledger", "  holdfast grant request --db x.db ledger.repair ledger"),
+        ("a\n  holdfast grant approvers revoke bob", "a\n  holdfast grant approvers revoke --db x.db bob"),
+        ("next:  nodd-replay run, with more", "next:  nodd-replay run --db x.db --env dev, with more"),
+        ("`holdfast replay inspect`", "`holdfast replay inspect --db x.db`"),
+        # No flag where there is none to take it, where only help is asked for, or where another ledger is meant.
+        *(
+            (text, text)
+            for text in (
+                "`holdfast audit keygen PATH`", "`holdfast machines`", "`holdfast nodd datasets`",
+                "`holdfast grant request --help`", "`holdfast grant approvers`", "`holdfast grant`",
+                "`holdfast snapshot restore`", "`holdfast nodd backfill` a new ledger", "`holdfast`",
+                "`holdfast sing`", "`holdfast grant sing`", "`nodd-replay sing`", "upgrade holdfast check",
+                "my-holdfast check", "./holdfast check",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_the_flag_stands_where_it_belongs(text: str, whole: str) -> None:
+    place = Place()
+    assert place.text(text) == text
+    place.name("--db", "x.db")
+    place.name("--env", "dev")
+    assert place.text(text) == whole
+
+
+def test_every_command_that_the_source_says_to_type_exists() -> None:
+    """Each gets the flag, or is one of those that take none: a command that is gone would be neither."""
+    without = {
+        "audit keygen", "grant approvers", "grant slip", "machines", "nodd backfill", "nodd datasets",
+        "nodd subscribe", "registry draft", "snapshot restore",
+    }  # fmt: skip
+    place = Place()
+    place.name("--db", "x.db")
+    said = set()
+    for path in Path(package.__file__).parent.rglob("*.py"):
+        said |= set(re.findall(r"`(holdfast [a-z][^`{\n]*)", path.read_text(encoding="utf-8")))
+    assert len(said) > 40
+    left = {step for step in said if "--db x.db" not in place.text(f"`{step}") and "--help" not in step}
+    assert {step for step in left if not any(step.startswith(f"holdfast {name}") for name in without)} <= {
+        "holdfast head v1", "holdfast slip v1", "holdfast nodd", "holdfast replay", "holdfast audit",
+        "holdfast grant", "holdfast registry", "holdfast quarantine", "holdfast switch", "holdfast procedure",
+        "holdfast snapshot",
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Passwords
+
+
+@pytest.mark.pg
+def test_a_password_is_never_printed_and_it_is_said_once_what_to_set(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = with_password(pg_url)
+    assert SECRET in url
+    create_store(url, environment="stage").close()
+    for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
+        assert holdfast(*arguments, "--db", url).code == 0
+    error = holdfast("show", "9", "--db", url)
+    assert error.err.splitlines() == [
+        "error: there is no job 9 (job_not_found)", f"note:  {NOTE}", "next:  List jobs with `holdfast jobs`.",
+    ]  # fmt: skip
+    assert holdfast("show", "9", "--db", url, "--json").json["context"] == {
+        "job_id": 9, "next_step": "List jobs with `holdfast jobs`.", NEEDED: NOTE,
+    }  # fmt: skip
+    shown = holdfast("quarantine", "show", "1", "--db", url)
+    assert shown.out.endswith(f"\nnote: {NOTE}\n")
+    value = holdfast("quarantine", "show", "1", "--db", url, "--json")
+    assert value.json[NEEDED] == NOTE
+    explained = holdfast("explain", "1", "--db", url)
+    in_json = holdfast("explain", "1", "--db", url, "--json")
+    assert [list(found) for found in in_json.json["findings"]] == [["code", "message", "evidence", "next", NEEDED]]
+    for told in (error, shown, value, explained, in_json):
+        assert (told.out + told.err).count(NOTE) == 1
+        assert SECRET not in told.out + told.err
+        assert "--db" not in told.out + told.err
+    # Where nothing is to be typed, nothing is to be set.
+    assert NOTE not in holdfast("jobs", "--db", url).out
+    # And so it works.
+    monkeypatch.setenv("HOLDFAST_URL", url)
+    ask, _ = commands_in(shown.out.replace(f"note: {NOTE}\n", ""))
+    assert typed(ask.replace("NAME", "ann")).out.startswith("grant 1 is a draft\n")
+
+
+def test_nodd_replay_says_which_variables_are_its_own() -> None:
+    place = Place()
+    place.name("--db", "postgresql://me:hunter2@db/x")
+    assert place.text("`nodd-replay run --continue r`, or `holdfast check`") == (
+        "`nodd-replay run --continue r`, or `holdfast check`"
+    )
+    assert place.note() == NOTE.replace("HOLDFAST_URL", "KFM_WAL_DSN and HOLDFAST_URL")
+    assert place.note() is None
+
+
+@pytest.mark.parametrize(
+    "url, secret",
+    [
+        ("work.db", False),
+        ("/home/me/secret/password.db", False),
+        ("sqlite:////home/me/my-password.db", False),
+        ("postgresql://db/x", False),
+        ("postgresql://me@db:5432/x", False),
+        ("postgresql://me@/x?host=/run/postgresql&port=5433", False),
+        ("postgresql://me:hunter2@db/x", True),
+        ("postgres://me:hun/ter2@db/x", True),
+        ("postgresql://me:hun?ter2@db/x", True),
+        ("postgresql://me:hun%40ter2@db/x", True),
+        ("postgresql://me%3Ahunter2@db/x", True),
+        ("postgresql://me:@db/x", True),
+        ("postgresql://db/x?user=me&password=hunter2", True),
+        ("postgresql://db/x?PassWord=hunter2", True),
+        ("postgresql://db/x?pass%77ord=hunter2", True),
+        ("postgresql://db/x?sslpassword=hunter2", True),
+        ("postgresql://db/x?oauth_client_secret=hunter2", True),
+        ("host=db password=hunter2", True),
+        ("host=db Password = hunter2", True),
+    ],
+)
+def test_what_holds_a_password(url: str, *, secret: bool) -> None:
+    assert has_password(url) is secret
