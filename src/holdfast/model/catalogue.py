@@ -8,8 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.model import fleet, grants, log
 from holdfast.model.checker import Kept, Model, explore, kept
-from holdfast.model.log import Flaw, Log
+from holdfast.model.fleet import Fleet
+from holdfast.model.grants import Grants
+from holdfast.model.log import Log
 from holdfast.model.published import published
 
 
@@ -63,12 +66,41 @@ PROMISES_OF_THE_LOG = {
     "EventualCompletion": Kept.IF_FAULTS_END,
     "ProgressUnderCrash": Kept.ALWAYS,
 }
+PROMISES_OF_A_FLEET = {
+    # Attempts are counted, so only one who dies before the write, again and again, can go on for ever.
+    "every job ends or rests": Kept.IF_FAULTS_END,
+    "what is committed is finished": Kept.IF_FAULTS_END,
+}
 
 
-def _flawed(flaw: Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
+def _flawed_log(flaw: log.Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
     return Run(
         f"log: {flaw}",
         lambda: Log(flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, broken=broken, steps=steps),
+    )
+
+
+def _flawed_fleet(flaw: fleet.Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
+    return Run(
+        f"fleet: {flaw}",
+        lambda: Fleet(max_attempts=1, flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, broken=broken, steps=steps),
+    )
+
+
+def _unkept_fleet(flaw: fleet.Flaw, *, generated: int, distinct: int) -> Run:
+    return Run(
+        f"fleet: {flaw}",
+        lambda: Fleet(max_attempts=1, replay_attempts=0, excused=0, flaw=flaw).model(),
+        Outcome(generated=generated, distinct=distinct, promises=dict.fromkeys(PROMISES_OF_A_FLEET, Kept.NEVER)),
+    )
+
+
+def _flawed_grants(flaw: grants.Flaw, broken: str, *, steps: int, generated: int, distinct: int) -> Run:
+    return Run(
+        f"grants: {flaw}",
+        lambda: Grants(flaw=flaw).model(),
         Outcome(generated=generated, distinct=distinct, broken=broken, steps=steps),
     )
 
@@ -113,19 +145,149 @@ RUNS = (
         Outcome(generated=759_429, distinct=301_608, promises=PROMISES_OF_THE_LOG),
         large=True,
     ),
-    _flawed(Flaw.KEY_NOT_LOOKED_UP, "one entry a key", steps=2, generated=27, distinct=25),
-    _flawed(Flaw.CONFLICT_NOT_SEEN, "answered is recorded", steps=2, generated=29, distinct=25),
-    _flawed(Flaw.ANSWER_BEFORE_WRITE, "answered is recorded", steps=2, generated=25, distinct=24),
-    _flawed(Flaw.CLEANUP_DROPS_KEY, "answered is recorded", steps=4, generated=1_344, distinct=604),
-    _flawed(Flaw.CLEANUP_TAKES_PENDING, "answered is recorded", steps=2, generated=35, distinct=30),
-    _flawed(Flaw.MARK_APART, "one effect a key", steps=8, generated=47_920, distinct=16_791),
+    _flawed_log(log.Flaw.KEY_NOT_LOOKED_UP, "one entry a key", steps=2, generated=27, distinct=25),
+    _flawed_log(log.Flaw.CONFLICT_NOT_SEEN, "answered is recorded", steps=2, generated=29, distinct=25),
+    _flawed_log(log.Flaw.ANSWER_BEFORE_WRITE, "answered is recorded", steps=2, generated=25, distinct=24),
+    _flawed_log(log.Flaw.CLEANUP_DROPS_KEY, "answered is recorded", steps=4, generated=1_344, distinct=604),
+    _flawed_log(log.Flaw.CLEANUP_TAKES_PENDING, "answered is recorded", steps=2, generated=35, distinct=30),
+    _flawed_log(log.Flaw.MARK_APART, "one effect a key", steps=8, generated=47_920, distinct=16_791),
     Run(
-        f"log: {Flaw.FAILURE_IS_FREE}",
-        lambda: Log(poison=frozenset({0}), payloads=1, flaw=Flaw.FAILURE_IS_FREE).model(),
+        f"log: {log.Flaw.FAILURE_IS_FREE}",
+        lambda: Log(poison=frozenset({0}), payloads=1, flaw=log.Flaw.FAILURE_IS_FREE).model(),
         Outcome(
             generated=10_933,
             distinct=4_443,
             promises=PROMISES_OF_THE_LOG | {"EventualRecovery": Kept.NEVER, "EventualCompletion": Kept.NEVER},
         ),
     ),
+    Run(
+        "fleet: two workers, a reaper, an operator",
+        lambda: Fleet().model(),
+        Outcome(generated=804_077, distinct=146_876),
+    ),
+    Run(
+        "fleet: nothing is given back",
+        lambda: Fleet(excused=0).model(),
+        Outcome(generated=128_481, distinct=24_100, promises=PROMISES_OF_A_FLEET),
+    ),
+    Run(
+        "fleet: a job is released",
+        lambda: Fleet(max_attempts=1, replay_attempts=0, releases=1).model(),
+        Outcome(generated=227_804, distinct=42_100),
+    ),
+    Run(
+        "fleet: two reapers, two operators",
+        lambda: Fleet(workers=1, reapers=2, operators=2, lease=1, max_attempts=1, excused=0, releases=1).model(),
+        Outcome(generated=400_171, distinct=70_957),
+    ),
+    Run(
+        "fleet: three workers",
+        lambda: Fleet(workers=3).model(),
+        Outcome(generated=8_239_267, distinct=1_124_697),
+        large=True,
+    ),
+    Run(
+        "fleet: two jobs",
+        lambda: Fleet(jobs=2, max_attempts=1, excused=0).model(),
+        Outcome(generated=8_727_723, distinct=1_371_625),
+        large=True,
+    ),
+    Run(
+        "fleet: three workers, and a job is released",
+        lambda: Fleet(workers=3, releases=1).model(),
+        Outcome(generated=63_148_822, distinct=8_535_711),
+        large=True,
+    ),
+    Run("grants: two jobs", lambda: Grants().model(), Outcome(generated=52_829, distinct=13_889)),
+    Run(
+        "grants: two who approve and revoke",
+        lambda: Grants(jobs=1, clerks=2).model(),
+        Outcome(generated=104_571, distinct=22_017),
+    ),
+    Run(
+        "grants: three grants",
+        lambda: Grants(grants=3).model(),
+        Outcome(generated=4_109_053, distinct=931_457),
+        large=True,
+    ),
+    _flawed_fleet(fleet.Flaw.CLAIM_UNMATCHED, "one execution is open", steps=4, generated=81, distinct=44),
+    _flawed_fleet(
+        fleet.Flaw.RULING_UNMATCHED, "a job runs while an execution is open", steps=4, generated=157, distinct=90
+    ),
+    _flawed_fleet(
+        fleet.Flaw.FINISH_UNMATCHED, "a move starts where its row stands", steps=10, generated=8_267, distinct=2_598
+    ),
+    _flawed_fleet(
+        fleet.Flaw.NO_FENCE,
+        "an effect is of the execution that committed",
+        steps=12,
+        generated=20_992,
+        distinct=5_654,
+    ),
+    _flawed_fleet(fleet.Flaw.LEASE_UNASKED, "a lost lease changes nothing", steps=6, generated=1_052, distinct=412),
+    _flawed_fleet(fleet.Flaw.HASTY_REAPER, "a live lease is not taken", steps=4, generated=160, distinct=94),
+    _flawed_fleet(
+        fleet.Flaw.BLIND_REAPER,
+        "what commits has its effect, and nothing else has",
+        steps=8,
+        generated=3_161,
+        distinct=971,
+    ),
+    _flawed_fleet(
+        fleet.Flaw.EFFECT_FIRST,
+        "what commits has its effect, and nothing else has",
+        steps=3,
+        generated=42,
+        distinct=22,
+    ),
+    _flawed_fleet(
+        fleet.Flaw.LATE_FINISH,
+        "what commits has its effect, and nothing else has",
+        steps=5,
+        generated=431,
+        distinct=218,
+    ),
+    _flawed_fleet(fleet.Flaw.TORN_WRITE, "a job runs while an execution is open", steps=4, generated=127, distinct=72),
+    _flawed_fleet(fleet.Flaw.UNCOUNTED, "every attempt is counted", steps=2, generated=10, distinct=7),
+    _flawed_fleet(
+        fleet.Flaw.NO_BUDGET, "no more is spent than the budget", steps=15, generated=63_519, distinct=15_979
+    ),
+    _flawed_fleet(
+        fleet.Flaw.NO_END, "what has spent all does not rest in failed", steps=12, generated=19_882, distinct=5_349
+    ),
+    _unkept_fleet(fleet.Flaw.IDLE_REAPER, generated=2_939, distinct=609),
+    _unkept_fleet(fleet.Flaw.HEART_ALONE, generated=3_371, distinct=663),
+    _flawed_grants(
+        grants.Flaw.SELF_APPROVAL,
+        "a grant is approved by another than asked for it",
+        steps=3,
+        generated=70,
+        distinct=65,
+    ),
+    _flawed_grants(
+        grants.Flaw.GRANT_UNMATCHED, "a grant is active when it is used", steps=7, generated=2_667, distinct=1_505
+    ),
+    _flawed_grants(
+        grants.Flaw.JOB_UNMATCHED,
+        "a job leaves quarantine only by a grant",
+        steps=10,
+        generated=14_487,
+        distinct=5_668,
+    ),
+    _flawed_grants(
+        grants.Flaw.EXPIRED_ACCEPTED,
+        "a grant has not run out when its use is judged",
+        steps=6,
+        generated=1_393,
+        distinct=834,
+    ),
+    _flawed_grants(
+        grants.Flaw.REVOKED_ACCEPTED, "a grant is active when it is used", steps=5, generated=643, distinct=437
+    ),
+    _flawed_grants(
+        grants.Flaw.DRAFT_ACCEPTED, "a grant is active when it is used", steps=3, generated=102, distinct=72
+    ),
+    _flawed_grants(grants.Flaw.USED_ACCEPTED, "a grant is used once", steps=8, generated=5_416, distinct=2_643),
+    _flawed_grants(grants.Flaw.TWO_WRITES, "what is used up is what was used", steps=5, generated=597, distinct=417),
+    _flawed_grants(grants.Flaw.OTHER_JOB, "a grant lets its own job go", steps=5, generated=634, distinct=434),
 )

@@ -1,17 +1,23 @@
-"""Jobs and attempts as small as a model needs them, judged by `core.decide` and moved as the store moves them.
+"""Jobs, attempts and grants as small as a model needs them, judged by `core.decide` and moved as the store moves them.
 
-Invariants: no rule stands here: whether a command may happen, and what comes of it, is for `decide` to say. `matches` is
-the guard of the store's move: what the move names (versions, token, whether the lease is live) must still be so, or
+Invariants: no rule stands here: whether a command may happen, and what comes of it, is for `decide` to say. `matches`
+is the guard of the store's move: what the move names (versions, token, whether the lease is live) must still be so, or
 nothing is written. Time is a small number; only its order matters.
 """
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from enum import StrEnum
+from functools import cache, lru_cache
 from typing import NamedTuple
 
-from holdfast.core.decide import Answer, Move, decide
-from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
-from holdfast.core.records import Attempt, Execution, Job
+import msgspec
+
+from holdfast.core.authority import PROD, Act, Wanted
+from holdfast.core.decide import Answer, Move, decide, step_of
+from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, GrantState, JobState
+from holdfast.core.records import Attempt, Execution, Grant, Job
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,6 +31,11 @@ class Work(NamedTuple):
     excused: int = 0
     due: int = 0
     slimmed: bool = False
+
+    @property
+    def spent(self) -> int:
+        """Return the attempts that count."""
+        return self.attempts - self.excused
 
 
 class Try(NamedTuple):
@@ -41,11 +52,49 @@ class Try(NamedTuple):
         return self.token
 
 
+class Paper(NamedTuple):
+    """A grant to release one job, as far as a rule looks at it."""
+
+    state: GrantState
+    version: int
+    job: int
+    requested_by: str
+    approved_by: str | None
+    expires: int
+
+
 class Budget(NamedTuple):
     """How often a job may be tried."""
 
     max_attempts: int
     replay_attempts: int = 0
+
+
+class Guard(StrEnum):
+    """What a write asks of the rows."""
+
+    JOB = "the version of the job"
+    EXECUTION = "the version of the execution"
+    TOKEN = "the token"  # noqa: S105  # a word, no secret
+    LEASE = "the lease"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """A move that was decided and is not yet written. Two that are alike are one object: see `planned`."""
+
+    verb: str
+    move: Move
+    rank: tuple[object, ...]  # for sorting: identities have no order that two runs agree on
+
+    def __repr__(self) -> str:
+        return self.verb
+
+
+@cache
+def planned(verb: str, move: Move) -> Plan:
+    """Return the plan to write a move. A model holds plans in its states, and compares those over and over."""
+    return Plan(verb, move, (verb, move.token or 0, *(step.version for step in move.steps)))
 
 
 def at(time: int) -> datetime:
@@ -67,6 +116,16 @@ def judged(work: Work | None, attempt: Try | None, budget: Budget, command: obje
     return decide(job if attempt is None else Attempt(job, _execution(attempt)), command, at(now))
 
 
+def stamped(move: Move, paper: Paper, actor: str) -> Paper:
+    """Return the grant after a move."""
+    step = step_of(move, GRANT.name)
+    return paper._replace(
+        state=GrantState(step.target),
+        version=paper.version + step.edges,
+        approved_by=actor if step.event == "approve" else paper.approved_by,
+    )
+
+
 def matches(move: Move, work: Work | None, attempt: Try | None, now: int) -> bool:
     """Tell whether the rows are still those that the move was decided on: what the store's WHERE asks."""
     for machine, row in ((JOB, work), (EXECUTION, attempt)):
@@ -76,6 +135,17 @@ def matches(move: Move, work: Work | None, attempt: Try | None, now: int) -> boo
     if move.token is not None and (attempt is None or attempt.token != move.token):
         return False
     return move.lease_live is None or (attempt is not None and (attempt.expires > now) is move.lease_live)
+
+
+def unguarded(move: Move, guards: Collection[Guard]) -> Move:
+    """Return a move that asks less of the rows: for what is built wrongly, and to see which guards stand alone."""
+    dropped = {machine.name for machine, guard in ((JOB, Guard.JOB), (EXECUTION, Guard.EXECUTION)) if guard in guards}
+    return msgspec.structs.replace(
+        move,
+        steps=tuple(step for step in move.steps if step.machine not in dropped),
+        token=None if Guard.TOKEN in guards else move.token,
+        lease_live=None if Guard.LEASE in guards else move.lease_live,
+    )
 
 
 def moved(move: Move, work: Work | None) -> Work:
@@ -155,6 +225,34 @@ def _execution(attempt: Try) -> Execution:
         cancel_asked_at=None,
         started_at=None,
         finished_at=None,
+        created_at=_START,
+        updated_at=_START,
+    )
+
+
+def release_of(job: int) -> Wanted:
+    """Return the act of releasing a job."""
+    return Wanted(act=Act.RELEASE, target=f"job:{job}", environment=PROD, executor="model")
+
+
+@lru_cache(maxsize=1 << 16)
+def grant_of(paper: Paper) -> Grant:
+    """Return a grant to release one job."""
+    wanted = release_of(paper.job)
+    return Grant(
+        grant_id=1,
+        state=paper.state,
+        version=paper.version,
+        action=str(wanted.act),
+        target=wanted.target,
+        scope=wanted.scope("quarantine it again").text,
+        requested_by=paper.requested_by,
+        approved_by=paper.approved_by,
+        consumed_by=None,
+        expires_at=at(paper.expires),
+        reason="model",
+        requested_via=None,
+        approved_via=None,
         created_at=_START,
         updated_at=_START,
     )
