@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,8 @@ def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_ser
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT 1/0")
         refuses(on_postgres, connection, "has failed already")
-    refuses(on_postgres, sqlite3.connect(":memory:"), "a psycopg connection is needed, not a Connection")
+    with closing(sqlite3.connect(":memory:")) as of_sqlite:
+        refuses(on_postgres, of_sqlite, "a psycopg connection is needed, not a Connection")
 
     other_url = pg_server.create_database()
     try:

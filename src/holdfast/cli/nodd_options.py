@@ -44,7 +44,11 @@ Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: it s
 def prepared(db: str | None, schema: str | None) -> Store[Any]:
     """Return the store of the ledger that was named, with the application's tables."""
     store = open_store(ledger_url(db, schema), schema=schema or "public")
-    prepare(store)
+    try:
+        prepare(store)
+    except BaseException:
+        store.close()
+        raise
     return store
 
 
