@@ -142,7 +142,7 @@ def on_postgres(pg_url: str) -> Iterator[Ledger]:
 
 
 def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
-    path = Database(sqlite_url).path
+    path = sqlite_url.removeprefix("sqlite:///")
     connection = sqlite3.connect(path, isolation_level=None)
     refuses(on_sqlite, connection, "not inside a transaction")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -164,7 +164,7 @@ def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_pa
 def test_sqlite_a_transaction_that_read_too_early_is_told_so(sqlite_url: str) -> None:
     with Ledger(sqlite_url) as ledger:
         receipt = ledger.submit("noop")
-        connection = Database(sqlite_url).connect()
+        connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM holdfast_jobs").fetchall()
         ledger.cancel(receipt.job_id)  # somebody else writes meanwhile, so this transaction no longer can

@@ -183,40 +183,46 @@ def run_(
     signatures = Signatures() if verify_sns else None
     sink = start(telemetry)
     datasets = with_own(own)
-    ledger = Ledger(ledger_url(db, schema), schema=schema or "public")
-    prepare(ledger.store)
-    source = S3Source(datasets.buckets(), endpoint=endpoint, region=region)
-    watch = _watching(sink, ledger)
-    settings = Settings(
-        datasets=datasets, source=source, catalog=catalog, rules=rules_from(rules) if rules else Rules(), watch=watch
-    )
-    declare(ledger, settings)
-    told: dict[str, int] = {}
-    stop = threading.Event()
-    feed = None
-    if queue:
-        read = Queue(queue, endpoint=endpoint, region=region)
-        feed = Feed(ledger.store, read, datasets, watch=watch, bus=ledger.bus, signatures=signatures)
-    if until_idle:
-        while feed is not None and (polled := feed.poll(wait_s=0)).received:
-            told = {name: told.get(name, 0) + polled.fates.get(name, 0) for name in {*told, *polled.fates}}
-        ends = Ends(ledger.bus)
-        done = ledger.run_until_idle(concurrency=concurrency)
-        ended, fates = ends.counted(done), dict(sorted(told.items()))
-        value = {"fates": fates, "executions": done, "ended": ended}
-        said = f"announced: {counts_in_words(fates) or 'nothing'}; {done} {'execution' if done == 1 else 'executions'}"
-        said += f": {counts_in_words(ended)}" if done else ""
-        output.answer(value, lambda: output.line(said), as_json=as_json)
-        _end(ledger, watch, sink)
-        return
-    poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
-    _work(ledger, concurrency, datasets)
-    stop.set()
-    if feed is not None and poller is not None:
-        until = time.monotonic() + 30
-        while poller.is_alive() and not feed.waiting and time.monotonic() < until:
-            poller.join(0.05)
-    _end(ledger, watch, sink)
+    with Ledger(ledger_url(db, schema), schema=schema or "public") as ledger:
+        prepare(ledger.store)
+        source = S3Source(datasets.buckets(), endpoint=endpoint, region=region)
+        watch = _watching(sink, ledger)
+        settings = Settings(
+            datasets=datasets,
+            source=source,
+            catalog=catalog,
+            rules=rules_from(rules) if rules else Rules(),
+            watch=watch,
+        )
+        declare(ledger, settings)
+        told: dict[str, int] = {}
+        stop = threading.Event()
+        feed = None
+        if queue:
+            read = Queue(queue, endpoint=endpoint, region=region)
+            feed = Feed(ledger.store, read, datasets, watch=watch, bus=ledger.bus, signatures=signatures)
+        if until_idle:
+            while feed is not None and (polled := feed.poll(wait_s=0)).received:
+                told = {name: told.get(name, 0) + polled.fates.get(name, 0) for name in {*told, *polled.fates}}
+            ends = Ends(ledger.bus)
+            done = ledger.run_until_idle(concurrency=concurrency)
+            ended, fates = ends.counted(done), dict(sorted(told.items()))
+            value = {"fates": fates, "executions": done, "ended": ended}
+            said = (
+                f"announced: {counts_in_words(fates) or 'nothing'}; {done} {'execution' if done == 1 else 'executions'}"
+            )
+            said += f": {counts_in_words(ended)}" if done else ""
+            output.answer(value, lambda: output.line(said), as_json=as_json)
+            _end(watch, sink)
+            return
+        poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
+        _work(ledger, concurrency, datasets)
+        stop.set()
+        if feed is not None and poller is not None:
+            until = time.monotonic() + 30
+            while poller.is_alive() and not feed.waiting and time.monotonic() < until:
+                poller.join(0.05)
+        _end(watch, sink)
 
 
 def _polling(feed: Feed, stop: threading.Event, *, ack_after_work: bool) -> threading.Thread:
@@ -234,13 +240,12 @@ def _watching(sink: Telemetry | None, ledger: Ledger) -> Watch | None:
     return watch
 
 
-def _end(ledger: Ledger, watch: Watch | None, sink: Telemetry | None) -> None:
-    """Close, and send what was told last."""
+def _end(watch: Watch | None, sink: Telemetry | None) -> None:
+    """Send what was told last."""
     if watch is not None:
         watch.close()
     if sink is not None:
         sink.close()
-    ledger.close()
 
 
 def _work(ledger: Ledger, concurrency: int, datasets: Datasets) -> None:
