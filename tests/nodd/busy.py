@@ -5,7 +5,7 @@ Invariants: everything comes from the application's own verbs; every name of `Bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -82,21 +82,24 @@ def lenient(directory: Path) -> Datasets:
     return with_own(directory)
 
 
-def make_busy(url: str, directory: Path) -> Busy:
-    """Make a busy ledger."""
+def make_busy(url: str, directory: Path, look: Callable[[str], None] | None = None) -> Busy:
+    """Make a busy ledger; `look` is called at every point that the engine passes, and after every message."""
     create_store(url).close()
-    return _Maker(url, directory).make()
+    return _Maker(url, directory, look).make()
 
 
 class _Maker:
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str, directory: Path, look: Callable[[str], None] | None) -> None:
         self._url, self._directory = url, directory
+        self._look = look or _nothing
+        # Whoever looks sees each commit before it is done, too.
+        self._world = World(reach=look, planned=lambda point: point == BETWEEN) if look else World()
         self._datasets, self._source = lenient(directory / "datasets"), Telling()
         self._busy = Busy()
 
     @contextmanager
     def _opened(self, world: World | None = None) -> Iterator[Ledger]:
-        with Ledger(self._url, world=world or World()) as ledger:
+        with Ledger(self._url, world=world or self._world) as ledger:
             prepare(ledger.store)
             once = RetryPolicy(strategy=Strategy.NO_RETRY)
             catalog = self._directory / "catalog"
@@ -118,6 +121,7 @@ class _Maker:
         body = event(record(key=key, size=len(data), **{"eTag": etag, **told}))
         [found] = admit(ledger.store, [Message(body)], self._datasets)
         assert (str(found.fate), found.wal_id is not None) == ("admitted", True), found
+        self._look("admitted")
         setattr(self._busy, name, found.wal_id)
 
     def _ended(self, ledger: Ledger) -> None:
@@ -178,18 +182,20 @@ class _Maker:
         etag = self._source.put(GOES_BUCKET, key, data)
         body = event(record(key=key, bucket=GOES_BUCKET, size=len(data), eTag=etag, sequencer=sequencer))
         [found] = admit(ledger.store, [Message(body)], self._datasets)
+        self._look("admitted")
         ledger.run_until_idle()
         return str(found.wal_id)
 
     def _under_way(self, ledger: Ledger) -> None:
         data = {lead: specimens.grib2(REFERENCE, lead) for lead in (30, 33)}
         self._write(ledger, "committed", 33, data[33])
-        dying = World(reach=_die_between, planned=lambda point: point == BETWEEN)
+        dying = World(reach=self._die_between, planned=lambda point: point == BETWEEN)
         with self._opened(dying) as dead, suppress(Crash):
             dead.run_until_idle(queues=["gfs"], concurrency=1)
         self._write(ledger, "held", 30, data[30])
         with ledger.store.transaction() as transaction:
             assert len(transaction.claim(Lease(owner="worker-1", seconds=3600, queues=("gfs",)))) == 1
+        self._look("claimed")
         self._write(ledger, "third", 3, specimens.grib2(REFERENCE, 3, parameter=2), sequencer="0C")
         self._replace(ledger, self._busy.replacing)
 
@@ -220,11 +226,16 @@ class _Maker:
             with transaction.maintenance(who="tests", why="long ago") as door:
                 assert transaction.slim(job_ids, before=later) == sorted(job_ids)
                 transaction.note(door, "slim", jobs=len(job_ids), first=min(job_ids), last=max(job_ids))
+        self._look("slimmed")
+
+    def _die_between(self, point: str) -> None:
+        self._look(point)
+        if point == BETWEEN:
+            raise Crash(point)
 
 
-def _die_between(point: str) -> None:
-    if point == BETWEEN:
-        raise Crash(point)
+def _nothing(_point: str) -> None:
+    """Look at nothing."""
 
 
 def pairs(violations: Sequence[Violation]) -> set[tuple[str, str]]:

@@ -305,38 +305,96 @@ def an_item_that_was_put_back(hand: Hand) -> Found:
     return unit(hand.busy.second, "succeeded_is_catalogued") | item(back, "items_fit_objects")
 
 
-@of_jobs
-def a_result_that_names_another_item(hand: Hand) -> Found:
-    job_id = hand.job(hand.busy.replacing)
-    [[result]] = hand.run("SELECT result FROM holdfast_jobs WHERE job_id = ?", job_id)
-    hand.set("holdfast_jobs", "job_id", job_id, result=canonical({**json.loads(result), "stac_item_id": GHOST}))
-    return unit(hand.busy.replacing, "succeeded_is_catalogued")
+@listed
+def an_item_of_another_object_that_is_named(hand: Hand) -> Found:
+    hand.unit(hand.busy.slimmed, stac_item_id=GHOST)
+    return unit(hand.busy.slimmed, "succeeded_is_catalogued")
 
 
-@of_jobs
+@listed
 def a_success_that_an_operator_has_refused(hand: Hand) -> Found:
-    job_id = hand.job(hand.busy.replacing)
-    [[result]] = hand.run("SELECT result FROM holdfast_jobs WHERE job_id = ?", job_id)
-    hand.set("holdfast_jobs", "job_id", job_id, result=canonical({**json.loads(result), "integrity_status": "failed"}))
-    return unit(hand.busy.replacing, "succeeded_is_catalogued")
+    hand.unit(hand.busy.slimmed, integrity_status="failed")
+    return unit(hand.busy.slimmed, "succeeded_is_catalogued")
 
 
-@of_jobs
-def a_result_that_cannot_be_read(hand: Hand) -> Found:
-    hand.set("holdfast_jobs", "job_id", hand.job(hand.busy.replacing), result="{")
-    return unit(hand.busy.replacing, "succeeded_is_catalogued")
+@listed
+def a_success_whose_provenance_is_told_in_another_word(hand: Hand) -> Found:
+    hand.unit(hand.busy.slimmed, provenance_status="unknown")
+    return unit(hand.busy.slimmed, "succeeded_is_catalogued")
 
 
 @of_jobs
 def a_unit_that_is_called_succeeded(hand: Hand) -> Found:
     hand.set("holdfast_jobs", "job_id", hand.job(hand.busy.failed), state="succeeded")
-    return unit(hand.busy.failed, "succeeded_is_catalogued")
+    return unit(hand.busy.failed, "succeeded_is_catalogued", "outcomes_kept")
+
+
+@listed
+def an_outcome_that_is_gone(hand: Hand) -> Found:
+    hand.unit(hand.busy.slimmed, stac_status=None)
+    return unit(hand.busy.slimmed, "outcomes_kept")
+
+
+@listed
+def an_outcome_of_what_is_committed_and_not_done_that_is_gone(hand: Hand) -> Found:
+    hand.unit(hand.busy.committed, metadata_status=None)
+    return unit(hand.busy.committed, "outcomes_kept")
+
+
+@listed
+def an_outcome_of_what_has_not_succeeded(hand: Hand) -> Found:
+    hand.unit(hand.busy.failed, integrity_status="ok")
+    return unit(hand.busy.failed, "outcomes_kept")
+
+
+@listed
+def an_outcome_that_is_not_the_result(hand: Hand) -> Found:
+    hand.unit(hand.busy.first, stac_status="updated")
+    return unit(hand.busy.first, "outcomes_kept")
+
+
+@listed
+def an_outcome_of_another_run(hand: Hand) -> Found:
+    hand.unit(hand.busy.carried, ingest_run_id=f"{hand.busy.carried}/1")
+    return unit(hand.busy.carried, "outcomes_kept")
+
+
+@listed
+def an_outcome_at_another_place(hand: Hand) -> Found:
+    hand.unit(hand.busy.slimmed, stac_item_href="data/stac/nodd/gfs/elsewhere.json")
+    return unit(hand.busy.slimmed, "outcomes_kept")
+
+
+@listed
+def an_outcome_in_another_collection(hand: Hand) -> Found:
+    hand.unit(hand.busy.slimmed, stac_collection_id="nodd-hrrr")
+    return unit(hand.busy.slimmed, "outcomes_kept")
+
+
+@of_jobs
+def a_result_that_names_another_item(hand: Hand) -> Found:
+    job_id = hand.job(hand.busy.replacing)
+    [[result]] = hand.run("SELECT result FROM holdfast_jobs WHERE job_id = ?", job_id)
+    hand.set("holdfast_jobs", "job_id", job_id, result=canonical({**json.loads(result), "stac_item_id": GHOST}))
+    return unit(hand.busy.replacing, "outcomes_kept")
+
+
+@of_jobs
+def a_result_that_cannot_be_read(hand: Hand) -> Found:
+    hand.set("holdfast_jobs", "job_id", hand.job(hand.busy.replacing), result="{")
+    return unit(hand.busy.replacing, "outcomes_kept")
 
 
 @listed
 def provenance_that_is_gone(hand: Hand) -> Found:
     hand.run("DELETE FROM nodd_provenance WHERE wal_id = ?", hand.busy.carried)
     return unit(hand.busy.carried, "succeeded_has_provenance")
+
+
+@listed
+def provenance_of_a_slimmed_job_that_is_gone(hand: Hand) -> Found:
+    hand.run("DELETE FROM nodd_provenance WHERE wal_id = ?", hand.busy.slimmed)
+    return unit(hand.busy.slimmed, "succeeded_has_provenance")
 
 
 @listed

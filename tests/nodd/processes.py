@@ -16,7 +16,7 @@ from holdfast import Ledger, Worker
 from holdfast.engine.execution import Execution
 from holdfast.engine.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
-from holdfast.nodd import observations
+from holdfast.nodd import observations, tables, upgrade
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.ingest import Settings, declare
@@ -143,6 +143,44 @@ def observer(url: str, objects: str, meet: str) -> None:
     with Ledger(url) as ledger:
         declare(ledger, _settings(held_in(objects)))
         Worker(ledger, queues=["goes-abi"], concurrency=1, batch_max=1).run(until_idle=True)
+
+
+def preparer(url: str, meet: str, of: int) -> None:
+    """Make the application's tables, or bring them up to date, at the same moment as others; say which it was."""
+    with open_store(url) as store:
+        seen, own = tables._version, Path(meet) / str(os.getpid())
+
+        def together(store: Any) -> str | None:
+            found = seen(store)
+            own.touch()
+            until = time.monotonic() + 20
+            while len(list(Path(meet).iterdir())) < of:
+                assert time.monotonic() < until
+                time.sleep(0.005)
+            return found
+
+        tables._version = together
+        own.write_text(str(tables.prepare(store)))
+
+
+def upgrader(url: str, die_at: str) -> None:
+    """Bring the application's tables up to date, and die: before the view is made anew, or before it is durable."""
+    with open_store(url) as store:
+        if die_at == "before the view":
+            upgrade._view_anew = lambda _dialect: _die()  # type: ignore[assignment,return-value]
+        else:
+            transaction_of = store.transaction
+
+            @contextmanager
+            def cut_short(*args: Any, **kwargs: Any) -> Iterator[Any]:
+                with transaction_of(*args, **kwargs) as transaction:
+                    try:
+                        yield transaction
+                    finally:
+                        _die()
+
+            store.transaction = cut_short  # type: ignore[method-assign]
+        tables.prepare(store)
 
 
 def worker_to_the_end(url: str, objects: str) -> None:

@@ -22,6 +22,7 @@ from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.checking import BY_NAME, PROMISES, check
 from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.tables import SETTING, VERSION
 from holdfast.store import Store, connect, create_store
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
@@ -89,13 +90,14 @@ def test_provenance_is_owed_unless_the_dataset_may_do_without(
     assert [(found.invariant, found.subject, found.detail) for found in asked.violations] == [
         ("succeeded_has_provenance", f"UNIT {busy.waived}", detail)
     ]
-    # Of a job that was slimmed nothing says any more how its provenance ended.
+    # Where nothing says how provenance ended, as in a row that lost it, the dataset says whether it was owed.
     with by_hand(url, busy) as hand:
         hand.run("DELETE FROM nodd_provenance WHERE wal_id = ?", busy.slimmed)
-    assert checked(url, busy_datasets).violations == ()
-    assert pairs(checked(url, shipped()).violations) == {
-        ("succeeded_has_provenance", f"UNIT {one}") for one in (busy.waived, busy.slimmed)
-    }
+        hand.unit(busy.slimmed, provenance_status=None)
+    lost = ("outcomes_kept", f"UNIT {busy.slimmed}")
+    assert pairs(checked(url, busy_datasets).violations) == {lost}
+    owed = {("succeeded_has_provenance", f"UNIT {one}") for one in (busy.waived, busy.slimmed)}
+    assert pairs(checked(url, shipped()).violations) == {lost, *owed}
 
 
 def test_many_corruptions_are_found_together(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
@@ -203,7 +205,7 @@ def test_what_is_no_ledger_is_a_typed_error(ledger_url: str, busy_datasets: Data
 
 def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(ledger_url: str, busy_datasets: Datasets) -> None:
     with create_store(ledger_url) as store, store.transaction() as transaction:
-        transaction.set_meta("nodd_schema", "1")
+        transaction.set_meta(SETTING, VERSION)
     with pytest.raises(StoreDamagedError):
         checked(ledger_url, busy_datasets)
 
@@ -244,7 +246,7 @@ def test_the_guide_shows_the_catalogue() -> None:
 
 
 def test_every_promise_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
-    assert len(BY_NAME) == len(PROMISES) == 17
+    assert len(BY_NAME) == len(PROMISES) == 18
     for one in PROMISES:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.name)
         assert one.meaning.endswith(".")

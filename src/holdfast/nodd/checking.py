@@ -205,6 +205,12 @@ PROMISES: tuple[Promise, ...] = (
         of_whole=(sequencers_back,),
     ),
     Promise(
+        name="outcomes_kept",
+        meaning="A unit that succeeded says what came of it, as its job's result and its item do; any other, nothing.",
+        mending=_REPLACE,
+        of_unit=promises.outcome_kept,
+    ),
+    Promise(
         name="succeeded_is_catalogued",
         meaning="A unit that succeeded was let through by every operator, and its item is of it or of a later one.",
         mending=_REPLACE,

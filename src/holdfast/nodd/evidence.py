@@ -44,6 +44,14 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     attempts_before: int
     version_before: int
     created_before: str | None
+    integrity_status: str | None
+    metadata_status: str | None
+    stac_status: str | None
+    provenance_status: str | None
+    stac_item_id: str | None
+    stac_collection_id: str | None
+    stac_item_href: str | None
+    ingest_run_id: str | None
     operation: str | None  # of the job: None if it is not there
     client: str | None
     key: str | None
@@ -77,11 +85,13 @@ class Told(msgspec.Struct, frozen=True, gc=False):
 
 
 class Catalogued(msgspec.Struct, frozen=True, gc=False):
-    """Of which unit an item is."""
+    """Of which unit an item is, and where it stands."""
 
     item_id: str
     wal_id: str
     generation: int
+    collection_id: str
+    href: str
     source_uri: str | None  # of that unit: None if it is not there
 
 

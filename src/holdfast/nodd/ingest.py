@@ -142,13 +142,12 @@ class _Ingest:
         return self._made(dataset)
 
     def _made(self, dataset: Dataset) -> dict[str, Json]:
-        """Stage the item and its provenance, and return the statuses."""
+        """Stage the item, its provenance and what came of the unit, and return the statuses."""
         item, registered = self._register(dataset)
         emitted = self._emit(dataset, item)
         if self._run.job.replaces is not None:
             self._take_over()
-        self._effect("fence", rows=1, wal_id=self._unit.wal_id)
-        return {
+        outcome: dict[str, Json] = {
             "integrity_status": self._verdicts[Operator.INTEGRITY].status,
             "metadata_status": self._verdicts[Operator.METADATA].status,
             "stac_status": registered,
@@ -157,8 +156,11 @@ class _Ingest:
             "stac_collection_id": item["collection"],
             "stac_item_href": stac.href_of(item),
             "ingest_run_id": self._verdicts[Operator.PARSE].data["ingest_run_id"],
-            "gates": self._gates(governance.PASS if emitted != provenance.FAILED else governance.WAIVED),
         }
+        # With the unit, because retention takes the result away, and a later generation the item.
+        self._effect("settle_unit", rows=1, wal_id=self._unit.wal_id, **outcome)
+        gates = self._gates(governance.PASS if emitted != provenance.FAILED else governance.WAIVED)
+        return {**outcome, "gates": gates}
 
     # -- operators ----------------------------------------------------------------------------------------------------
 

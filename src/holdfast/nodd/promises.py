@@ -16,7 +16,7 @@ from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.evidence import Body, ItemCase, Observation, Told, Unit, UnitCase, decoded, key_of, statements_of
 from holdfast.nodd.notices import wal_id as wal_id_of
 from holdfast.nodd.observations import File
-from holdfast.nodd.units import CLIENT, OPERATION
+from holdfast.nodd.units import CLIENT, OPERATION, OUTCOME, RUN
 
 # What a unit keeps of the payload of its job, and of the notice in it.
 _OF_PAYLOAD = (
@@ -28,6 +28,7 @@ _PASSED = {
     "integrity_status": ("ok", "suspect"),
     "metadata_status": ("ok", "suspect"),
     "stac_status": ("created", "updated", "no-op"),
+    "provenance_status": ("ok", "partial", "failed"),
 }
 
 
@@ -93,21 +94,50 @@ def carried_on(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_unit(unit, "forgotten", detail, replaces=unit.replaces)
 
 
+def outcome_kept(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+    """Yield a unit that does not say what came of it, or otherwise than its job's result and its item do."""
+    unit, item = case.unit, case.item
+    said: dict[str, str | None] = {name: getattr(unit, name) for name in (*OUTCOME, RUN)}
+    if not unit.is_ingest:
+        return
+    if not unit.has_succeeded:
+        early: list[Json] = [name for name, value in said.items() if value is not None]
+        if early:
+            detail = f"it says what came of it, and its job {unit.job_id} has not committed"
+            yield _of_unit(unit, "early", detail, fields=early)
+        return
+    missing: list[Json] = [name for name in OUTCOME if said[name] is None]
+    if missing:
+        words = ", ".join(map(str, missing))
+        yield _of_unit(unit, "outcome", f"it succeeded, and does not say its {words}", fields=missing)
+    result = decoded(unit.result)
+    if isinstance(result, dict):
+        wrong: list[Json] = [name for name, value in said.items() if value is not None and value != result.get(name)]
+        if wrong:
+            words = ", ".join(map(str, wrong))
+            yield _of_unit(unit, "differs", f"the result of its job {unit.job_id} is another {words}", fields=wrong)
+    elif unit.result is not None:
+        yield _of_unit(unit, "result", f"the result of its job {unit.job_id} cannot be read")
+    if item is None or item.wal_id != unit.wal_id:
+        return
+    stands = {"stac_collection_id": item.collection_id, "stac_item_href": item.href}
+    moved: list[Json] = [name for name, value in stands.items() if said[name] not in (None, value)]
+    if moved:
+        words = ", ".join(map(str, moved))
+        yield _of_unit(unit, "moved", f"its item has another {words}", fields=moved, item_id=item.item_id)
+
+
 def is_catalogued(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
     """Yield a unit that succeeded, and that an operator has not let through or that has no item."""
     unit, item, expected = case.unit, case.item, case.unit.item_id
     if not unit.has_succeeded:
         return
-    result = decoded(unit.result)
-    if unit.result is not None and not isinstance(result, dict):
-        yield _of_unit(unit, "result", f"the result of its job {unit.job_id} cannot be read")
-        result = None
-    if result is not None:
-        for name, allowed in _PASSED.items():
-            if result.get(name) not in allowed:
-                yield _of_unit(unit, "status", f"it succeeded, and its {name} is {result.get(name)!r}", field=name)
-        if result.get("stac_item_id") != expected:
-            yield _of_unit(unit, "named", "its result names another item than its own", item_id=expected)
+    for name, allowed in _PASSED.items():
+        status = getattr(unit, name)
+        if status is not None and status not in allowed:
+            yield _of_unit(unit, "status", f"it succeeded, and its {name} is {status!r}", field=name)
+    if unit.stac_item_id not in (None, expected):
+        yield _of_unit(unit, "named", "it names another item than its own", item_id=expected)
     if item is None:
         yield _of_unit(unit, "item", f"it succeeded, and its item {expected} is not there", item_id=expected)
     elif item.source_uri == unit.source_uri and item.generation < unit.generation:
@@ -120,8 +150,7 @@ def has_provenance(case: UnitCase, datasets: Datasets) -> Iterator[Fault]:
     unit = case.unit
     if not unit.has_succeeded:
         return
-    result = decoded(unit.result)
-    status = result.get("provenance_status") if isinstance(result, dict) else None
+    status = unit.provenance_status
     known = unit.dataset in datasets
     waived = known and datasets[unit.dataset].described.policy.provenance_may_fail
     if status == provenance.FAILED:
@@ -130,7 +159,7 @@ def has_provenance(case: UnitCase, datasets: Datasets) -> Iterator[Fault]:
             yield _of_unit(unit, "not_allowed", detail)
         return
     if not case.told and status is None and (waived or not known):
-        return  # slimmed: nothing says any more whether it was owed
+        return  # nothing says whether it was owed
     wanted = {*_EDGES, "entity", "activity", *({provenance.OPENLINEAGE} if status == provenance.OK else ())}
     missing: list[Json] = sorted(wanted - _kinds(unit.wal_id, case.told))
     if missing:

@@ -14,7 +14,7 @@ from holdfast.store.statements import gathered
 if TYPE_CHECKING:
     from holdfast.store.reading import Reading
 
-FILES = ("admission.sql", "ingest.sql", "rejected.sql", "catalog.sql", "operations.sql", "checks.sql")
+FILES = ("admission.sql", "ingest.sql", "rejected.sql", "catalog.sql", "operations.sql", "checks.sql", "upgrade.sql")
 
 
 @cache

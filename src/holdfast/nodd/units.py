@@ -18,6 +18,13 @@ OPERATION = "nodd.ingest"
 CLIENT = "nodd"
 QUEUE_NAME = "nodd-primary"  # what the record calls the queue it came from: a logical name, never an ARN
 
+# What came of a unit: written with it at its commit, and part of its job's result.
+OUTCOME = (
+    "integrity_status", "metadata_status", "stac_status", "provenance_status", "stac_item_id", "stac_collection_id",
+    "stac_item_href",
+)  # fmt: skip
+RUN = "ingest_run_id"  # and by which run
+
 
 class Fate(StrEnum):
     """What became of a notice."""

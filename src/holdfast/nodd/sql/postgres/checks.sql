@@ -8,7 +8,9 @@ SELECT c.relname FROM pg_class c
 -- name: units_to_check
 SELECT u.wal_id, u.job_id, u.dataset, u.source_uri, u.object_uri, u.generation, u.etag, u.size, u.sequencer,
   u.version_id, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end, u.attempts_before,
-  u.version_before, u.created_before, j.operation, j.client, j.key, j.replaces, j.payload, j.result,
+  u.version_before, u.created_before, u.integrity_status, u.metadata_status, u.stac_status, u.provenance_status,
+  u.stac_item_id, u.stac_collection_id, u.stac_item_href, u.ingest_run_id, j.operation, j.client, j.key, j.replaces,
+  j.payload, j.result,
   j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
     WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
   FROM (SELECT * FROM nodd_units WHERE wal_id > :after ORDER BY wal_id LIMIT :n) u
@@ -23,7 +25,7 @@ SELECT p.wal_id, p.record_id, p.kind, p.content
 
 -- name: catalogued_items
 -- Of which unit these items are. rows: item_id
-SELECT i.item_id, i.wal_id, i.generation, u.source_uri
+SELECT i.item_id, i.wal_id, i.generation, i.collection_id, i.href, u.source_uri
   FROM json_array_elements_text(:rows::json) r
  CROSS JOIN LATERAL (SELECT * FROM nodd_items n WHERE n.item_id = r OFFSET 0) i
   LEFT JOIN LATERAL (SELECT * FROM nodd_units n WHERE n.wal_id = i.wal_id OFFSET 0) u ON true;

@@ -20,9 +20,13 @@ SELECT i.content, i.created, i.updated, i.item FROM nodd_items i WHERE i.item_id
 -- name: item_unit
 SELECT i.wal_id FROM nodd_items i WHERE i.item_id = :item_id;
 
--- name: fence
--- One row, or the commit is refused: a later generation has taken over.
-UPDATE nodd_units SET superseded_by = NULL WHERE wal_id = :wal_id AND superseded_by IS NULL;
+-- name: settle_unit
+-- What came of it. One row, or the commit is refused: a later generation has taken over.
+UPDATE nodd_units
+   SET integrity_status = :integrity_status, metadata_status = :metadata_status, stac_status = :stac_status,
+       provenance_status = :provenance_status, stac_item_id = :stac_item_id,
+       stac_collection_id = :stac_collection_id, stac_item_href = :stac_item_href, ingest_run_id = :ingest_run_id
+ WHERE wal_id = :wal_id AND superseded_by IS NULL;
 
 -- name: take_over
 -- The job that replaces another carries the record on from here; what the other has counted stays counted.

@@ -7,7 +7,9 @@ SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name GLOB 'no
 -- name: units_to_check
 SELECT u.wal_id, u.job_id, u.dataset, u.source_uri, u.object_uri, u.generation, u.etag, u.size, u.sequencer,
   u.version_id, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end, u.attempts_before,
-  u.version_before, u.created_before, j.operation, j.client, j.key, j.replaces, j.payload, j.result,
+  u.version_before, u.created_before, u.integrity_status, u.metadata_status, u.stac_status, u.provenance_status,
+  u.stac_item_id, u.stac_collection_id, u.stac_item_href, u.ingest_run_id, j.operation, j.client, j.key, j.replaces,
+  j.payload, j.result,
   j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
     WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
   FROM nodd_units u LEFT JOIN holdfast_jobs j ON j.job_id = u.job_id
@@ -20,7 +22,7 @@ SELECT p.wal_id, p.record_id, p.kind, p.content
 
 -- name: catalogued_items
 -- Of which unit these items are. rows: item_id
-SELECT i.item_id, i.wal_id, i.generation, u.source_uri
+SELECT i.item_id, i.wal_id, i.generation, i.collection_id, i.href, u.source_uri
   FROM json_each(:rows) r CROSS JOIN nodd_items i ON i.item_id = r.value LEFT JOIN nodd_units u ON u.wal_id = i.wal_id;
 
 -- name: items_to_check

@@ -1,31 +1,40 @@
 -- The application's own tables, beside the ledger's: units, what was kept or counted, the catalogue, provenance.
 
--- One unit of work for each generation of each object: the part of the write-ahead record that never changes, and which
--- generation follows it. A job carries it out; where that job was replaced, what stood before it is kept.
+-- One unit of work for each generation of each object: the part of the write-ahead record that never changes, which
+-- generation follows it, and what came of it, written at its commit. A job carries it out; where that job was replaced,
+-- what stood before it is kept.
 CREATE TABLE nodd_units (
-  wal_id           TEXT PRIMARY KEY,
-  job_id           INTEGER NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
-  dataset          TEXT NOT NULL,
-  source_uri       TEXT NOT NULL,
-  object_uri       TEXT NOT NULL,
-  generation       INTEGER NOT NULL CHECK (generation >= 1),
-  etag             TEXT,
-  size             INTEGER CHECK (size >= 0),
-  sequencer        TEXT,
-  version_id       TEXT,
-  provider         TEXT NOT NULL,
-  queue            TEXT NOT NULL,
-  event_time       TEXT,
-  time_range_start TEXT NOT NULL,
-  time_range_end   TEXT CHECK (time_range_start <= time_range_end),
-  supersedes       TEXT REFERENCES nodd_units (wal_id),
-  superseded_by    TEXT,
-  attempts_before  INTEGER NOT NULL DEFAULT 0,
-  version_before   INTEGER NOT NULL DEFAULT 0,
-  created_before   TEXT,
-  error_before     TEXT,
-  message_before   TEXT,
-  admitted_at      TEXT NOT NULL,
+  wal_id             TEXT PRIMARY KEY,
+  job_id             INTEGER NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
+  dataset            TEXT NOT NULL,
+  source_uri         TEXT NOT NULL,
+  object_uri         TEXT NOT NULL,
+  generation         INTEGER NOT NULL CHECK (generation >= 1),
+  etag               TEXT,
+  size               INTEGER CHECK (size >= 0),
+  sequencer          TEXT,
+  version_id         TEXT,
+  provider           TEXT NOT NULL,
+  queue              TEXT NOT NULL,
+  event_time         TEXT,
+  time_range_start   TEXT NOT NULL,
+  time_range_end     TEXT CHECK (time_range_start <= time_range_end),
+  supersedes         TEXT REFERENCES nodd_units (wal_id),
+  superseded_by      TEXT,
+  attempts_before    INTEGER NOT NULL DEFAULT 0,
+  version_before     INTEGER NOT NULL DEFAULT 0,
+  created_before     TEXT,
+  error_before       TEXT,
+  message_before     TEXT,
+  admitted_at        TEXT NOT NULL,
+  integrity_status   TEXT,
+  metadata_status    TEXT,
+  stac_status        TEXT,
+  provenance_status  TEXT,
+  stac_item_id       TEXT,
+  stac_collection_id TEXT,
+  stac_item_href     TEXT,
+  ingest_run_id      TEXT,
   UNIQUE (dataset, object_uri, time_range_start),
   UNIQUE (source_uri, time_range_start, generation)
 ) STRICT;
@@ -100,22 +109,24 @@ CREATE TABLE nodd_provenance (
 
 CREATE INDEX nodd_provenance_unit ON nodd_provenance (wal_id);
 
+-- What came of a unit is what its commit has written with it, whoever takes its result or its item away since; before
+-- that it is what its checkpoints tell. A refusal is told while the unit rests: its next attempt has not judged it yet.
 CREATE VIEW nodd_wal_records AS
 SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end,
   CASE j.state WHEN 'running' THEN 'in_progress' ELSE j.state END AS status,
   u.attempts_before + j.attempts AS attempts, j.last_attempt_at,
   coalesce(j.last_error_code, u.error_before) AS last_error_code,
   coalesce(j.last_error_message, u.message_before) AS last_error_message,
-  coalesce(j.result ->> 'integrity_status', (SELECT c.value ->> 'status' FROM holdfast_checkpoints c
+  coalesce(u.integrity_status, (SELECT c.value ->> 'status' FROM holdfast_checkpoints c
     WHERE c.job_id = j.job_id AND c.name = 'integrity-check'), 'unknown') AS integrity_status,
-  coalesce(j.result ->> 'metadata_status', (SELECT c.value ->> 'status' FROM holdfast_checkpoints c
+  coalesce(u.metadata_status, (SELECT c.value ->> 'status' FROM holdfast_checkpoints c
     WHERE c.job_id = j.job_id AND c.name = 'metadata-extract'), 'unknown') AS metadata_status,
-  coalesce(j.result ->> 'stac_status', CASE WHEN j.last_error_code LIKE 'stac_%' THEN 'failed' END, 'unknown')
-    AS stac_status,
-  coalesce(j.result ->> 'provenance_status', CASE WHEN j.last_error_code LIKE 'prov%' THEN 'failed' END, 'unknown')
-    AS provenance_status,
-  i.item_id AS stac_item_id, i.collection_id AS stac_collection_id, i.href AS stac_item_href,
-  coalesce(j.result ->> 'ingest_run_id', (SELECT c.value -> 'data' ->> 'ingest_run_id' FROM holdfast_checkpoints c
+  coalesce(u.stac_status, CASE WHEN j.last_error_code LIKE 'stac_%' AND j.state <> 'running' THEN 'failed' END,
+    'unknown') AS stac_status,
+  coalesce(u.provenance_status, CASE WHEN j.last_error_code LIKE 'prov%' AND j.state <> 'running' THEN 'failed' END,
+    'unknown') AS provenance_status,
+  u.stac_item_id, u.stac_collection_id, u.stac_item_href,
+  coalesce(u.ingest_run_id, (SELECT c.value -> 'data' ->> 'ingest_run_id' FROM holdfast_checkpoints c
     WHERE c.job_id = j.job_id AND c.name = 'message-parse')) AS ingest_run_id,
   (SELECT e.lease_owner FROM holdfast_executions e WHERE e.job_id = j.job_id ORDER BY e.attempt DESC LIMIT 1)
     AS worker_id,
@@ -123,5 +134,4 @@ SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.t
   u.version_before + j.version AS version,
   u.generation AS ext_generation, u.supersedes AS ext_supersedes, u.superseded_by AS ext_superseded_by,
   j.quarantine_code AS ext_quarantine_code, j.job_id AS ext_job_id
-  FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id
-  LEFT JOIN nodd_items i ON i.wal_id = u.wal_id AND j.state = 'succeeded';
+  FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id;

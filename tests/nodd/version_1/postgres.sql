@@ -1,0 +1,127 @@
+-- The tables of version 1, word for word as they were made: ledgers that have them are upgraded by the tests.
+
+-- One unit of work for each generation of each object: the part of the write-ahead record that never changes, and which
+-- generation follows it. A job carries it out; where that job was replaced, what stood before it is kept.
+CREATE TABLE nodd_units (
+  wal_id           text PRIMARY KEY,
+  job_id           bigint NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
+  dataset          text NOT NULL,
+  source_uri       text NOT NULL,
+  object_uri       text NOT NULL,
+  generation       bigint NOT NULL CHECK (generation >= 1),
+  etag             text,
+  size             bigint CHECK (size >= 0),
+  sequencer        text,
+  version_id       text,
+  provider         text NOT NULL,
+  queue            text NOT NULL,
+  event_time       text,
+  time_range_start text NOT NULL,
+  time_range_end   text CHECK (time_range_start <= time_range_end),
+  supersedes       text REFERENCES nodd_units (wal_id),
+  superseded_by    text,
+  attempts_before  bigint NOT NULL DEFAULT 0,
+  version_before   bigint NOT NULL DEFAULT 0,
+  created_before   text,
+  error_before     text,
+  message_before   text,
+  admitted_at      text NOT NULL,
+  UNIQUE (dataset, object_uri, time_range_start),
+  UNIQUE (source_uri, time_range_start, generation)
+);
+
+-- Objects that stand beside others, such as the index of a GRIB file.
+CREATE TABLE nodd_sidecars (
+  sidecar_uri text PRIMARY KEY,
+  object_uri  text NOT NULL,
+  etag        text,
+  size        bigint,
+  sequencer   text,
+  event_time  text,
+  seen_at     text NOT NULL
+);
+
+CREATE INDEX nodd_sidecars_object ON nodd_sidecars (object_uri);
+
+-- Bodies that could not be understood, once each.
+CREATE TABLE nodd_rejected (
+  sha256      text PRIMARY KEY,
+  body        text NOT NULL,
+  code        text NOT NULL,
+  message     text NOT NULL,
+  times       bigint NOT NULL DEFAULT 1,
+  first_at    text NOT NULL,
+  last_at     text NOT NULL,
+  replayed_at text,
+  fate        text
+);
+
+-- What was only counted, and when each feed was last heard.
+CREATE TABLE nodd_counts (
+  dataset text NOT NULL,
+  fate    text NOT NULL,
+  reason  text NOT NULL,
+  n       bigint NOT NULL,
+  last_at text NOT NULL,
+  PRIMARY KEY (dataset, fate, reason)
+);
+
+-- The catalogue of record. `content` is the digest of what the item says, its own times and links left out.
+CREATE TABLE nodd_items (
+  item_id       text PRIMARY KEY,
+  collection_id text NOT NULL,
+  dataset       text NOT NULL,
+  wal_id        text NOT NULL REFERENCES nodd_units (wal_id),
+  generation    bigint NOT NULL,
+  href          text NOT NULL UNIQUE,
+  item          text NOT NULL,
+  content       text NOT NULL,
+  created       text NOT NULL,
+  updated       text NOT NULL
+);
+
+CREATE INDEX nodd_items_collection ON nodd_items (collection_id, item_id);
+
+-- The files of one observation that are catalogued, as JSON in the order in which they were made.
+CREATE TABLE nodd_observations (
+  observation text PRIMARY KEY,
+  files       text NOT NULL,
+  version     bigint NOT NULL
+);
+
+-- Provenance: nodes and edges of PROV, and OpenLineage events, each under an id that follows from what it says.
+CREATE TABLE nodd_provenance (
+  record_id  text PRIMARY KEY,
+  wal_id     text NOT NULL REFERENCES nodd_units (wal_id),
+  kind       text NOT NULL,
+  content    text NOT NULL,
+  created_at text NOT NULL
+);
+
+CREATE INDEX nodd_provenance_unit ON nodd_provenance (wal_id);
+
+CREATE VIEW nodd_wal_records AS
+SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end,
+  CASE j.state WHEN 'running' THEN 'in_progress' ELSE j.state END AS status,
+  u.attempts_before + j.attempts AS attempts, j.last_attempt_at,
+  coalesce(j.last_error_code, u.error_before) AS last_error_code,
+  coalesce(j.last_error_message, u.message_before) AS last_error_message,
+  coalesce(j.result::json ->> 'integrity_status', (SELECT c.value::json ->> 'status' FROM holdfast_checkpoints c
+    WHERE c.job_id = j.job_id AND c.name = 'integrity-check'), 'unknown') AS integrity_status,
+  coalesce(j.result::json ->> 'metadata_status', (SELECT c.value::json ->> 'status' FROM holdfast_checkpoints c
+    WHERE c.job_id = j.job_id AND c.name = 'metadata-extract'), 'unknown') AS metadata_status,
+  coalesce(j.result::json ->> 'stac_status', CASE WHEN j.last_error_code LIKE 'stac_%' THEN 'failed' END, 'unknown')
+    AS stac_status,
+  coalesce(j.result::json ->> 'provenance_status', CASE WHEN j.last_error_code LIKE 'prov%' THEN 'failed' END, 'unknown')
+    AS provenance_status,
+  i.item_id AS stac_item_id, i.collection_id AS stac_collection_id, i.href AS stac_item_href,
+  coalesce(j.result::json ->> 'ingest_run_id', (SELECT c.value::json -> 'data' ->> 'ingest_run_id' FROM holdfast_checkpoints c
+    WHERE c.job_id = j.job_id AND c.name = 'message-parse')) AS ingest_run_id,
+  (SELECT e.lease_owner FROM holdfast_executions e WHERE e.job_id = j.job_id ORDER BY e.attempt DESC LIMIT 1)
+    AS worker_id,
+  j.replay_reason, coalesce(u.created_before::timestamptz, j.created_at) AS created_at, j.updated_at,
+  u.version_before + j.version AS version,
+  u.generation AS ext_generation, u.supersedes AS ext_supersedes, u.superseded_by AS ext_superseded_by,
+  j.quarantine_code AS ext_quarantine_code, j.job_id AS ext_job_id
+  FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id
+  LEFT JOIN nodd_items i ON i.wal_id = u.wal_id AND j.state = 'succeeded';
