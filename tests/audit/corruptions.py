@@ -180,6 +180,7 @@ def two_leases_on_one_job(k: Knife) -> Found:
         " event, actor, 'by hand' FROM holdfast_executions WHERE exec_id = ?",
         exec_id,
     )
+    k.run(k.going_on_after("holdfast_executions", "exec_id", 9000))
     return job(k.rich.running, "running_has_lease", "attempts_monotonic") | execution(9000, "journal_continuous")
 
 
@@ -295,6 +296,15 @@ def attempts_that_shrink_in_the_journal(k: Knife) -> Found:
     return job(k.rich.done_late, "attempts_monotonic")
 
 
+@listed
+def an_attempt_that_is_lost(k: Knife) -> Found:
+    """Remove the first of several attempts, with all that the journal tells of it."""
+    exec_id = k.executions(k.rich.done_late)[0]
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'EXECUTION' AND subject = ?", exec_id)
+    k.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
+    return job(k.rich.done_late, "attempts_monotonic")
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The journal
 
@@ -388,6 +398,77 @@ def a_history_cut_by_hand(k: Knife) -> Found:
 
 
 @listed
+def a_history_that_is_gone_and_cut(k: Knife) -> Found:
+    """Let a job out of quarantine, and remove its history as if that had been archived."""
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ?", k.rich.poisoned)
+    version = int(str(k.get("JOB", k.rich.poisoned, "version")))
+    k.set("JOB", k.rich.poisoned, state="pending", quarantine_code=None, history_from=version + 1)
+    return job(k.rich.poisoned, "journal_continuous")
+
+
+@listed
+def the_beginning_of_a_history_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ? AND version < 3", k.rich.failed)
+    k.set("JOB", k.rich.failed, history_from=3)
+    return job(k.rich.failed, "journal_continuous")
+
+
+@listed
+def a_grant_whose_history_is_gone_and_cut(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'GRANT' AND subject = ?", k.rich.draft_grant)
+    k.set("GRANT", k.rich.draft_grant, history_from=2)
+    return {("journal_continuous", f"GRANT {k.rich.draft_grant}")}
+
+
+@listed
+def a_release_under_a_grant_that_never_was(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.released, "release"), grant_id=999)
+    return job(k.rich.released, "journal_legal")
+
+
+@listed
+def a_release_under_a_grant_for_another_act(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.released, "release"), grant_id=k.rich.active_grant)
+    return job(k.rich.released, "journal_legal")
+
+
+@listed
+def a_release_that_did_not_use_its_grant_up(k: Knife) -> Found:
+    k.forge(
+        "JOB", k.rich.poisoned, source="quarantined", target="pending", event="release", grant_id=k.rich.draft_grant
+    )
+    version = int(str(k.get("JOB", k.rich.poisoned, "version")))
+    k.set("JOB", k.rich.poisoned, state="pending", version=version + 1, quarantine_code=None)
+    return job(k.rich.poisoned, "journal_legal")
+
+
+@listed
+def a_switch_lifted_under_the_grant_of_another(k: Knife) -> Found:
+    k.set_row(k.row("SWITCH", k.rich.lifted_switch, "lift"), grant_id=k.rich.released_grant)
+    return {("journal_legal", f"SWITCH {k.rich.lifted_switch}")}
+
+
+@listed
+def a_value_under_a_grant_that_never_was(k: Knife) -> Found:
+    k.set_row(k.row("VALUE", k.rich.value, "admit"), grant_id=999)
+    return {("journal_legal", f"VALUE {k.rich.value}")}
+
+
+@listed
+def a_way_out_under_maintenance_that_never_was(k: Knife) -> Found:
+    k.forge("JOB", k.rich.poisoned, source="quarantined", target="pending", event="whatever", maintenance_id=4242)
+    version = int(str(k.get("JOB", k.rich.poisoned, "version")))
+    k.set("JOB", k.rich.poisoned, state="pending", version=version + 1, quarantine_code=None)
+    return job(k.rich.poisoned, "journal_legal")
+
+
+@listed
+def a_move_under_maintenance_of_another_time(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.failed, "fail"), maintenance_id=k.rich.maintenance)
+    return job(k.rich.failed, "journal_legal")
+
+
+@listed
 def two_rows_that_changed_places(k: Knife) -> Found:
     first, second = (k.row("JOB", k.rich.failed, event) for event in ("claim", "fail"))
     for seq, becomes in ((first, 900_000), (second, first), (900_000, second)):
@@ -398,6 +479,13 @@ def two_rows_that_changed_places(k: Knife) -> Found:
 @listed
 def a_maintenance_that_never_ended(k: Knife) -> Found:
     k.run("DELETE FROM holdfast_journal WHERE machine = 'MAINTENANCE' AND target = 'shut'")
+    return {("journal_continuous", f"MAINTENANCE {k.rich.maintenance}")}
+
+
+@listed
+def a_maintenance_with_a_gap(k: Knife) -> Found:
+    """Remove a row from the middle of what is told of it."""
+    k.run("DELETE FROM holdfast_journal WHERE machine = 'MAINTENANCE' AND version = 2")
     return {("journal_continuous", f"MAINTENANCE {k.rich.maintenance}")}
 
 
@@ -614,6 +702,61 @@ def a_trigger_that_is_gone(k: Knife) -> Found:
 def an_index_that_is_gone(k: Knife) -> Found:
     k.run("DROP INDEX holdfast_executions_attempt")
     return {("enforcement", "INDEX holdfast_executions_attempt")}
+
+
+@listed
+def a_trigger_of_somebody_elses(k: Knife) -> Found:
+    """Let the ledger's writes come to nothing without a word."""
+    if k.dialect == "sqlite":
+        k.after = [
+            "CREATE TRIGGER mine BEFORE INSERT ON holdfast_count_deltas BEGIN SELECT RAISE(IGNORE); END",
+        ]
+    else:
+        k.after = [
+            "CREATE FUNCTION mine() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+            "CREATE TRIGGER mine BEFORE INSERT ON holdfast_count_deltas FOR EACH ROW EXECUTE FUNCTION mine()",
+        ]
+    return {("enforcement", "TRIGGER mine")}
+
+
+@listed
+def a_rule_of_somebody_elses(k: Knife) -> Found:
+    """The same by a rule, which SQLite does not have: there, a trigger with a name that must be quoted."""
+    if k.dialect == "sqlite":
+        k.after = ['CREATE TRIGGER "My ""own""" AFTER UPDATE ON HOLDFAST_JOBS BEGIN SELECT 1; END']
+        return {("enforcement", 'TRIGGER My "own"')}
+    k.after = ["CREATE RULE mine AS ON INSERT TO holdfast_count_deltas DO INSTEAD NOTHING"]
+    return {("enforcement", "RULE mine")}
+
+
+@listed
+def tokens_that_begin_anew(k: Knife) -> Found:
+    k.after = [k.going_on_after("holdfast_executions", "exec_id", 1)]
+    return {("enforcement", "SEQUENCE holdfast_executions")}
+
+
+@listed
+def numbers_of_grants_that_begin_anew(k: Knife) -> Found:
+    k.after = [k.going_on_after("holdfast_grants", "grant_id", 1)]
+    return {("enforcement", "SEQUENCE holdfast_grants")}
+
+
+@listed
+def an_environment_that_is_none(k: Knife) -> Found:
+    k.run("UPDATE holdfast_meta SET value = 'production' WHERE name = 'environment'")
+    return {("settings_readable", "SETTING environment")}
+
+
+@listed
+def a_setting_that_is_gone(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_meta WHERE name = 'governed'")
+    return {("settings_readable", "SETTING governed")}
+
+
+@listed
+def defaults_that_are_not_json(k: Knife) -> Found:
+    k.run("UPDATE holdfast_operations SET defaults = '{' WHERE operation = 'echo'")
+    return {("settings_readable", "OPERATION echo")}
 
 
 @listed

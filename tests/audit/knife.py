@@ -65,7 +65,9 @@ class Knife:
         [[version, attempts]] = self.run(
             f"SELECT version, {'attempts' if machine == 'JOB' else 'NULL'} FROM {table} WHERE {identity} = ?", subject
         )
-        [[seq]] = self.run("SELECT max(seq) + 1 FROM holdfast_journal")
+        given_out = self.dialect == "postgres"  # SQLite's own count follows what is inserted
+        next_seq = "nextval('holdfast_journal_seq')" if given_out else "max(seq) + 1 FROM holdfast_journal"
+        [[seq]] = self.run(f"SELECT {next_seq}")
         [[at]] = self.run("SELECT max(at) FROM holdfast_journal WHERE machine = ? AND subject = ?", machine, subject)
         row = {
             "seq": seq, "epoch": 1, "xid": 0, "machine": machine, "subject": subject, "version": version + 1,
@@ -73,6 +75,12 @@ class Knife:
         }  # fmt: skip
         marks = ", ".join("?" for _ in row)
         self.run(f"INSERT INTO holdfast_journal ({', '.join(row)}) VALUES ({marks})", *row.values())
+
+    def going_on_after(self, table: str, column: str, number: int) -> str:
+        """Return the statement that sets where the ids of a table go on: after a number."""
+        if self.dialect == "sqlite":
+            return f"UPDATE sqlite_sequence SET seq = {number} WHERE name = '{table}'"
+        return f"SELECT setval(pg_get_serial_sequence('{table}', '{column}'), {number})"
 
     def recount(self) -> None:
         """Make the counts true again."""

@@ -288,7 +288,7 @@ def _done(make: Maker) -> tuple[int, int]:
         assert transaction.keep_checkpoints(attempt, {"page": "1"})
         [answer] = transaction.work([(attempt, Complete(attempt.execution.lease_token, "[1]"))], actor=WORKER)
         assert isinstance(answer, Move)
-        staged = Submission(operation="noop", payload="{}", client="holdfast", key=f"{done}/1")
+        staged = Submission(operation="noop", payload="{}", client="holdfast", key=f"{done}/1", by_engine=True)
         [admission] = transaction.submit([staged])
     return done, admission.job_id
 

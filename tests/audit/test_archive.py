@@ -316,12 +316,40 @@ def test_what_a_killed_writer_left_is_replaced_and_swept(tmp_path: Path) -> None
         draft.write_bytes(b"half of it")
     for draft in (old, theirs):
         os.utime(draft, (time.time() - 3700, time.time() - 3700))
-    (tmp_path / "journal-1-3.jsonl.gz").write_bytes(b"cut off")
+    (tmp_path / "journal-1-3.jsonl.gz").touch()  # nothing is lost with it
     require_directory(tmp_path)
     made = written(tmp_path)
     assert verify(tmp_path / made.file, sha256=made.sha256).last_seal == 3
     assert names(tmp_path) == sorted([new.name, theirs.name, made.file])
     assert written(tmp_path) == made  # what was left whole is the same
+    path = tmp_path / made.file
+    path.write_bytes(path.read_bytes()[:-20])  # and what a disk or a copy has cut off is known by its first line
+    assert written(tmp_path) == made
+    assert verify(path, sha256=made.sha256).last_seal == 3
+
+
+@pytest.mark.parametrize("left", [-1, -20, -100])
+def test_the_history_of_another_ledger_is_never_replaced_though_it_was_cut_off(tmp_path: Path, left: int) -> None:
+    path = tmp_path / written(tmp_path).file
+    path.write_bytes(path.read_bytes()[:left])
+    before = path.read_bytes()
+    with pytest.raises(ArchiveUnwritableError, match="holds the history of another ledger"):
+        written(tmp_path, "another" * 4)
+    assert (path.read_bytes(), names(tmp_path)) == (before, [path.name])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"cut off", gzip.compress(b"a file of another kind\n"), gzip.compress(b"{}"), gzip.compress(b"\n" * 100)[:15]],
+    ids=["no archive", "another kind", "no end", "cut off at once"],
+)
+def test_a_file_that_nobody_can_read_is_never_replaced(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "journal-1-3.jsonl.gz"
+    path.write_bytes(data)
+    with pytest.raises(ArchiveUnwritableError, match="nobody can tell whose history it holds") as refused:
+        written(tmp_path)
+    assert refused.value.hint == "Move the file away, and look whose it is; then run `holdfast gc` again."
+    assert (path.read_bytes(), names(tmp_path)) == (data, [path.name])
 
 
 def test_the_history_of_another_ledger_is_never_replaced(tmp_path: Path) -> None:

@@ -223,6 +223,17 @@ def test_a_file_whose_header_is_gone_is_a_damaged_ledger_and_another_file_is_non
         open_store(str(bench.put(b"something else\n" * 1000)))
 
 
+@pytest.mark.parametrize("value", [5, 132, 255])
+def test_a_header_that_names_another_format_is_damage(bench: Bench, value: int) -> None:
+    data = bytearray(bench.whole)
+    data[47] = value
+    for act in (look, write, judged):
+        with pytest.raises(StoreDamagedError, match="unsupported file format"):
+            act(bench.put(bytes(data)), bench.clock)
+    outcome = holdfast("check", "--db", str(bench.put(bytes(data))), "--json")
+    assert (outcome.code, outcome.error_code) == (4, "store_damaged")
+
+
 def _overwrite(path: Path, data: bytes) -> None:
     with path.open("r+b") as stream:  # the same file, and the same owner
         stream.write(data)

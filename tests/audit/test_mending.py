@@ -11,10 +11,9 @@ import pytest
 from holdfast.audit.check import check
 from holdfast.audit.repair import Repair, plan, repair
 from holdfast.core.authority import Act
-from holdfast.core.errors import RepairIncompleteError
 from holdfast.engine.grants import permission
 from holdfast.store import Store, connect
-from tests.audit.knife import Knife, unguarded
+from tests.audit.knife import LONG_AGO, Knife, unguarded
 from tests.audit.rich import Rich
 from tests.support.clock import VirtualClock
 
@@ -28,11 +27,15 @@ def repaired(ledger: Ledger, clock: VirtualClock, edit: Callable[[Knife], None])
     with unguarded(url, rich) as knife:
         edit(knife)
     with connect(url, clock) as store:
-        digest = plan(store).digest
-        permit = permission(Act.REPAIR, "ledger", executor="ann", reason="mended", plan=digest)
-        done = repair(store, operator="ann", reason="mended", expected=digest, permit=permit)
+        done = carried_out(store)
         assert check(store).violations == ()
         yield store, done
+
+
+def carried_out(store: Store[Any]) -> Repair:
+    digest = plan(store).digest
+    permit = permission(Act.REPAIR, "ledger", executor="ann", reason="mended", plan=digest)
+    return repair(store, operator="ann", reason="mended", expected=digest, permit=permit)
 
 
 def image(store: Store[Any], table: str, **which: int) -> dict[str, Any]:
@@ -122,9 +125,20 @@ def test_what_follows_a_value_is_told_by_nothing_but_the_value(rich_ledger: Ledg
     url, rich = rich_ledger
     with unguarded(url, rich) as knife:
         knife.set("VALUE", rich.superseded, state="active", successor_code=None, successor_version=None)
-    with connect(url, rich_clock) as store, pytest.raises(RepairIncompleteError) as raised:
-        plan(store)
-    assert raised.value.context == {"violations": [f"journal_continuous: VALUE {rich.superseded}"]}
+        knife.set("JOB", rich.failed, version=9)
+    with connect(url, rich_clock) as store:
+        done = carried_out(store)
+        assert [(act.kind, act.subject) for act in done.acts] == [("mend", f"JOB {rich.failed}")]
+        left = [("journal_continuous", f"VALUE {rich.superseded}")]
+        assert [(violation.invariant, violation.subject) for violation in done.left] == left
+        assert [(one.subject, one.restore) for one in done.given_up] == [
+            (
+                f"VALUE {rich.superseded}",
+                f"what a snapshot has of VALUE {rich.superseded} in holdfast_values and holdfast_journal",
+            )
+        ]
+        assert check(store).violations == done.left
+        assert image(store, "holdfast_values", value_id=rich.superseded)["state"] == "active"
 
 
 def test_a_value_that_is_active_names_no_successor(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
@@ -163,6 +177,7 @@ def test_a_switch_whose_history_is_archived_stays_as_it_is(rich_ledger: Ledger, 
     as_retention_does_it = (
         f"DELETE FROM holdfast_journal WHERE machine = 'SWITCH' AND subject = {rich.lifted_switch}",
         f"UPDATE holdfast_switches SET history_from = version + 1 WHERE switch_id = {rich.lifted_switch}",
+        f"INSERT INTO holdfast_archives VALUES (1, 1, 1, '1.jsonl', '', 2, 0, '{LONG_AGO}')",
     )
     with (
         connect(url, rich_clock) as store,

@@ -17,7 +17,8 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.audit.seals import Head, _floor, genesis, head, row_lines, seal, seal_hash
+from holdfast.audit.horizons import floor_of
+from holdfast.audit.seals import Head, genesis, head, row_lines, seal, seal_hash
 from holdfast.audit.verify import verify
 from holdfast.core.commands import Complete
 from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError, SealsBrokenError
@@ -190,7 +191,7 @@ def test_seals_cannot_be_written_by_hand_or_changed(store: Store[Any]) -> None:
 def floor(store: Store[Any]) -> int:
     """Return the number from which on the next sealing looks for rows."""
     with store.reading() as reading:
-        return _floor(reading, reading.meta(), reading.last_seal())
+        return floor_of(reading, reading.meta(), reading.last_seal())
 
 
 def test_what_is_sealed_is_not_read_again(store: Store[Any]) -> None:
@@ -305,13 +306,16 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_u
 
 
 def test_an_epoch_never_goes_back(store: Store[Any]) -> None:
+    with store.transaction() as transaction:
+        transaction.set_meta("epoch", "2")
+        rewrite_enforcement(store, transaction)
     submit(store)
     [made] = seal(store)
     with store.transaction() as transaction:
-        transaction.set_meta("epoch", "0")
+        transaction.set_meta("epoch", "1")
     with pytest.raises(EpochError) as refused:
         seal(store)
-    assert refused.value.context == {"epoch": 0, "sealed_epoch": 1}
+    assert refused.value.context == {"epoch": 1, "sealed_epoch": 2}
     assert seals(store) == [made]
 
 

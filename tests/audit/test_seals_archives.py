@@ -15,7 +15,7 @@ from holdfast.audit.verify import Report, verify
 from holdfast.core.commands import Complete
 from holdfast.engine.retention import GcReport, Retention, gc
 from holdfast.store import Lease, Store, create_store
-from tests.audit.sealing import guards_off, journal, rewrite_all, seals, submit
+from tests.audit.sealing import COLUMNS, guards_off, journal, rewrite_all, seals, submit
 from tests.support.clock import VirtualClock
 
 EDGE = 20_000_000  # where the first partition of the journal ends on PostgreSQL
@@ -147,6 +147,28 @@ def test_one_row_that_is_missing_from_an_archived_block(store: Store[Any], clock
         client.run("DELETE FROM holdfast_journal WHERE seq = 5")
     assert archive.rows > 5
     assert kinds(verify(store)) == [("row_missing", 1)]
+
+
+@pytest.mark.req("G-23")
+def test_a_row_that_was_put_into_an_archived_block(ledger_url: str, clock: VirtualClock, folder: Path) -> None:
+    with create_store(ledger_url, clock) as store:
+        work(store)
+        first = journal(store)[4]
+        [archive] = collect(store, clock, folder).archives
+    forged = {**dict(zip(COLUMNS, first, strict=True)), "version": 99}
+    if not store.one_writer:  # where archived rows wait for their partition, its number must be a new one
+        forged["seq"] = -5
+    with guards_off(ledger_url) as client:
+        marks = ", ".join("?" for _ in forged)
+        client.run(f"INSERT INTO holdfast_journal ({', '.join(forged)}) VALUES ({marks})", *forged.values())
+    with create_store(ledger_url, clock) as store:
+        for report in (verify(store), verify(store, archives=folder)):
+            [problem] = report.problems
+            assert (problem.kind, problem.seal) == ("row_inserted", 1)
+            assert (problem.seq, problem.to_seq) == (forged["seq"], forged["seq"])
+            if store.one_writer:
+                assert problem.detail == "1 row in a block that was archived, and has left the journal as a whole"
+    assert archive.rows > 5
 
 
 @pytest.mark.req("G-23")

@@ -23,7 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.audit.seals import _floor, seal
+from holdfast.audit.horizons import floor_of
+from holdfast.audit.seals import seal
 from holdfast.audit.verify import verify
 from holdfast.store import Store, Submission, create_store, open_store
 from tests.audit.sealing import journal, loose_rows, seals, submit
@@ -164,7 +165,7 @@ def test_numbers_that_were_given_out_before_a_sealing_are_found_after_it(
         submit(store, 1)
         seal(store)
         with store.reading() as reading:
-            assert _floor(reading, reading.meta(), reading.last_seal()) <= 1
+            assert floor_of(reading, reading.meta(), reading.last_seal()) <= 1
     late.commit()
     sealed_soon(store, 6)
     assert loose_rows(store) == []

@@ -168,6 +168,41 @@ def test_a_head_that_was_signed_by_somebody_else_or_by_nobody(kept: Path, tmp_pa
         signing.read_head(tmp_path / "nowhere.json")
 
 
+def test_a_file_of_heads_one_a_line(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
+    assert signing.read_heads(kept, public_key=keys[1]) == [signing.read_head(kept)]
+    first, second = kept.read_bytes().strip(), msgspec.json.encode(msgspec.structs.replace(HEAD, seal=4))
+    heads = tmp_path / "heads.jsonl"
+    heads.write_bytes(first + b"\n\n" + second + b"\n" + first + b"\n")
+    assert [(one.seal, one.signature is None) for one in signing.read_heads(heads)] == [
+        (3, False),
+        (4, True),
+        (3, False),
+    ]
+    with pytest.raises(HeadInvalidError, match=r"the head in line 3 of .*heads.jsonl is not signed"):
+        signing.read_heads(heads, public_key=keys[1])
+    heads.write_bytes(first + b"\n" + first[:-10])
+    with pytest.raises(HeadInvalidError, match=r"line 2 of .*heads.jsonl holds no head"):
+        signing.read_heads(heads)
+    heads.write_bytes(msgspec.json.format(first, indent=2))  # one, as a person may keep it
+    assert signing.read_heads(heads) == [signing.read_head(kept)]
+    heads.write_bytes((first + b"\n") * 1000)
+    assert len(signing.read_heads(heads)) == 1000
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_a_line_that_is_not_as_it_was_kept(kept: Path, keys: tuple[Path, Path], how: str) -> None:
+    good = kept.read_bytes().strip()
+    bad = BAD[how](good)
+    if not bad.strip():
+        return  # an empty line is none
+    kept.write_bytes(good + b"\n" + bad + b"\n")
+    if how == "far too long":
+        assert len(signing.read_heads(kept)) == 2  # by white space alone
+        return
+    with pytest.raises(HeadInvalidError):
+        signing.read_heads(kept, public_key=keys[1])
+
+
 def other_curve(kind: str) -> bytes:
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from holdfast.audit import signing
+from holdfast.audit.check import check
 from holdfast.audit.problems import KINDS, Problem
 from holdfast.audit.seals import Head, head_now, seal
 from holdfast.audit.verify import Report, verify
@@ -373,17 +374,71 @@ def test_the_links_of_an_edited_seal(scene: Scene) -> None:
     ]
 
 
+@pytest.mark.req("G-23")
+@pytest.mark.parametrize("column", ["epoch", "last_xid", "last_seq", "low_seq"])
+def test_a_last_seal_with_a_number_below_all(scene: Scene, column: str) -> None:
+    scene.run(f"UPDATE holdfast_seals SET {column} = -1 WHERE seal_id = 5")
+    assert scene.found() == [("seal_changed", 5, None, None)]
+
+
 def test_every_column_of_a_seal_was_edited() -> None:
-    horizons = {"horizon_xid", "horizon_seq"}
+    horizons = {"horizon_xid", "horizon_seq"}  # see below
     assert {*SEAL_EDITS, "hash", "previous", "seal_id"} == {*SEAL_COLUMNS} - horizons
 
 
-def test_a_horizon_is_a_hint_and_a_lie_in_it_is_found(scene: Scene) -> None:
-    scene.run("UPDATE holdfast_seals SET horizon_seq = 42, horizon_xid = 0 WHERE seal_id = 5")
-    assert scene.found(scene.head) == []
-    # The sealer believes it, and passes over two rows; but what it leaves behind is no secret.
-    assert [(one.low_seq, one.high_seq) for one in seal(scene.store)] == [(43, 43)]
-    assert scene.found() == [("row_inserted", 6, 41, 42)]
+# ---------------------------------------------------------------------------------------------------------------------
+# Hints, which no hash covers
+
+HORIZONS = {
+    "beyond all": ("horizon_seq = 1000000000", [1, 2, 3, 4, 5]),
+    "beyond all, of the first transaction": ("horizon_seq = 1000000000, horizon_xid = 0", [1, 2, 3, 4, 5]),
+    "the next rows": ("horizon_seq = 42, horizon_xid = 0 WHERE seal_id = 5", [5]),
+    "below its rows": ("horizon_seq = 23 WHERE seal_id = 3", [3]),
+    "a transaction to come": ("horizon_xid = 1000000000000 WHERE seal_id = 5", [5]),
+    "no transaction": ("horizon_xid = -1 WHERE seal_id = 2", [2]),
+    "rows of later transactions": ("horizon_seq = 40 WHERE seal_id = 2", [2]),
+}
+
+
+def hints(store: Store[Any]) -> set[str]:
+    """Return the subjects of what a check finds wrong with the seals."""
+    return {violation.subject for violation in check(store, only=["seals_chained"]).violations}
+
+
+@pytest.mark.req("G-23")
+@pytest.mark.parametrize("lie", HORIZONS)
+def test_a_horizon_that_cannot_be_true_is_found_and_not_believed(scene: Scene, lie: str) -> None:
+    how, found = HORIZONS[lie]
+    scene.run(f"UPDATE holdfast_seals SET {how}")
+    assert scene.found(scene.head) == [("seal_changed", number, None, None) for number in found]
+    assert hints(scene.store) == {f"SEAL {number}" for number in found}
+    assert [(one.low_seq, one.high_seq) for one in seal(scene.store)] == [(41, 43)]
+    assert loose_rows(scene.store) == []
+    assert {kind for kind, *_ in scene.found()} == {"seal_changed"}
+
+
+@pytest.mark.req("G-23")
+@pytest.mark.parametrize("value", ["1 1000000000", "1 42", "1 43", f"1 {'9' * 20}", "7 3", "nonsense", "", "1"])
+def test_a_floor_that_no_seal_speaks_of_is_found_and_not_believed(scene: Scene, value: str) -> None:
+    scene.run("DELETE FROM holdfast_meta WHERE name = 'seal_floor'")
+    scene.run("INSERT INTO holdfast_meta (name, value) VALUES ('seal_floor', ?)", value)
+    assert scene.found(scene.head) == [("floor_differs", None, None, None)]
+    assert hints(scene.store) == {"LEDGER"}
+    assert [(one.low_seq, one.high_seq) for one in seal(scene.store)] == [(41, 43)]
+    assert loose_rows(scene.store) == []
+
+
+def test_hints_that_agree_with_each_other_are_told_by_the_rows_that_they_hide(scene: Scene) -> None:
+    """Where writers overlap, a sealer may have written this; then no row can be where these are."""
+    scene.run("UPDATE holdfast_seals SET horizon_seq = 42 WHERE seal_id = 5")
+    scene.run("DELETE FROM holdfast_meta WHERE name = 'seal_floor'")
+    scene.run("INSERT INTO holdfast_meta (name, value) VALUES ('seal_floor', '1 42')")
+    if scene.store.one_writer:
+        assert scene.found() == [("seal_changed", 5, None, None)]
+        assert hints(scene.store) == {"SEAL 5"}
+    else:
+        assert scene.found() == [("floor_differs", None, 41, 42)]
+        assert hints(scene.store) == {"LEDGER"}
 
 
 @pytest.mark.req("G-23")
@@ -411,6 +466,7 @@ def test_seals_that_are_cut_off_with_the_note_of_them(scene: Scene) -> None:
     [_, _, third, *_] = seals(scene.store)
     scene.run("DELETE FROM holdfast_seals WHERE seal_id > 3")
     scene.run("UPDATE holdfast_meta SET value = ? WHERE name = 'seal_head'", f"3 {third.hash}")
+    scene.run("DELETE FROM holdfast_meta WHERE name = 'seal_floor'")
     assert scene.found() == []
     assert scene.found(scene.head) == [("head_differs", 5, None, None)]
 
@@ -498,6 +554,19 @@ def test_a_head_from_the_middle_of_the_chain(scene: Scene) -> None:
     rewrite_all(scene.client)
     assert scene.found(early) == []
     assert scene.found(scene.head) == [("head_differs", 5, None, None)]
+
+
+def test_several_heads_are_all_held_against_the_chain(scene: Scene) -> None:
+    third = seals(scene.store)[2]
+    early = msgspec.structs.replace(scene.head, seal=3, hash=third.hash, rows=3 * BLOCK, sealed_at=third.sealed_at)
+    assert verify(scene.store, head=[early, scene.head, early]).ok
+    altered = [msgspec.structs.replace(one, hash="0" * 64) for one in (scene.head, early)]
+    late = msgspec.structs.replace(scene.head, seal=9)
+    found = verify(scene.store, head=[*altered, early, late]).problems
+    assert [(p.kind, p.seal) for p in found] == [("head_differs", 3), ("head_differs", 5), ("head_differs", 9)]
+    other = msgspec.structs.replace(scene.head, ledger_id="0" * 32)
+    with pytest.raises(HeadInvalidError):
+        verify(scene.store, head=[early, other])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.app import COMMANDS, Lazy
-from holdfast.core.errors import BrokenError
+from holdfast.cli.app import COMMANDS, INTERRUPTED, Lazy
+from holdfast.cli.work import STOPPED_AT_ONCE
+from holdfast.core import errors
+from holdfast.core.errors import BrokenError, HoldfastError
 from tests.cli.commands import PROGRAM, Outcome, clean_environment, holdfast, process
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -38,6 +40,14 @@ def test_exit_codes_and_streams_of_the_real_command(ledger_url: str) -> None:
     assert (nowhere.code, nowhere.error_code) == (4, "store_unavailable")
     counted = process("stats", "--json", env=setting)
     assert counted.json["states"]["pending"] == 1
+
+
+def test_the_table_of_exit_codes_has_them_all() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    table = document.partition("| exit code | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    listed = {int(row.split("|")[1]) for row in table.splitlines()}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HoldfastError)]
+    assert listed == {0, INTERRUPTED, STOPPED_AT_ONCE, *(kind.exit_code for kind in kinds)} == {0, 1, 2, 3, 4, 130}
 
 
 def test_the_installed_command_is_this_one(sqlite_url: str) -> None:

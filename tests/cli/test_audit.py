@@ -125,6 +125,22 @@ def test_a_full_rewrite_is_found_through_a_head_signed_or_not(sealed: str) -> No
         assert (found.code, [(p["kind"], p["seal"]) for p in found.json["problems"]]) == (1, [("head_differs", 1)])
 
 
+def test_heads_that_were_kept_line_by_line_are_all_compared(sealed: str) -> None:
+    """As the guide has it: `audit head --json >> heads.jsonl`, every hour."""
+    heads = Path("heads.jsonl")
+    for _ in range(2):
+        with heads.open("a") as kept:
+            kept.write(holdfast("audit", "head", "--json", "--db", sealed).out)
+        assert holdfast("submit", "noop", "{}", "--db", sealed).code == 0
+    said = holdfast("audit", "verify", "--head", "heads.jsonl", "--db", sealed)
+    assert said.code == 0
+    assert said.out.endswith("kept: 2 heads, the newest of seal 2, which the chain contains, not signed\n")
+    first, second = heads.read_text().splitlines()
+    heads.write_text(json.dumps({**json.loads(first), "seal": 2}) + "\n" + second + "\n")
+    found = holdfast("audit", "verify", "--head", "heads.jsonl", "--json", "--db", sealed)
+    assert (found.code, [(p["kind"], p["seal"]) for p in found.json["problems"]]) == (1, [("head_differs", 2)])
+
+
 def test_bad_heads_and_keys_are_refused_with_a_code(sealed: str, sqlite_url: str) -> None:
     for name in ("key", "other"):
         assert holdfast("audit", "keygen", name).code == 0

@@ -15,10 +15,10 @@ FAR = r"2099-01-31 12:00:00 UTC \(in \d+ d\)"
 def test_the_json(history: str) -> None:
     value = holdfast("explain", "5", "--db", history, "--json").json
     assert list(value) == ["job_id", "state", "verdict", "findings"]
-    assert (value["job_id"], value["state"], value["verdict"]) == (5, "pending", "waiting")
+    assert (value["job_id"], value["state"], value["verdict"]) == (5, "pending", "blocked")
     assert [list(finding) for finding in value["findings"]] == [["code", "message", "evidence", "next"]] * 2
-    assert [finding["code"] for finding in value["findings"]] == ["not_due", "no_worker"]
-    not_due, no_worker = value["findings"]
+    assert [finding["code"] for finding in value["findings"]] == ["no_worker", "not_due"]
+    no_worker, not_due = value["findings"]
     assert not_due["evidence"]["run_at"] == "2099-01-31T12:00:00.000000Z"
     assert not_due["next"] == f"holdfast show {at(history)} 5"
     assert no_worker["evidence"] == {"queue": "default", "last_seen_at": None, "living_workers": []}
@@ -44,11 +44,11 @@ def test_the_words_for_people(history: str) -> None:
     code, out, err = holdfast("explain", "5", "--db", history)
     assert (code, err) == (0, "")
     assert re.fullmatch(
-        "job 5 pending: it will run by itself\n"
-        rf"- it is due at {FAR}\n"
-        f"  next: holdfast show {re.escape(at(history))} 5\n"
+        "job 5 pending: it will not run by itself\n"
         "- no living worker serves the queue default; there has never been one\n"
-        f"  next: holdfast worker {re.escape(at(history))} MODULE:LEDGER --queue default\n",
+        f"  next: holdfast worker {re.escape(at(history))} MODULE:LEDGER --queue default\n"
+        rf"- it is due at {FAR}\n"
+        f"  next: holdfast show {re.escape(at(history))} 5\n",
         out,
     )
     failed = holdfast("explain", "2", "--db", history).out

@@ -65,6 +65,18 @@ def test_the_policy_is_set_bit_by_bit_and_shown(ledger: str, folder: Path) -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("text", ['{"finished_s": 5, "newfield": 1}', '{"history_s": 5}', "nonsense"])
+def test_a_policy_that_cannot_be_read_is_written_anew(ledger: str, text: str) -> None:
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.set_meta("retention", text)
+    for asked in ([], ["--show"], ["--dry-run"]):
+        refused = holdfast("gc", *asked, "--db", ledger, "--json")
+        assert (refused.code, refused.error_code) == (2, "bad_input")
+    expected = {**OFF, "finished_s": 86400.0}
+    assert holdfast("gc", "--set", "finished=1d", "--db", ledger, "--json").json == expected
+    assert holdfast("gc", "--show", "--db", ledger, "--json").json == expected
+
+
 def test_a_relative_directory_is_taken_from_here(
     sqlite_ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

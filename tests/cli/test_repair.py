@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.store import connect, create_store
 from tests.audit.corruptions import corrupt
+from tests.audit.knife import unguarded
 from tests.audit.rich import Rich, make_rich
 from tests.cli.commands import at, holdfast
 from tests.support.clock import VirtualClock
@@ -69,6 +70,25 @@ def test_what_cannot_be_repaired_is_said(ledger_url: str, rich: Rich) -> None:
     assert shown.code == 1
     assert {(v["invariant"], v["subject"]) for v in shown.json["left"]} == {("seals_chained", "SEAL 1")}
     assert "cannot be repaired" in holdfast("repair", "--db", ledger_url).out
+
+
+def test_what_is_left_is_named_and_the_rest_is_repaired(ledger_url: str, rich: Rich) -> None:
+    with unguarded(ledger_url, rich) as knife:
+        knife.run("DELETE FROM holdfast_grants WHERE grant_id = ?", rich.draft_grant)
+    corrupt(ledger_url, rich, "counts_of_nothing")
+    name, tables = f"GRANT {rich.draft_grant}", "holdfast_grants and holdfast_journal"
+    planned = holdfast("repair", "--db", ledger_url, "--json").json
+    given = ("--operator", "ann", "--reason", "incident 7")
+    done = holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], *given, "--json")
+    assert (done.code, done.json["ok"], done.json["applied"]) == (1, False, True)
+    assert count(ledger_url) == 0
+    assert [(v["invariant"], v["subject"]) for v in done.json["left"]] == [("no_orphans", name)]
+    [given_up] = done.json["given_up"]
+    assert (given_up["subject"], given_up["restore"]) == (name, f"what a snapshot has of {name} in {tables}")
+    shown = holdfast("repair", "--db", ledger_url)
+    assert shown.code == 1
+    assert "left as it is\n" in shown.out
+    assert "Nothing has been changed" not in shown.out
 
 
 def test_a_ledger_without_its_triggers_can_be_repaired(ledger_url: str, rich: Rich) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.store import open_store
 from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
 
 HEADER = ["ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed"]
@@ -36,11 +37,22 @@ def test_create_says_what_it_wrote(history: str, tmp_path: Path) -> None:
     assert first.startswith(f"wrote {path}: 5 jobs, ")
     assert first.endswith(" kB")
     told = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
-    assert list(told) == ["file", "bytes", "sha256", *HEADER, "rows", "not_in_it"]
-    assert told["not_in_it"] == []
+    assert list(told) == ["file", "bytes", "sha256", *HEADER, "rows", "not_in_it", "broken"]
+    assert (told["not_in_it"], told["broken"]) == ([], [])
     assert told["bytes"] == (tmp_path / "b.snapshot").stat().st_size
     assert {name: n for name, n in told["rows"].items() if name != "journal"} == ROWS
     assert second == f"sha256 {holdfast('snapshot', 'verify', str(path), '--json').json['sha256']}"
+
+
+def test_create_says_that_the_ledger_is_broken(history: str, tmp_path: Path) -> None:
+    assert holdfast("audit", "head", "--db", history).code == 0
+    with open_store(history) as store, store.transaction() as transaction:
+        transaction.execute("DELETE FROM holdfast_meta WHERE name = 'seal_head'")
+    done = holdfast("snapshot", "create", str(tmp_path / "a.snapshot"), "--db", history)
+    said = "the ledger is broken, and so is the snapshot: seals_chained; see `holdfast check"
+    assert (done.code, [line[: len(said)] for line in done.out.splitlines()[2:]]) == (0, [said])
+    told = holdfast("snapshot", "create", str(tmp_path / "b.snapshot"), "--db", history, "--json").json
+    assert told["broken"] == ["seals_chained"]
 
 
 def test_verify_says_whether_it_is_whole(snapshot: Path) -> None:

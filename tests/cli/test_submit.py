@@ -60,6 +60,14 @@ def test_the_same_work_under_the_same_key_is_recorded_once(ledger: str) -> None:
     assert len(holdfast("jobs", "--db", ledger, "--json").json) == 2
 
 
+def test_the_ledgers_own_name_is_refused(ledger: str) -> None:
+    refused = holdfast("submit", "noop", "--client", "holdfast", "--key", "999/1", "--db", ledger, "--json")
+    assert (refused.code, refused.json["error_code"]) == (2, "bad_input")
+    assert refused.json["context"] == {"client": "holdfast", "next_step": "Submit under another client's name."}
+    assert holdfast("jobs", "--db", ledger, "--json").json == []
+    assert holdfast("check", "--db", ledger).code == 0
+
+
 def test_a_repeat_gives_the_stored_result(history: str) -> None:
     same = ("submit", "thumbnail", '{"path": "a"}', "--client", "web", "--key", "a.png@64", "--db", history)
     assert holdfast(*same, "--json").json == {

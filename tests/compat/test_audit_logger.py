@@ -484,6 +484,10 @@ def test_a_purge_that_was_cut_short_is_finished_by_the_next(
 # Bad input
 
 
+LOOP: dict[str, Any] = {}
+LOOP["itself"] = LOOP
+
+
 @pytest.mark.req("G-23")
 @pytest.mark.parametrize(
     "given",
@@ -497,6 +501,14 @@ def test_a_purge_that_was_cut_short_is_finished_by_the_next(
         {"consent_token_hash": "the token itself"},
         {"metadata": {"when": float("nan")}},
         {"metadata": {"half": "\ud800"}},
+        {"metadata": {"x": object()}},
+        {"metadata": {1: "a number as a name"}},
+        {"metadata": "no mapping"},
+        {"metadata": LOOP},
+        {"timestamp": "2026-03-14"},
+        {"sha256": 7},
+        {"action": 7},
+        {"attempt": "first"},
         {"metadata": {"deep": json.loads("[" * 70 + "]" * 70)}},
     ],
 )

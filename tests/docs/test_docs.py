@@ -36,3 +36,16 @@ def test_the_path_of_one_job_names_files_that_are_there() -> None:
     named = re.findall(r"`((?:core|store|engine)/[\w/]+\.(?:py|sql))`", section.partition("\n## ")[0])
     assert len(named) == len(set(named)) == 23
     assert [name for name in named if not (ROOT / "src" / "holdfast" / name).is_file()] == []
+
+
+@pytest.mark.req("M-22")
+def test_the_readme_says_what_is_not_promised() -> None:
+    limits = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Honest limits")[2].partition("\n## ")[0]
+    for words in (
+        "Exactly once holds for effects in the ledger's own database.",
+        "A handler may run more than once.",
+        "SQLite is for one machine and a local disk",
+        "A thread cannot be killed",
+        "the console is not built yet",
+    ):
+        assert words in limits

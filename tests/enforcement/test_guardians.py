@@ -230,7 +230,8 @@ def make_old(url: str, schemas: int, *rows: str) -> None:
                 transaction.execute(statement)
             row = f"({migration.number}, '{migration.name}', '{migration.digest}', '{AT}')"
             transaction.execute(f"INSERT INTO holdfast_migrations VALUES {row}")
-        transaction.set_meta("epoch", "1")
+        for name, value in (("epoch", "1"), ("environment", "dev"), ("governed", "no")):
+            transaction.set_meta(name, value)
         for statement in rows:
             transaction.execute(statement)
 

@@ -92,6 +92,14 @@ def test_not_due(verbs: Verbs) -> None:
     only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
 
 
+def test_not_due_and_nobody_is_there_for_it(verbs: Verbs) -> None:
+    """Its time comes by itself, and a worker does not: that is said first, and gives the verdict."""
+    job_id = verbs.submit(run_at=verbs.clock.after(7200))
+    assert codes(asked(verbs, job_id)) == (Verdict.BLOCKED, ["no_worker", "not_due"])
+    hello(verbs, operations=("echo",))
+    assert codes(asked(verbs, job_id)) == (Verdict.BLOCKED, ["operation_not_served", "not_due"])
+
+
 def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit()
@@ -241,8 +249,10 @@ def test_all_slots_are_busy(verbs: Verbs) -> None:
     assert found.message == "every worker that could take it is busy: 3 attempts in 3 slots"
     assert found.evidence == {"busy": {"worker-a": 2, "worker-b": 1}, "slots": {"worker-a": 2, "worker-b": 1}}
     assert found.next == "holdfast jobs --state running --queue default"
-    # A lease that has run out is nobody's slot.
+    # A lease that has run out is nobody's slot, if its worker lives.
     verbs.clock.advance(30)
+    only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    hello(verbs, "worker-a", concurrency=2)
     only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
 
 
@@ -293,10 +303,10 @@ def test_attempts_that_failed_before_are_told(verbs: Verbs) -> None:
     answer = asked(verbs, job_id)
     assert codes(answer) == (Verdict.WAITING, ["about_to_start", "failed_before"])
     found = answer.findings[1]
-    assert found.message == "1 of 3 attempts spent; the last error was io_error: the disk said no"
+    assert found.message == "1 of 3 attempts spent; the last error was io_error: the disk said no at line 3"
     assert found.evidence == {
         "attempts": 1, "spent": 1, "max_attempts": 3, "replay_attempts": 5, "last_error_code": "io_error",
-        "last_error_message": "the disk said no\nat line 3",
+        "last_error_message": "the disk said no at line 3",
     }  # fmt: skip
 
 
@@ -390,11 +400,16 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
 
 
 @pytest.mark.parametrize(
-    "max_attempts, replay_attempts, committed, then",
-    [(2, 5, False, "pending"), (1, 5, False, "failed"), (1, 0, False, "quarantined"), (1, 0, True, "succeeded")],
+    "max_attempts, replay_attempts, committed, then, verdict",
+    [
+        (2, 5, False, "pending", Verdict.WAITING),
+        (1, 5, False, "failed", Verdict.BLOCKED),
+        (1, 0, False, "quarantined", Verdict.BLOCKED),
+        (1, 0, True, "succeeded", Verdict.RUNNING),
+    ],
 )
 def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
-    verbs: Verbs, max_attempts: int, replay_attempts: int, committed: bool, then: str
+    verbs: Verbs, *, max_attempts: int, replay_attempts: int, committed: bool, then: str, verdict: Verdict
 ) -> None:
     """What is foretold is what the reaper then does."""
     job_id = verbs.submit(max_attempts=max_attempts, replay_attempts=replay_attempts)
@@ -403,7 +418,7 @@ def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
         verbs.work(attempt, Commit(attempt.execution.lease_token))
     verbs.clock.advance(30)
     hello(verbs, "worker-a", queues=("other",))
-    found = only(asked(verbs, job_id), Verdict.WAITING, "lease_expired")
+    found = only(asked(verbs, job_id), verdict, "lease_expired")
     assert found.message == (
         "the lease of worker-dead on attempt 1 ran out at 2026-03-14 09:27:23 UTC (0 s ago);"
         f" worker-a ends it within about 1 s, and the job is then {then}"
@@ -428,6 +443,29 @@ def test_a_lease_that_ran_out_and_nobody_is_there_to_reap_it(verbs: Verbs) -> No
     )
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
     assert found.next == "holdfast recover"
+
+
+def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) -> None:
+    """It was killed some seconds ago: it will end nothing, and take nothing."""
+    hello(verbs)
+    job_id = verbs.submit()
+    attempt = verbs.claim_one(seconds=3)
+    waiting = verbs.submit()
+    assert codes(asked(verbs, waiting)) == (Verdict.WAITING, ["about_to_start"])
+    verbs.clock.advance(5)
+    found = only(asked(verbs, job_id), Verdict.BLOCKED, "lease_expired_unseen")
+    assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
+    found = only(asked(verbs, waiting), Verdict.BLOCKED, "no_worker")
+    assert found.message == (
+        "no living worker serves the queue default; the last was seen at 2026-03-14 09:26:53 UTC (5 s ago)"
+    )
+    hello(verbs, "worker-b")
+    assert only(asked(verbs, job_id), Verdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
+    found = only(asked(verbs, waiting), Verdict.WAITING, "about_to_start")
+    assert found.evidence["workers"] == ["worker-b"]
+    # One that was seen after that lives: it only gave that attempt up.
+    hello(verbs)
+    assert only(asked(verbs, job_id), Verdict.WAITING, "lease_expired").evidence["reapers"] == [WORKER, "worker-b"]
 
 
 def test_running_and_nobody_runs_it(verbs: Verbs) -> None:

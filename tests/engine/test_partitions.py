@@ -231,15 +231,27 @@ def test_a_partition_is_dropped_once_all_its_rows_are_archived(
 def test_a_partition_with_a_row_that_is_not_archived_stays(
     crossed: Ledger, clock: VirtualClock, tmp_path: Path, shell: psycopg.Connection[Any]
 ) -> None:
-    """The hint in the seals is not hashed: if it lies, the rows themselves still speak."""
+    """The hint in the seals is not hashed: whatever it says, the rows themselves are asked too."""
+    collect(crossed, tmp_path)
+    work(crossed, clock, "c")
+    with crossed.store.reading() as reading:
+        last = reading.last_seal()
+    assert last is not None
+    assert crossed.store.archived_partition(last) == P0  # once that block is archived too
+    shell.execute("ALTER TABLE holdfast_journal DISABLE TRIGGER USER")
+    shell.execute(f"UPDATE {P0} SET xid = xid + 1000000 WHERE seq = {END - 1}")
+    assert crossed.store.archived_partition(last) is None
+    shell.execute(f"UPDATE {P0} SET xid = xid - 1000000 WHERE seq = {END - 1}")
+    assert (collect(crossed, tmp_path).partitions, names(crossed)) == ((P0,), [P1])
+
+
+def test_a_horizon_that_cannot_be_true_lets_no_partition_go(
+    crossed: Ledger, tmp_path: Path, shell: psycopg.Connection[Any]
+) -> None:
     collect(crossed, tmp_path)
     shell.execute("ALTER TABLE holdfast_seals DISABLE TRIGGER USER")
     shell.execute("UPDATE holdfast_seals SET horizon_xid = 0, horizon_seq = 30000000")
-    shell.execute("ALTER TABLE holdfast_journal DISABLE TRIGGER USER")
-    shell.execute(f"UPDATE {P0} SET xid = xid + 1000000 WHERE seq = {END - 1}")
     assert (collect(crossed, tmp_path).partitions, names(crossed)) == ((), [P0, P1])
-    shell.execute(f"UPDATE {P0} SET xid = xid - 1000000 WHERE seq = {END - 1}")
-    assert (collect(crossed, tmp_path).partitions, names(crossed)) == ((P0,), [P1])
 
 
 def test_a_writer_that_has_a_number_of_the_partition_keeps_it(

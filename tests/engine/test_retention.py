@@ -35,7 +35,7 @@ from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Archive, time_text
 from holdfast.engine import archiving, retention
 from holdfast.engine.archiving import Archived
-from holdfast.engine.retention import GcReport, Held, Retention, gc, policy_of, set_policy
+from holdfast.engine.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy
 from holdfast.store import create_store
 from holdfast.store.migrations import verify
 from holdfast.testing import VirtualClock, virtual_world
@@ -225,15 +225,30 @@ def test_a_policy_that_cannot_be_kept_is_refused(given: dict[str, Any]) -> None:
         Retention(**given)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"finished_s": "long"}', '{"finished_s": -1}', '{"keep": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", '{"finished_s": "long"}', '{"finished_s": -1}', '{"keep": 1}', '{"finished_s": 5, "newfield": 1}',
+        '{"history_s": 5}',
+    ],
+)  # fmt: skip
 def test_a_policy_in_the_ledger_that_cannot_be_read_drops_nothing(worked: Ledger, text: str) -> None:
     done(worked, "a")
     with worked.store.transaction() as transaction:
         transaction.set_meta("retention", text)
     before = everything(worked)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as refused:
         gc(worked.store, who=WHO)
+    assert refused.value.message.startswith("the ledger's retention policy cannot be read: ")
+    assert refused.value.hint == "Write it anew with `holdfast gc --set …`: what you do not set then is kept for ever."
     assert everything(worked) == before
+    # And that step helps: what was there is noted, and what is set anew holds.
+    assert policy_to_change(worked.store) == Retention()
+    set_policy(worked.store, Retention(finished_s=60), who=WHO, why="it could not be read")
+    assert policy_of(worked.store) == Retention(finished_s=60)
+    with worked.store.reading() as reading:
+        [[note]] = reading.execute("SELECT reason FROM holdfast_journal WHERE event = 'retention'")
+    assert msgspec.json.decode(note)["before"] == {"unreadable": text}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -680,9 +695,16 @@ def test_without_a_directory_for_archives_nothing_changes(
 def test_what_a_killed_gc_left_in_the_directory_is_written_anew(
     worked: Ledger, clock: VirtualClock, folder: Path
 ) -> None:
-    (folder / "journal-1-1.jsonl.gz").write_bytes(b"half")
+    (folder / f".journal-1-1.{'0' * 32}.part").write_bytes(b"half")
+    file = folder / "journal-1-1.jsonl.gz"
+    file.write_bytes(b"half")
     done(worked, "a")
     clock.advance(10)
+    before = rows_of(worked)
+    with pytest.raises(ArchiveUnwritableError, match="nobody can tell whose history it holds"):
+        gc(worked.store, whole(folder), who=WHO)  # a gc leaves no such file under this name
+    assert (file.read_bytes(), rows_of(worked)[: len(before)]) == (b"half", before)
+    file.unlink()
     before = rows_of(worked)
     assert gc(worked.store, whole(folder), who=WHO).blocks == 1
     require_sound(worked, folder, before)

@@ -447,11 +447,11 @@ def test_what_is_not_there_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> 
 
 
 def test_a_ledger_that_does_not_say_what_it_is_for_is_treated_as_prod(sqlite: Store[Any]) -> None:
-    draft = asked(sqlite, wanted(sqlite))
+    draft, another = asked(sqlite, wanted(sqlite)), wanted(sqlite, "job:2")
     with sqlite.transaction() as transaction:
         transaction.set_meta("environment", "playground")
     refused("approver_not_authenticated", approve, sqlite, draft.grant_id, Identity(name="bob"))
-    refused(Reject.MISSING, act, sqlite, wanted(sqlite, "job:2"))
+    refused(Reject.MISSING, act, sqlite, another)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from holdfast.core.selection import Limits, Options, ReplayMode, Selection
 from holdfast.engine import grants, replay
 from holdfast.engine.supersession import retire, supersede
 from holdfast.engine.world import Crash, World
-from holdfast.store import Declared, Store, create_store
+from holdfast.store import Declared, Store, Submission, create_store
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.governance.successions import governed
 from tests.support.clock import VirtualClock
@@ -89,6 +89,24 @@ def test_what_is_in_quarantine_is_replaced_by_new_jobs_that_name_it(store: Store
             assert (born.event, born.actor) == ("submit", "ann")
             assert born.reason == f"replay {report.run_id}: the disk was full"
     assert replays(store) == {}
+    assert check(store).violations == ()
+
+
+def test_a_followup_is_replaced_under_the_name_that_only_the_ledger_may_use(
+    store: Store[Any], clock: VirtualClock
+) -> None:
+    [parent] = succeed(store, 1)
+    with store.transaction() as transaction:
+        staged = Submission(
+            operation="noop", payload="{}", client="holdfast", key=f"{parent}/1", queue="goes-abi", by_engine=True
+        )
+        [admission] = transaction.submit([staged])
+        fail(transaction, claim(transaction, [admission.job_id]), permanent=True)
+    report = replay.run(store, repair(store), sleep=clock.advance, **WHO)
+    assert report.replayed == 1
+    with store.reading() as reading:
+        [old, new] = reading.list_jobs(client="holdfast", limit=2)[::-1]
+    assert (old.key, new.key, new.replaces) == (f"{parent}/1", f"{parent}/1#{report.run_id}", old.job_id)
     assert check(store).violations == ()
 
 

@@ -226,7 +226,7 @@ class LedgerMachine(RuleBasedStateMachine):
             elif verb == "give_back":
                 command, given = GiveBack(token, at), {"run_at": at}
             elif verb == "fail":
-                given = {"code": "boom", "message": f"by {how}", "retry_at": self.at(delay)}
+                given = {"code": "boom", "message": f"by-{how}", "retry_at": self.at(delay)}
                 command = Fail(
                     token,
                     **given,

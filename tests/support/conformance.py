@@ -48,7 +48,7 @@ def render(clauses: Sequence[Clause], shown: Mapping[str, Sequence[str]]) -> str
         "",
         "Written by `make conformance` from the `req` markers of the tests; not edited by hand.",
         "",
-        f"**{len(clauses) - len(gaps)} of {len(clauses)} clauses are shown by tests; {len(gaps)} are gaps.**",
+        f"**{len(clauses) - len(gaps)} of {len(clauses)} clauses are shown by tests; gaps: {len(gaps)}.**",
         "",
         "Tags: " + "; ".join(f"{tag}, {meaning}" for tag, meaning in TAGS.items()) + ".",
     ]

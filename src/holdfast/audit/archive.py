@@ -32,6 +32,8 @@ from holdfast.store.files import sync_directory
 VERSION = 1
 LEVEL = 6
 LINE_BYTES_MAX = 64 << 20
+PIECE = 1 << 16
+_GZIP = 31  # what zlib calls the format of a gzip file
 STALE_S = 3600.0  # no archive takes so long to write: a draft as old as that was left by somebody who was killed
 _DRAFT = re.compile(r"\.journal-\d+-\d+\.[0-9a-f]{32}\.part")
 
@@ -173,11 +175,20 @@ class ArchiveWriter:
         self._gzip.write(b"\n")
 
     def _refuse_to_replace_another(self) -> None:
-        """Let what was left by a writer that was killed be replaced, but never the history of another ledger."""
-        try:
-            there = verify(self._path)
-        except ArchiveInvalidError:
+        """Let this very history be replaced, whole or not, but never that of another ledger, or what nobody can read.
+
+        A writer that was killed leaves no part of a file under this name; a disk or a copy may.
+        """
+        if not self._path.exists() or not self._path.stat().st_size:
             return
+        try:
+            there = first_line(self._path)
+        except ArchiveInvalidError as error:
+            raise ArchiveUnwritableError(
+                f"{self._path} is there already, and nobody can tell whose history it holds",
+                next_step="Move the file away, and look whose it is; then run `holdfast gc` again.",
+                context={"file": str(self._path), "why": error.message},
+            ) from None
         if (there.ledger_id, there.seals) != (self._header.ledger_id, self._header.seals):
             raise ArchiveUnwritableError(
                 f"{self._path} holds the history of another ledger, or of another copy of this one",
@@ -194,10 +205,12 @@ class _Sink:
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
+        if self._descriptor is None:  # given up; a compressor may still let go of what it kept back
+            return len(data)
         self._hash.update(data)
         left = memoryview(data)
         while left:
-            left = left[os.write(cast("int", self._descriptor), left) :]
+            left = left[os.write(self._descriptor, left) :]
         return len(data)
 
     def flush(self) -> None:
@@ -271,6 +284,30 @@ def verify(path: Path, *, sha256: str | None = None) -> Header:
     for _ in lines:
         pass
     return header
+
+
+def first_line(path: Path) -> Header:
+    """Return the header of an archive, whether the rest of it is whole or not."""
+    try:
+        with path.open("rb") as file:
+            return _header(path, _first_line(path, file))
+    except zlib.error as error:
+        raise _invalid(path, f"it cannot be decompressed: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(path, f"its first line cannot be read: {error}") from None
+    except OSError as error:
+        raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
+
+
+def _first_line(path: Path, file: BinaryIO) -> bytes:
+    # Piece by piece, because a reader of whole files gives nothing of one that was cut off near its beginning.
+    inflate, text = zlib.decompressobj(wbits=_GZIP), b""
+    while b"\n" not in text:
+        piece = inflate.unconsumed_tail or file.read(PIECE)
+        if not piece or len(text) > LINE_BYTES_MAX:
+            raise _invalid(path, "its first line has no end")
+        text += inflate.decompress(piece, PIECE)
+    return text[: text.index(b"\n")]
 
 
 def read(path: Path, *, sha256: str | None = None) -> Contents:

@@ -67,6 +67,10 @@ class Archives:
         self._left_behind[seal.seal_id] = start
         return True
 
+    def took_whole(self, seal: Seal) -> bool:
+        """Tell whether all rows of a block have left together: only where there are partitions do some of them wait."""
+        return self._store.one_writer and self._covered(seal)
+
     def judge(self) -> None:
         """Read the files, if they are given, and look for the note of each archive that must still have one.
 

@@ -176,6 +176,7 @@ class _Run:
             with view() as reading:
                 page = self.page(reading)
                 histories = page.evidence.others(machine, after, self._batch)
+                page.look_up(histories)
                 for history in histories:
                     self._judge_record(page, history)
                 self._seen(page)
@@ -187,6 +188,7 @@ class _Run:
         """Judge jobs and their executions by every rule that looks at one job."""
         parents = {parent for parent in map(parent_of, cases) if parent is not None}
         page.committed = frozenset(page.evidence.committed(parents))
+        page.look_up(history for case in cases for history in (case.history, *(one.history for one in case.tried)))
         for case in cases:
             histories = [case.history, *(tried.history for tried in case.tried)]
             for history in histories:

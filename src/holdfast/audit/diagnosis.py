@@ -1,4 +1,4 @@
-"""What is wrong with one job or one execution, and what would put it right; and the record that any diagnosis is of.
+"""What is wrong with one job or one execution, and what would put it right.
 
 Invariants: nothing is written here; what a sound journal says of a record is right if the record's last move vouches
 for it, and so is what a committed execution says of its job; where neither can tell, the job is quarantined; a payload
@@ -6,41 +6,20 @@ that is not what was submitted is never run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
-from enum import Enum
-from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
 
-from holdfast.audit import histories
-from holdfast.audit.faults import Page
 from holdfast.audit.jobs import is_fit, is_json
+from holdfast.audit.record import EPOCH, Act, Record, at_of, moment_of, times_of
 from holdfast.core.digest import Json
-from holdfast.core.machine import Machine
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
-from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_from, time_text
-from holdfast.store.enforcement import GUARDED
-from holdfast.store.evidence import Entry, Evidence, History
+from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_text
 from holdfast.store.reading import Reading
 from holdfast.store.requests import digest_of
 
-GUARDED_BY_NAME = {guarded.machine.name: guarded for guarded in GUARDED}
 LOST, UNSOUND = "lost", "integrity"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Act(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a repair does, with what stands there before."""
-
-    kind: str  # mend, move, tell, put_back, forget; and for the whole ledger: recount, rewrite, recover
-    subject: str
-    why: str
-    machine: str | None = None
-    id: int | None = None
-    before: dict[str, Json] | None = None
-    after: dict[str, Json] = {}
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -53,119 +32,15 @@ class Settled(msgspec.Struct, frozen=True):
     error_code: str | None
 
 
-class Record:
-    """One record, its journal, and whether the two can be believed."""
-
-    def __init__(self, reading: Reading, machine: Machine, subject: int) -> None:
-        self.guarded, self.machine, self.id = GUARDED_BY_NAME[machine.name], machine, subject
-        images = reading.images(self.guarded.table, **{self.guarded.id: subject})
-        self.image: dict[str, Any] | None = images[0] if images else None
-        evidence = Evidence(reading)
-        self.rows, readable = evidence.told(machine, subject)
-        begins = 1 if self.image is None else self.image["history_from"]
-        self.kept = [row for row in self.rows if row.version >= begins]
-        self.archived = begins > 1 and not self.kept
-        self.sound = self.archived or (
-            readable and is_sound(machine, self.kept, begins, Page(evidence, limit=1, batch=1))
-        )
-
-    @property
-    def last(self) -> Entry | None:
-        return self.kept[-1] if self.kept else None
-
-    @property
-    def vouched(self) -> bool:
-        """Whether the record was last written by the move that its journal ends with: then the journal is believed."""
-        last = self.last
-        return (
-            self.sound
-            and last is not None
-            and self.image is not None
-            and (self.image["event"], self.image["move_id"]) == (last.event, last.move_id)
-        )
-
-    @property
-    def state(self) -> str:
-        return "" if self.image is None else str(self.image[self.guarded.state])
-
-    @property
-    def base(self) -> int:
-        """The version that the next move follows: the journal's, where there is one."""
-        if self.rows:
-            return max(row.version for row in self.rows)
-        return 1 if self.image is None else int(self.image["version"])
-
-    def act(self, kind: str, why: str, **after: Json) -> Act:
-        words = {name: value.value if isinstance(value, Enum) else value for name, value in after.items()}
-        return Act(
-            kind=kind,
-            subject=f"{self.machine.name} {self.id}",
-            why=why,
-            machine=self.machine.name,
-            id=self.id,
-            before=self.image,
-            after=words,
-        )
-
-    def put(self, state: str, why: str, *, anew: bool = False, **columns: Json) -> Iterator[Act]:
-        """Yield what brings the record to a state and its journal's version; `anew` begins its history here."""
-        if self.image is None:
-            return
-        if self.image["version"] != self.base:
-            # With all the rest: a row that breaks a constraint of the table takes no change but to a whole one.
-            yield self.act("mend", f"its journal ends at version {self.base}", version=self.base, **columns)
-        history = {"history_from": self.base + 1} if anew else {}
-        if state != self.state:
-            yield self.act("move", why, **{self.guarded.state: state}, **history, **columns)
-        elif anew or (self.last is not None and self.last.target != state):
-            yield self.act("tell", why, **{self.guarded.state: state}, **history, **columns)
-        elif changed := {name: value for name, value in columns.items() if self.image[name] != value}:
-            yield self.act("mend", why, **changed)
-
-
-def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, page: Page) -> bool:
-    """Tell whether rows make a whole history, as `check` would judge a record that stands where they end."""
-    if not rows:
-        return False
-    history = History(
-        machine=machine, subject=rows[0].subject, state=rows[-1].target, version=rows[-1].version, history_from=begins,
-        created_at=rows[0].at, updated_at=rows[-1].at, rows=tuple(rows),
-    )  # fmt: skip
-    faults = chain(histories.continuous(history, page), histories.legal(history, page))
-    return next(faults, None) is None and rows[-1].target in machine.states and _counts_up(machine, rows)
-
-
-def _counts_up(machine: Machine, rows: Sequence[Entry]) -> bool:
-    """Tell whether the attempts that a job's rows name grow by one with each claim, and only then."""
-    return machine is not JOB or all(
-        row.maintenance_id is not None or (row.attempt or 0) == (before.attempt or 0) + (row.target == JobState.RUNNING)
-        for before, row in pairwise(rows)
-    )
-
-
-def is_time(text: object) -> bool:
-    """Tell whether a text is a time."""
-    return _moment(text) is not None
-
-
-def _moment(text: object) -> datetime | None:
-    try:
-        return time_from(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-
-
-def _at(row: Entry) -> str | None:
-    at: Any = row.at  # None where the journal holds what is no time
-    return time_text(at) if at else None
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Executions
 
 
-def execution_acts(record: Record, *, succeeded: bool = False) -> tuple[Settled, list[Act]]:
-    """Return an execution as it will be, and what makes it so; `succeeded` if its job is known to have."""
+def execution_acts(record: Record, *, succeeded: bool = False, alone: bool = False) -> tuple[Settled, list[Act]]:
+    """Return an execution as it will be, and what makes it so.
+
+    `succeeded` if its job is known to have; `alone` if nothing but the execution can tell whether it has.
+    """
     image, last = record.image or {}, record.last
     if record.vouched and last is not None:
         status, anew, why = last.target, False, f"its journal says {last.target}"
@@ -175,35 +50,32 @@ def execution_acts(record: Record, *, succeeded: bool = False) -> tuple[Settled,
     committed_here = ExecutionStatus.COMMITTED in (status, record.state)
     if succeeded and committed_here and record.state != ExecutionStatus.DONE:
         status, why = ExecutionStatus.DONE, "it has committed, and its job has succeeded"
-    settled = Settled(
-        record.id, int(image["attempt"]), ExecutionStatus(status), bool(image["excused"]), image["error_code"]
-    )
-    return settled, list(record.put(status, why, anew=anew, **_execution_columns(record, status)))
+    elif alone and status == ExecutionStatus.COMMITTED:
+        status, why = ExecutionStatus.DONE, "it has committed, and its job cannot be believed"
+    columns = _execution_columns(record, status)
+    attempt = int(str(columns.get("attempt", image["attempt"])))
+    settled = Settled(record.id, attempt, ExecutionStatus(status), bool(image["excused"]), image["error_code"])
+    return settled, list(record.put(status, why, anew=anew, **columns))
 
 
 def _execution_columns(record: Record, status: str) -> dict[str, Json]:
     image, columns = record.image or {}, times_of(record)
+    if record.vouched and record.kept[0].version == 1 and record.kept[0].attempt:
+        columns["attempt"] = record.kept[0].attempt
     ended = status in EXECUTION.final
-    if ended != (_moment(image["finished_at"]) is not None):
-        columns["finished_at"] = columns.get("updated_at", image["updated_at"]) if ended else None
-    for name in ("started_at", "cancel_asked_at"):
-        if image[name] is not None and _moment(image[name]) is None:
-            columns[name] = None
-    if _moment(image["lease_expires_at"]) is None:
-        columns["lease_expires_at"] = columns.get("updated_at", image["updated_at"])
+    if not ended:
+        columns["finished_at"] = None
+    elif moment_of(image["finished_at"]) is None:
+        columns["finished_at"] = columns["updated_at"]
+    begun = [row for row in record.kept if row.target == ExecutionStatus.IN_PROGRESS] if record.sound else []
+    for name, told in (("started_at", at_of(begun[0]) if begun else None), ("cancel_asked_at", None)):
+        if image[name] is not None and moment_of(image[name]) is None:
+            columns[name] = told
+    if moment_of(image["lease_expires_at"]) is None:
+        columns["lease_expires_at"] = columns["updated_at"]
     if not is_fit(image["error_message"]):
         columns["error_message"] = None
     return columns
-
-
-def times_of(record: Record) -> dict[str, Json]:
-    """Return when a record was made and last changed, as its journal knows it."""
-    image, first, last = record.image or {}, record.rows[0] if record.rows else None, record.last
-    created, updated = _moment(image["created_at"]), _moment(image["updated_at"])
-    if first is not None and first.version == 1 and _at(first):
-        created = first.at
-    latest = [moment for moment in (created, updated, last.at if last and _at(last) else None) if moment is not None]
-    return {"created_at": time_text(created or EPOCH), "updated_at": time_text(max(latest, default=EPOCH))}
 
 
 def rebuilt_execution(record: Record, job_id: int) -> Act:
@@ -214,9 +86,9 @@ def rebuilt_execution(record: Record, job_id: int) -> Act:
         "put_back",
         f"its row is gone; the journal tells of it, as attempt {first.attempt} of job {job_id}",
         exec_id=record.id, job_id=job_id, attempt=first.attempt, status=last.target, version=last.version,
-        lease_owner=first.actor, lease_expires_at=_at(last), excused=last.event == "give_back",
-        error_code=LOST if last.target == ExecutionStatus.ABORTED else None, created_at=_at(first),
-        updated_at=_at(last), finished_at=_at(last) if ended else None, event=last.event, actor=last.actor,
+        lease_owner=first.actor, lease_expires_at=at_of(last), excused=last.event == "give_back",
+        error_code=LOST if last.target == ExecutionStatus.ABORTED else None, created_at=at_of(first),
+        updated_at=at_of(last), finished_at=at_of(last) if ended else None, event=last.event, actor=last.actor,
         move_id=last.move_id, history_from=1 if record.sound else last.version + 1,
     )  # fmt: skip
 
@@ -231,24 +103,36 @@ def job_acts(reading: Reading, job_id: int, *, doubt: str | None = None, without
     `doubt` is a reason to quarantine it in any case; `without` are columns that it must lose.
     """
     job = Record(reading, JOB, job_id)
-    acts: list[Act] = []
     if job.image is None:
         return [*_tombstone(reading, job)]
-    executions: list[Settled] = []
-    succeeded = job.vouched and job.last is not None and job.last.target == JobState.SUCCEEDED
-    for image in reading.images("holdfast_executions", job_id=job_id):
-        settled, mended = execution_acts(Record(reading, EXECUTION, image["exec_id"]), succeeded=succeeded)
-        executions.append(settled)
-        acts += mended
-    executions.sort(key=lambda execution: execution.attempt)
+    executions, acts = _settled(reading, job)
     if job.archived:
-        return acts + _slimmed(job)
+        return acts + _slimmed(job, executions)
     target, anew, why = _verdict(job, executions, doubt)
+    past = [execution.status for execution in executions if execution.status in COMMITTED]
+    if target == JobState.QUARANTINED and past == [ExecutionStatus.COMMITTED]:
+        # Its effects are there: it is finished, whatever is wrong with its job.
+        executions, acts = _settled(reading, job, alone=True)
+        target, anew, why = _verdict(job, executions, doubt)
     if target == JobState.QUARANTINED:
         acts += _stopped(reading, executions)
+    anew = anew or _contradicts_itself(job, executions, target)
     columns = _columns(job, executions, target, why) | dict.fromkeys(without)
     acts += job.put(target, why, anew=anew, **columns)
     return acts
+
+
+def _settled(reading: Reading, job: Record, *, alone: bool = False) -> tuple[list[Settled], list[Act]]:
+    """Return the executions of a job as they will be, first attempt first, and what makes them so."""
+    executions: list[Settled] = []
+    acts: list[Act] = []
+    succeeded = job.vouched and job.last is not None and job.last.target == JobState.SUCCEEDED
+    for image in reading.images("holdfast_executions", job_id=job.id):
+        record = Record(reading, EXECUTION, image["exec_id"])
+        settled, mended = execution_acts(record, succeeded=succeeded, alone=alone)
+        executions.append(settled)
+        acts += mended
+    return sorted(executions, key=lambda execution: execution.attempt), acts
 
 
 def committed(reading: Reading, job_id: int) -> bool:
@@ -284,12 +168,11 @@ def _verdict(job: Record, executions: Sequence[Settled], doubt: str | None) -> t
 def _unfit(job: Record, executions: Sequence[Settled]) -> str | None:
     """Return why a job cannot be run as it stands, if it cannot."""
     image = job.image or {}
-    attempts = [execution.attempt for execution in executions]
     if not image["payload"]:
         return "its payload is gone"
     if image["digest"] != digest_of(image["operation"], image["payload"]):
         return "its payload is not what was submitted"
-    if image["history_from"] == 1 and attempts != list(range(1, len(attempts) + 1)):
+    if image["history_from"] == 1 and not _all_there(executions):
         return "not all of its attempts are there"
     return None
 
@@ -306,17 +189,7 @@ def _stopped(reading: Reading, executions: Iterable[Settled]) -> Iterator[Act]:
 
 def _columns(job: Record, executions: Sequence[Settled], target: str, why: str) -> dict[str, Json]:
     """Return what the other columns of a job must be, where that can be told."""
-    image, columns = job.image or {}, times_of(job)
-    if image["history_from"] == 1:
-        columns |= {"attempts": len(executions), "excused": sum(execution.excused for execution in executions)}
-    if image["max_attempts"] < 1:
-        columns["max_attempts"] = max(1, len(executions))  # no attempt more than it has had
-    if image["replay_attempts"] < 0:
-        columns["replay_attempts"] = 0
-    if _moment(image["run_at"]) is None:
-        columns["run_at"] = columns["updated_at"]
-    if image["last_attempt_at"] is not None and _moment(image["last_attempt_at"]) is None:
-        columns["last_attempt_at"] = None
+    image, columns = job.image or {}, _numbers_and_times(job, executions)
     columns |= _errors(job, executions, target)
     columns["quarantine_code"] = None
     if target == JobState.QUARANTINED:
@@ -324,6 +197,47 @@ def _columns(job: Record, executions: Sequence[Settled], target: str, why: str) 
         columns["quarantine_code"] = kept or (columns["last_error_code"] if job.state == target else UNSOUND)
         columns |= {} if kept else {"reason": why}
     return columns | _kept_or_dropped(image, target, committed=any(e.status in COMMITTED for e in executions))
+
+
+def _numbers_and_times(job: Record, executions: Sequence[Settled]) -> dict[str, Json]:
+    """Return what a job must count, and its times, as far as its executions and its journal tell."""
+    image, columns = job.image or {}, times_of(job)
+    attempts, excused = _attempts(job, executions), sum(execution.excused for execution in executions)
+    if attempts != len(executions):  # of those that are not there, so many may have been excused as it says
+        most = attempts - len(executions) + excused
+        excused = max(excused, min(image["excused"], most))
+    columns |= {"attempts": attempts, "excused": excused}
+    if image["max_attempts"] < 1:
+        columns["max_attempts"] = max(1, len(executions))  # no attempt more than it has had
+    if image["replay_attempts"] < 0:
+        columns["replay_attempts"] = 0
+    if moment_of(image["run_at"]) is None:
+        columns["run_at"] = columns["updated_at"]
+    if image["last_attempt_at"] is not None and moment_of(image["last_attempt_at"]) is None:
+        columns["last_attempt_at"] = None
+    return columns
+
+
+def _attempts(job: Record, executions: Sequence[Settled]) -> int:
+    """Return how many attempts a job has had: those that are there, where all are; else what its journal counts."""
+    image, greatest = job.image or {}, max((execution.attempt for execution in executions), default=0)
+    if image["history_from"] == 1 and _all_there(executions):
+        return len(executions)
+    told = job.last.attempt if job.vouched and job.last is not None else None
+    return max(greatest, len(executions), image["attempts"] if told is None else told)
+
+
+def _all_there(executions: Sequence[Settled]) -> bool:
+    return [execution.attempt for execution in executions] == list(range(1, len(executions) + 1))
+
+
+def _contradicts_itself(job: Record, executions: Sequence[Settled], target: str) -> bool:
+    """Tell whether a history that is sound counts other attempts than there are, and nothing would be told of it."""
+    image, last = job.image or {}, job.last
+    if image["history_from"] == 1 and not _all_there(executions):
+        return True
+    still = last is not None and target == job.state == last.target
+    return still and last is not None and (last.attempt or 0) != _attempts(job, executions)
 
 
 def _errors(job: Record, executions: Sequence[Settled], target: str) -> dict[str, Json]:
@@ -354,22 +268,27 @@ def _kept_or_dropped(image: dict[str, Any], target: str, *, committed: bool) -> 
     return {"payload": None, "result": None}
 
 
-def _slimmed(job: Record) -> list[Act]:
-    """Return what a job of which all history is archived may not keep."""
+def _slimmed(job: Record, executions: Sequence[Settled]) -> list[Act]:
+    """Return what a job of which all history is archived may not keep, and the columns that can be told."""
     image = job.image or {}
     after = _kept_or_dropped(image, job.state, committed=job.state == JobState.SUCCEEDED)
-    changed = {name: value for name, value in after.items() if image[name] != value}
-    return [job.act("mend", "a slimmed job keeps neither payload nor result", **changed)] if changed else []
+    dropped = {name: value for name, value in after.items() if image[name] != value}
+    counted = _numbers_and_times(job, executions)
+    changed = dropped | {name: value for name, value in counted.items() if image[name] != value}
+    why = "a slimmed job keeps neither payload nor result" if dropped else "its history is archived"
+    return [job.act("mend", why, **changed)] if changed else []
 
 
 def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
     """Yield what stands in for a job whose row is gone: it can never run again, and its history is kept."""
     last = job.rows[-1] if job.rows else None
     state = last.target if last and last.target in JOB.states else JobState.PENDING
-    at = (_at(last) if last else None) or time_text(EPOCH)
-    created_at = (_at(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
+    at = (at_of(last) if last else None) or time_text(EPOCH)
+    created_at = (at_of(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
     at = max(at, created_at)
     executions = reading.images("holdfast_executions", job_id=job.id)
+    if not job.rows and not executions:
+        return  # nothing tells of it any more: what had its id has got its own back
     claimed = [row.attempt or 0 for row in job.rows]
     put_back = job.act(
         "put_back",

@@ -6,12 +6,15 @@ is a stable word, so that a repair can tell what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from holdfast.core.digest import Json
-from holdfast.store.evidence import Case, Entry, Evidence, History
+from holdfast.core.machines import GRANT
+from holdfast.store.evidence import Case, Entry, Evidence, History, Permit
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -34,6 +37,37 @@ class Page:
         self.now: datetime = evidence.now
         self.committed: frozenset[int] = frozenset()  # parents of the page's follow-ups that have committed
         self._last_maintenance: int | None = None
+        self._grants: dict[int, Permit | None] = {}
+        self._maintenance: dict[int, tuple[int | None, int | None] | None] = {}
+
+    def look_up(self, histories: Iterable[History]) -> None:
+        """Learn of every grant and every maintenance that rows of these name, in one question each."""
+        grants: set[Any] = set()  # a row may hold anything
+        maintenance: set[Any] = set()
+        for history in histories:
+            for row in history.rows:
+                if row.grant_id is not None and history.machine is not GRANT:
+                    grants.add(row.grant_id)
+                if row.maintenance_id is not None:
+                    maintenance.add(row.maintenance_id)
+        if new := {number for number in grants if isinstance(number, int)} - self._grants.keys():
+            found = self.evidence.grants_named(new)
+            self._grants.update((number, found.get(number)) for number in new)
+        if new := {number for number in maintenance if isinstance(number, int)} - self._maintenance.keys():
+            told = self.evidence.maintenance_named(new)
+            self._maintenance.update((number, told.get(number)) for number in new)
+
+    def grant(self, grant_id: int) -> Permit | None:
+        """Return what became of a grant; None if there is none."""
+        if grant_id not in self._grants:
+            self._grants[grant_id] = self.evidence.grants_named([grant_id]).get(grant_id)
+        return self._grants[grant_id]
+
+    def maintenance(self, maintenance_id: int) -> tuple[int | None, int | None] | None:
+        """Return where the journal tells of an act of maintenance, first and last; None if it does nowhere."""
+        if maintenance_id not in self._maintenance:
+            self._maintenance[maintenance_id] = self.evidence.maintenance_named([maintenance_id]).get(maintenance_id)
+        return self._maintenance[maintenance_id]
 
     def archived(self, row: Entry) -> bool:
         """Tell whether a row is in an archive: it may still stand in the journal until its partition is dropped."""

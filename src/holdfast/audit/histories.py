@@ -13,11 +13,21 @@ from functools import cache
 from itertools import islice, pairwise
 
 from holdfast.audit.faults import Fault, Page, of_record
+from holdfast.core.authority import Act
 from holdfast.core.machine import NOTHING, Machine, Path
-from holdfast.core.machines import MACHINES
+from holdfast.core.machines import JOB, MACHINES, SWITCH, VALUE
 from holdfast.store.evidence import Entry, History
 
 NAMED_MAX = 20  # how many versions a fault names
+JOB_TARGET = "job:"  # and the id: what a grant to release one job is for
+# Whose moves an act permits. A grant whose action is none of these words was made by a program of its own.
+_OF_VALUES = frozenset({Act.BUILD, Act.SUPERSEDE, Act.RETIRE, Act.PROCEDURE})
+_ACTS: dict[str, frozenset[str]] = {
+    **{str(act): frozenset() for act in Act},
+    **{str(act): frozenset({VALUE.name}) for act in _OF_VALUES},
+    str(Act.RELEASE): frozenset({JOB.name}),
+    str(Act.LIFT): frozenset({SWITCH.name}),
+}
 
 
 def one_state(history: History, _page: Page) -> Iterator[Fault]:
@@ -74,13 +84,26 @@ def _versions(history: History, told: Sequence[Entry]) -> Iterator[Fault]:
 def _cut(history: History, page: Page) -> Iterator[Fault]:
     """Yield a history that is cut although its rows are there: only a maintenance after them may give rows up."""
     standing = [row for row in history.rows if row.version < history.history_from and not page.archived(row)]
+    if lacks_rows(history.rows, history.history_from) and page.evidence.archived_until is None:
+        detail = f"its history is cut at version {history.history_from}, the rows before that are gone, and there is"
+        yield of_record(
+            history, "taken", f"{detail} neither an archive nor a repair that has them", first=history.history_from
+        )
     if standing and page.last_maintenance < max(row.seq for row in standing):
         detail = f"its history is cut at version {history.history_from}, and no maintenance did that"
         yield of_record(history, "cut", detail, first=history.history_from)
 
 
-def legal(history: History, _page: Page) -> Iterator[Fault]:
-    """Yield edges that the table does not list, events that do not have them, governed ones without a grant."""
+def lacks_rows(rows: Sequence[Entry], begins: int) -> bool:
+    """Tell whether rows before the cut are gone, and it is no repair with which the history begins anew."""
+    first = next((row for row in rows if row.version >= begins), None)
+    anew = first is not None and first.maintenance_id is not None
+    return not anew and len({row.version for row in rows if row.version < begins}) < begins - 1
+
+
+def legal(history: History, page: Page) -> Iterator[Fault]:
+    """Yield edges that the table does not list, events that lack them, grants and maintenance that never were."""
+    yield from _unknown_maintenance(history, page)
     rows = [row for row in history.told if row.maintenance_id is None]
     paths = _paths(history.machine)
     index = 0
@@ -90,8 +113,8 @@ def legal(history: History, _page: Page) -> Iterator[Fault]:
         taken = rows[index : index + len(path.edges)] if path else []
         if path and _is_taken(path, taken):
             index += len(path.edges)
-            if path.governed and row.grant_id is None:
-                detail = f"{row.event} at version {row.version} is governed, and names no grant"
+            if path.governed and (wrong := _ungranted(history, row, page)):
+                detail = f"{row.event} at version {row.version} is governed, and {wrong}"
                 yield of_record(history, "grant", detail, seq=row.seq, version=row.version)
             continue
         index += 1
@@ -103,6 +126,45 @@ def legal(history: History, _page: Page) -> Iterator[Fault]:
         if row.at < before.at:
             detail = f"version {row.version} was written at an earlier time than version {before.version}"
             yield of_record(history, "time", detail, seq=row.seq, version=row.version)
+
+
+def _ungranted(history: History, row: Entry, page: Page) -> str | None:
+    """Return why the grant of a governed row does not permit it, if that is so."""
+    if row.grant_id is None:
+        return "names no grant"
+    permit, name = page.grant(row.grant_id), f"grant {row.grant_id}"
+    if permit is None:
+        return f"there is no {name}"
+    machine = history.machine.name
+    if permit.action in _ACTS and machine not in _ACTS[permit.action]:
+        return f"{name} is for another act, {permit.action}"
+    if permit.action == Act.RELEASE and permit.target != f"{JOB_TARGET}{history.subject}":
+        return f"{name} is for {permit.target}"
+    # A repair of the grant has a move of its own; whose the last one was before, the grant no longer says.
+    if permit.event == "repair" or (permit.of_a_run and machine == VALUE.name and row.source is None):
+        return None
+    used = permit.event == "consume" and permit.move_id == row.move_id
+    return None if used else f"{name} was not used up by that move"
+
+
+def _unknown_maintenance(history: History, page: Page) -> Iterator[Fault]:
+    """Yield rows that name maintenance of which the journal does not tell, or that lie outside it.
+
+    The row that shuts the door comes after all that was written under it: it is archived with them or later.
+    """
+    for row in history.told:
+        if row.maintenance_id is None or page.archived(row):
+            continue
+        known = page.maintenance(row.maintenance_id)
+        first, last = known or (None, None)
+        if known is None:
+            wrong = "of which the journal does not tell"
+        elif (first is not None and row.seq < first) or (last is not None and row.seq > last):
+            wrong = "which was at another time"
+        else:
+            continue
+        detail = f"version {row.version} was written under maintenance {row.maintenance_id}, {wrong}"
+        yield of_record(history, "maintenance_id", detail, seq=row.seq, version=row.version)
 
 
 def _is_taken(path: Path, rows: Sequence[Entry]) -> bool:

@@ -66,15 +66,21 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant(
         name="database",
         meaning="The database finds nothing wrong with its own pages, indexes and constraints.",
-        mending="nothing: restore the newest snapshot or backup",
+        mending="nothing: restore the newest snapshot or backup, or put back the constraint that is gone",
         of_ledger=(surveys.database,),
     ),
     Invariant(
         name="enforcement",
-        meaning="Triggers, functions, unique indexes and machines are those of this version; the door is shut.",
-        mending="writes them anew",
-        of_ledger=(surveys.enforcement,),
+        meaning="Triggers, rules, unique indexes and machines are those of this version; ids go on; the door is shut.",
+        mending="writes them anew, removes those of others, and lets ids go on where they were",
+        of_ledger=(surveys.enforcement, surveys.sequences),
         at_open=surveys.enforcement,
+    ),
+    Invariant(
+        name="settings_readable",
+        meaning="The ledger's settings and the defaults of its operations are there, and can be read.",
+        mending="nothing: write back what is missing, or restore the newest snapshot",
+        of_ledger=(surveys.settings,),
     ),
     Invariant(
         name="one_state",
@@ -133,11 +139,12 @@ INVARIANTS: tuple[Invariant, ...] = (
         meaning="Every version of every record is journalled once, each from where the last led, to where it stands.",
         mending="puts the record where its journal ends; a history with gaps begins anew",
         of_record=histories.continuous,
+        of_job=jobs.cut,
         of_ledger=(surveys.maintenance,),
     ),
     Invariant(
         name="journal_legal",
-        meaning="Every journalled edge is in the table under its event, governed ones with a grant; time only goes on.",
+        meaning="Every edge is in the table under its event; grants and maintenance that it names were; time goes on.",
         mending="lets the history begin anew; quarantines the job unless an execution committed",
         of_record=histories.legal,
     ),
@@ -186,7 +193,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         name="seals_chained",
-        meaning="Each seal follows the one before it and says what was hashed; the last one is the one noted.",
+        meaning="Each seal follows the one before it and says what was hashed; the last one is noted; none hides rows.",
         mending="nothing: keep the ledger, and compare it with an exported head",
         of_ledger=(surveys.seals,),
         at_open=surveys.last_seal,

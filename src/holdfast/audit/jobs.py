@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.audit import histories
 from holdfast.audit.faults import Fault, Page, of_execution, of_job
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
@@ -65,6 +66,15 @@ def leased(case: Case, _page: Page) -> Iterator[Fault]:
         execution = tried.execution
         detail = f"it is {execution.status}, and its job {case.job.job_id} is {case.job.state}"
         yield of_execution(case, tried.history, "open", detail, status=str(execution.status), state=str(case.job.state))
+
+
+def cut(case: Case, page: Page) -> Iterator[Fault]:
+    """Yield a job whose rows are gone although no archive can have them: what is archived is slimmed first."""
+    first = case.history.history_from
+    archives = page.evidence.archived_until is not None  # if there are none, that is said of every record
+    if archives and not case.job.slimmed and histories.lacks_rows(case.history.rows, first):
+        detail = f"its history is cut at version {first}, the rows before that are gone, and it was never archived"
+        yield of_job(case, "taken", detail, first=first)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -139,7 +149,7 @@ def _archived(case: Case) -> bool:
 # Attempts
 
 
-def attempts(case: Case, _page: Page) -> Iterator[Fault]:
+def attempts(case: Case, page: Page) -> Iterator[Fault]:
     """Yield attempts that shrink, or that claims and executions do not add up to."""
     job, told, tried = case.job, case.history.told, case.executions
     most = 0
@@ -155,6 +165,10 @@ def attempts(case: Case, _page: Page) -> Iterator[Fault]:
     if greatest != job.attempts and not (greatest < job.attempts and not case.history.whole):
         detail = f"it counts {job.attempts} attempts, and its last execution is attempt {greatest}"
         yield of_job(case, "executions", detail, attempts=job.attempts, greatest=greatest)
+    lost = greatest - len({execution.attempt for execution in tried})
+    if lost > 0 and case.history.whole and not (job.slimmed and page.evidence.archived_until):
+        detail = f"it counts {job.attempts} attempts, and {lost} of those before the last are not on record"
+        yield of_job(case, "lost", detail, attempts=job.attempts, lost=lost)
     excused = sum(execution.excused for execution in tried)
     all_there = len(tried) == job.attempts or case.history.whole
     if job.excused > job.attempts or excused > job.excused or (all_there and excused != job.excused):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.audit.diagnosis import LOST, Act, Record, is_sound, times_of
+from holdfast.audit.diagnosis import LOST
 from holdfast.audit.faults import Page
+from holdfast.audit.record import Act, Record, is_sound, times_of
 from holdfast.core.authority import DEV
 from holdfast.core.digest import Json
 from holdfast.core.machine import Machine

@@ -15,6 +15,7 @@ KINDS = (
     "seal_missing",
     "seal_order",  # a seal that does not follow the one before it
     "head_differs",  # the chain does not contain the head, or does not end where the ledger has noted
+    "floor_differs",  # the number up to which all rows are said to be sealed is not one, or hides rows
     "archive_missing",
     "archive_changed",  # a file with another SHA-256, or that cannot be read
     "archive_differs",  # its seals are not the ledger's

@@ -1,41 +1,48 @@
 """Repair: mends what can be recomputed, quarantines the rest, and keeps what was there before.
 
 A dry run is the real run, rolled back: what it shows is what applying does, and its digest says whether it still is.
+What can be neither mended nor quarantined is found by trying: then the round is undone, and the next one leaves it out.
 
 Invariants: everything happens in one transaction under the maintenance door, with every before-image in the journal;
-the door has the number of a grant for this very plan, used up by the same transaction; either `check` is clean
-afterwards, but for what no repair can mend, or nothing has changed, and the grant is as good as it was.
+the door has the number of a grant for this very plan, used up by the same transaction; a unit is mended so that `check`
+finds nothing more, or it is as it was and is named in `left`; whatever else would still be broken, nothing has changed.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.audit.check import check_in
-from holdfast.audit.diagnosis import (
-    GUARDED_BY_NAME,
-    Act,
-    Record,
-    committed,
-    is_time,
-    job_acts,
-    rebuilt_execution,
-)
-from holdfast.audit.invariants import Violation
-from holdfast.audit.mending import record_acts, uncut
+from holdfast.audit.invariants import Severity, Violation
+from holdfast.audit.record import GUARDED_BY_NAME, Act
+from holdfast.audit.surgery import Surgeon, unit_of
 from holdfast.core.digest import digest
-from holdfast.core.errors import InputError, PlanStaleError, RepairIncompleteError
-from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
+from holdfast.core.errors import (
+    InputError,
+    PlanStaleError,
+    RefusedByDatabaseError,
+    RepairIncompleteError,
+    StoreDamagedError,
+)
+from holdfast.core.machines import JOB
 from holdfast.store import Store, Transaction
-from holdfast.store.enforcement import MAINTENANCE
 from holdfast.store.migrations import require_ledger, rewrite_enforcement
 
-EVENT = "repair"
 Permit = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
-HOPELESS = frozenset({"database", "governance_whole", "seals_chained"})
+HOPELESS = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
 """What no repair can mend: damaged pages, governance that is missing, and seals that are not what they were."""
+ALL = 1 << 62  # a repair that knew of a part only could not say what is left
+ROUNDS_MAX = 20
+SEQ_MAX = (1 << 63) - 1
+
+
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a repair leaves as it is, why, and what to restore by hand."""
+
+    subject: str
+    why: str
+    restore: str
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +53,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...]
     acts: tuple[Act, ...]
     left: tuple[Violation, ...]
+    given_up: tuple[GivenUp, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -86,230 +94,164 @@ def repair(store: Store[Any], *, operator: str, reason: str, expected: str, perm
 
 def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str, permit: Permit | None) -> Repair:
     require_ledger(store, transaction._connection)  # noqa: SLF001 - the schema lives below the verbs
+    _require_room(transaction)
     transaction.lock_records()
-    violations = tuple(check_in(transaction).violations)
-    acts: list[Act] = []
-    differs = sorted(v.subject for v in violations if v.invariant == "enforcement")
-    standing = [int(door) for (door,) in transaction.execute("SELECT maintenance_id FROM holdfast_maintenance")]
-    if standing:
-        differs.append("DOOR")  # which a check inside a transaction takes for that transaction's own
-    if differs:
-        # First, so that what follows is guarded and journalled; the unique indexes last, when nothing is there twice.
-        acts.append(Act(kind="rewrite", subject="LEDGER", why="what it enforces differs", before={"differs": differs}))
-        rewrite_enforcement(store, transaction)
-    if standing or any(violation.invariant not in HOPELESS for violation in violations):
-        grant_id = permit(transaction) if permit else None
-        with transaction.maintenance(who=who, why=why, grant_id=grant_id) as door:
-            surgeon = _Surgeon(transaction, door, who, acts)
+    violations = check_in(transaction, limit=ALL).violations
+    rounds = _Rounds(store, transaction, violations, who=who, why=why, permit=permit)
+    for _ in range(ROUNDS_MAX):
+        try:
+            with transaction.savepoint():
+                acts, left = rounds.carry_out()
+        except _TryAgain:
+            continue
+        break
+    else:
+        raise RepairIncompleteError(
+            "what is left out of a repair breaks ever more of the rest", context={"violations": sorted(rounds.given_up)}
+        )
+    return Repair(
+        applied=permit is not None,
+        digest=_digest(acts),
+        violations=violations,
+        acts=tuple(acts),
+        left=left,
+        given_up=tuple(_given_up(subject, reason) for subject, reason in sorted(rounds.given_up.items())),
+    )
+
+
+def _require_room(transaction: Transaction) -> None:
+    """Raise a StoreDamagedError if the journal cannot be written any more, whatever there is to say."""
+    [[last]] = transaction.execute("SELECT max(seq) FROM holdfast_journal")
+    if last is not None and last >= SEQ_MAX and transaction.dialect == "sqlite":
+        raise StoreDamagedError(
+            f"row {last} of holdfast_journal has the last number there is: nothing can be journalled after it",
+            context={"table": "holdfast_journal", "seq": last},
+        )
+
+
+class _TryAgain(Exception):  # not an error: the way out of a round that must leave nothing
+    pass
+
+
+class _Rounds:
+    """One repair, tried until what it leaves out is all that cannot be mended."""
+
+    def __init__(
+        self,
+        store: Store[Any],
+        transaction: Transaction,
+        violations: tuple[Violation, ...],
+        *,
+        who: str,
+        why: str,
+        permit: Permit | None,
+    ) -> None:
+        self.given_up: dict[str, str] = {}
+        self._store = store
+        self._transaction = transaction
+        self._violations = violations
+        self._caused: list[Violation] = []  # by mending the others: to be mended with them
+        self._who = who
+        self._why = why
+        self._permit = permit
+
+    def carry_out(self) -> tuple[list[Act], tuple[Violation, ...]]:
+        """Mend what was not given up; return what was done and what is left. Raise _TryAgain to do it otherwise."""
+        acts = self._mend()
+        left = check_in(self._transaction, limit=ALL).violations if acts else self._violations
+        found, tried = set(map(_name, self._violations)), set(map(_name, self._caused))
+        stubborn: dict[str, str] = {}
+        caused, worse = [], []
+        for violation in left:
+            unit = unit_of(self._transaction, violation)
+            if violation.invariant in HOPELESS or violation.severity is not Severity.ERROR:
+                continue
+            if unit in self.given_up:
+                worse += [violation] if _name(violation) not in found else []
+            elif _name(violation) in found | tried:
+                stubborn.setdefault(unit, f"it would still break {violation.invariant}: {violation.detail}")
+            else:
+                caused.append(violation)
+        if caused or stubborn:
+            self._caused += caused
+            self._give_up(stubborn)
+        if worse:
+            raise RepairIncompleteError(
+                f"{worse[0].subject} would break {worse[0].invariant}: {worse[0].detail}",
+                context={"violations": [f"{v.invariant}: {v.subject}" for v in worse[:20]]},
+            )
+        return acts, left
+
+    def _give_up(self, units: dict[str, str]) -> None:
+        self.given_up |= units
+        raise _TryAgain
+
+    def _mend(self) -> list[Act]:
+        store, transaction = self._store, self._transaction
+        acts: list[Act] = []
+        found = (*self._violations, *self._caused)
+        wanted = [v for v in found if unit_of(transaction, v) not in self.given_up and v.invariant not in HOPELESS]
+        differs = sorted(v.subject for v in wanted if v.invariant == "enforcement")
+        standing = [int(door) for (door,) in transaction.execute("SELECT maintenance_id FROM holdfast_maintenance")]
+        if standing:
+            differs.append("DOOR")  # which a check inside a transaction takes for that transaction's own
+        if differs:
+            # First, so that what follows is guarded and journalled; the unique indexes last, when nothing is doubled.
+            why = "what it enforces differs"
+            acts.append(Act(kind="rewrite", subject="LEDGER", why=why, before={"differs": differs}))
+            rewrite_enforcement(store, transaction)
+        if standing or wanted:
+            acts += self._operate(found, standing)
+        if differs:
+            self._index_again()
+        return acts
+
+    def _operate(self, violations: Sequence[Violation], standing: Iterable[int]) -> list[Act]:
+        transaction = self._transaction
+        grant_id = self._permit(transaction) if self._permit else None
+        with transaction.maintenance(who=self._who, why=self._why, grant_id=grant_id) as door:
+            surgeon = Surgeon(self._store, transaction, door, self._who, self.given_up)
             surgeon.shut(standing)
             surgeon.mend(violations)
-    if acts and acts[0].kind == "rewrite":
-        rewrite_enforcement(store, transaction, indexes=True)
-    left = tuple(check_in(transaction).violations)
-    stubborn = [violation for violation in left if violation.invariant not in HOPELESS]
-    if stubborn:
-        raise RepairIncompleteError(
-            f"{stubborn[0].subject} would still break {stubborn[0].invariant}: {stubborn[0].detail}",
-            context={"violations": [f"{v.invariant}: {v.subject}" for v in stubborn[:20]]},
-        )
-    return Repair(applied=permit is not None, digest=_digest(acts), violations=violations, acts=tuple(acts), left=left)
+        if surgeon.failed:
+            self._give_up(surgeon.failed)
+        return surgeon.acts
+
+    def _index_again(self) -> None:
+        """Write the unique indexes that are gone; what is left out of the repair may stand in the way of one."""
+        try:
+            with self._transaction.savepoint():
+                rewrite_enforcement(self._store, self._transaction, indexes=True)
+        except Exception as error:
+            if not isinstance(self._store.translate(error), RefusedByDatabaseError):
+                raise
+
+
+def _name(violation: Violation) -> tuple[str, str]:
+    return violation.invariant, violation.subject
+
+
+def _given_up(subject: str, why: str) -> GivenUp:
+    machine = subject.partition(" ")[0]
+    restore = f"what a snapshot has of {subject}"
+    if machine == JOB.name:
+        restore += " in holdfast_jobs, holdfast_executions and holdfast_journal"
+    elif machine in GUARDED_BY_NAME:
+        restore += f" in {GUARDED_BY_NAME[machine].table} and holdfast_journal"
+    return GivenUp(subject=subject, why=why, restore=restore)
 
 
 def _digest(acts: Iterable[Act]) -> str:
-    """Return what tells one plan from another; who carries it out does not."""
-    return digest([[act.kind, act.subject, act.why, act.after, {**(act.before or {}), "actor": None}] for act in acts])
-
-
-class _Surgeon:
-    """Carries out one repair under one open door."""
-
-    def __init__(self, transaction: Transaction, door: int, who: str, acts: list[Act]) -> None:
-        self._transaction = transaction
-        self._door = door
-        self._who = who
-        self._acts = acts
-
-    def shut(self, doors: Iterable[int]) -> None:
-        """Tell the end of maintenance that somebody left without one."""
-        for subject in doors:
-            rows = self._transaction.images("holdfast_journal", machine=MAINTENANCE, subject=subject)
-            last = max(rows, key=lambda row: row["version"], default=None)
-            if last is not None and last["target"] == "open":
-                why = "its door was found open"
-                self._note(Act(kind="tell", subject=f"{MAINTENANCE} {subject}", why=why, before=None))
-                row = {
-                    "machine": MAINTENANCE, "subject": subject, "version": last["version"] + 1, "source": "open",
-                    "target": "shut", "event": "shut", "reason": why, "attempt": None, "move_id": last["move_id"],
-                    "at": last["at"],
-                }  # fmt: skip
-                self._transaction.tell_repair(self._door, row)
-
-    def mend(self, violations: Sequence[Violation]) -> None:
-        """Do all that the violations ask for: lost rows first, because the others are judged by them."""
-        self._drop_rows(violations)
-        for violation in violations:
-            if violation.evidence.get("kind") == "cut" and violation.machine in MACHINES and violation.id is not None:
-                self._do(uncut(self._transaction, MACHINES[violation.machine], violation.id))
-        named = {(v.machine, v.id) for v in violations if v.machine in MACHINES and v.id is not None}
-        exec_ids = {subject for machine, subject in named if machine == EXECUTION.name}
-        jobs = {subject for machine, subject in named if machine == JOB.name} | set(self._jobs_of(exec_ids))
-        for job_id in sorted(jobs):
-            if not self._transaction.images("holdfast_jobs", job_id=job_id):
-                self._do(job_acts(self._transaction, job_id))
-        taken = self._taken_keys(violations)
-        loose = {v.id for v in violations if v.evidence.get("kind") == "replaces"}
-        doubts = self._find_executions(exec_ids) | taken
-        for job_id in sorted(jobs | doubts.keys() | set(self._jobs_of(exec_ids))):
-            without = [name for name, of in (("key", taken.keys()), ("replaces", loose)) if job_id in of]
-            self._do(job_acts(self._transaction, job_id, doubt=doubts.get(job_id), without=without))
-        for machine, subject in sorted((machine or "", subject or 0) for machine, subject in named):
-            if machine not in (JOB.name, EXECUTION.name):
-                self._do(record_acts(self._transaction, MACHINES[machine], subject) or ())
-        if any(violation.invariant == "lease_overdue" for violation in violations):
-            self._recover()
-        self._forget_orphans(violations)
-        self._recount()
-
-    # -- what is lost -------------------------------------------------------------------------------------------------
-
-    def _find_executions(self, exec_ids: Iterable[int]) -> dict[int, str]:
-        """Put back executions that only the journal knows; return the jobs for which that was a guess, and why."""
-        lost: dict[tuple[str, int], list[Record]] = defaultdict(list)
-        for exec_id in sorted(exec_ids):
-            record = Record(self._transaction, EXECUTION, exec_id)
-            if record.image is None and record.rows:
-                lost[record.rows[0].move_id, record.rows[0].attempt or 0].append(record)
-        doubts: dict[int, str] = {}
-        for (move_id, attempt), records in lost.items():
-            jobs = self._without_attempt(move_id, attempt)
-            # One claim may have leased many jobs: which of them was whose, only their ends can tell.
-            records.sort(key=lambda record: (record.rows[-1].target != ExecutionStatus.DONE, record.id))
-            for record, job_id in zip(records, jobs, strict=False):
-                self._do([rebuilt_execution(record, job_id)])
-                if len(jobs) > 1:
-                    doubts[job_id] = f"which execution was its attempt {attempt} cannot be told"
-        return doubts
-
-    def _without_attempt(self, move_id: str, attempt: int) -> list[int]:
-        """Return the jobs that a move claimed for an attempt of which no execution is there; the succeeded first."""
-        claims = self._transaction.images("holdfast_journal", machine=JOB.name, move_id=move_id, attempt=attempt)
-        jobs = {row["subject"] for row in claims if row["target"] == JobState.RUNNING}
-        open_jobs = [
-            job_id
-            for job_id in jobs
-            if self._transaction.images("holdfast_jobs", job_id=job_id)
-            and not self._transaction.images("holdfast_executions", job_id=job_id, attempt=attempt)
+    """Return what tells one plan from another; who carries it out does not, nor what was counted until then."""
+    return digest(
+        [
+            [
+                act.kind,
+                act.subject,
+                act.why,
+                act.after,
+                None if act.kind == "recount" else {**(act.before or {}), "actor": None},
+            ]
+            for act in acts
         ]
-        ends = {job_id: Record(self._transaction, JOB, job_id).rows[-1].target for job_id in open_jobs}
-        return sorted(open_jobs, key=lambda job_id: (ends[job_id] != JobState.SUCCEEDED, job_id))
-
-    def _taken_keys(self, violations: Iterable[Violation]) -> dict[int, str]:
-        """Return the jobs that have their key from nowhere, or from another job, and why that is."""
-        doubts: dict[int, str] = {}
-        for violation in violations:
-            kind, job_id = violation.evidence.get("kind"), violation.id
-            if job_id is None or (violation.invariant, kind) not in (
-                ("keys_unique", "key"),
-                ("commits_equal_effects", "followup"),
-            ):
-                continue
-            parent = violation.evidence.get("parent")
-            if parent is not None and committed(self._transaction, int(parent)):
-                continue  # it is the parent that was wrong, and that is put right by itself
-            doubts[job_id] = violation.detail
-        return doubts
-
-    def _drop_rows(self, violations: Iterable[Violation]) -> None:
-        """Remove journal rows that tell a version a second time, and rows that cannot be read."""
-        for machine, subject in sorted({(v.machine or "", v.id or 0) for v in violations if v.machine in MACHINES}):
-            rows = self._transaction.images("holdfast_journal", machine=machine, subject=subject)
-            rows.sort(key=lambda row: row["seq"])
-            first = {row["version"]: row["seq"] for row in reversed(rows)}
-            twins = [row for row in rows if row["seq"] != first[row["version"]]]
-            self._forget_rows(f"{machine} {subject}", "that version is told already", twins)
-            torn = [row for row in rows if row not in twins and not is_time(row["at"])]
-            self._forget_rows(f"{machine} {subject}", "it cannot be read", torn)
-
-    def _jobs_of(self, exec_ids: Iterable[int]) -> Iterator[int]:
-        for exec_id in exec_ids:
-            for image in self._transaction.images("holdfast_executions", exec_id=exec_id):
-                yield image["job_id"]
-
-    def _forget_orphans(self, violations: Iterable[Violation]) -> None:
-        """Drop what belongs to nothing, and nothing can be made of; what it said is noted."""
-        for violation in violations:
-            kind, evidence = violation.evidence.get("kind"), violation.evidence
-            if kind == "checkpoint":
-                self._forget_checkpoints(violation.subject, violation.detail, int(evidence["job_id"]))
-            elif kind == "kept" and violation.id is not None:
-                self._forget_checkpoints(violation.subject, violation.detail, violation.id)
-            elif kind == "maintenance" or (kind == "journal" and violation.machine is None):
-                machine, _, subject = violation.subject.rpartition(" ")
-                rows = self._transaction.images("holdfast_journal", machine=machine, subject=int(subject))
-                self._forget_rows(violation.subject, violation.detail, rows)
-
-    def _forget_checkpoints(self, subject: str, why: str, job_id: int) -> None:
-        before = self._transaction.images("holdfast_checkpoints", job_id=job_id)
-        if before:
-            self._note(Act(kind="forget", subject=subject, why=why, before={"checkpoints": before}))
-            self._transaction.forget_checkpoints([job_id])
-
-    def _forget_rows(self, subject: str, why: str, rows: Sequence[dict[str, Any]]) -> None:
-        for row in rows:
-            self._note(Act(kind="forget", subject=subject, why=why, before=row))
-        if rows:
-            self._transaction.forget_journal_rows([row["seq"] for row in rows])
-
-    # -- the acts -----------------------------------------------------------------------------------------------------
-
-    def _do(self, acts: Iterable[Act]) -> None:
-        for act in acts:
-            self._note(act)
-            guarded = GUARDED_BY_NAME[act.machine or ""]
-            if act.kind == "put_back":
-                self._transaction.put_back(guarded, act.after)
-            elif act.kind == "mend":
-                self._transaction.mend(guarded, act.id or 0, act.after)
-            else:
-                self._settle(act)
-            if act.machine == JOB.name and act.id is not None and "payload" in act.after and not act.after["payload"]:
-                self._forget_checkpoints(act.subject, act.why, act.id)
-
-    def _settle(self, act: Act) -> None:
-        """Move a record, or say that it stays; either is a journal row, marked as written under this door."""
-        guarded = GUARDED_BY_NAME[act.machine or ""]
-        [now] = self._transaction.images(guarded.table, **{guarded.id: act.id})
-        source, target = now[guarded.state], act.after[guarded.state]
-        path = guarded.machine.between(source, target)
-        version = now["version"] + (len(path.edges) if path else 1)
-        move_id = f"{EVENT}-{act.machine}-{act.id}-{version}"
-        signature = {"event": EVENT, "actor": self._who, "move_id": move_id}
-        columns = {"reason": act.why, **act.after, **signature, "version": version}
-        if act.kind == "tell":
-            row = {
-                "machine": act.machine, "subject": act.id, "version": version, "source": source, "target": target,
-                "event": EVENT, "reason": act.why, "attempt": columns.get("attempts", now.get(guarded.attempt)),
-                "move_id": columns["move_id"], "at": columns.get("updated_at", now["updated_at"]),
-            }  # fmt: skip
-            self._transaction.tell_repair(self._door, row)
-        self._transaction.mend(guarded, act.id or 0, columns)
-
-    def _note(self, act: Act) -> None:
-        self._acts.append(act)
-        note = {"act": act.kind, "subject": act.subject, "why": act.why, "before": act.before, "after": act.after}
-        self._transaction.note(self._door, EVENT, **note)
-
-    def _recover(self) -> None:
-        ended = self._transaction.recover(actor=self._who)
-        for attempt, _ in ended:
-            exec_id = attempt.execution.exec_id
-            why, job = "its lease has run out", {"job_id": attempt.job.job_id}
-            self._note(Act(kind="recover", subject=f"EXECUTION {exec_id}", why=why, before=job))
-
-    def _recount(self) -> None:
-        columns, rows = ("operation", "queue", "state", "n"), self._transaction.raw_counts()
-        before = [dict(zip(columns, row, strict=True)) for row in rows]
-        self._transaction.recount()
-        after = [dict(zip(columns, row, strict=True)) for row in self._transaction.raw_counts()]
-        if before != after:
-            self._note(Act(kind="recount", subject="COUNTS", why="counted anew", before={"counts": before}))
+    )

@@ -16,7 +16,8 @@ none. Hence: once all rows of transactions below B are sealed and B >= horizon_x
 horizon_seq. B is the `last_xid` of the last seal, because blocks are closed in the order of their keys; after a sealing
 that has closed all it saw, B is the oldest transaction that was running then, and if that lifts the floor, which
 happens when nothing has been written since, the floor is kept in the meta table. On SQLite writers take turns, numbers
-follow the commits, and the highest sealed number is the floor.
+follow the commits, and the highest sealed number is the floor. No hash covers horizons and floors: `horizons.py` judges
+which of them are believed.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.audit.horizons import NOTE, floor_of
 from holdfast.core.digest import digest, sha256
 from holdfast.core.errors import EpochError, InputError, SealsBrokenError, invariant
 from holdfast.core.records import Seal, time_text
@@ -51,12 +53,6 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     rows: int  # closed by this seal and all before it
     sealed_at: str | None
-
-    def __post_init__(self) -> None:
-        """Refuse what no chain can contain, so that no comparison is passed over."""
-        if min(self.epoch, self.seal, self.rows) < 0:
-            msg = "a head has no negative numbers"
-            raise ValueError(msg)
 
 
 def genesis(ledger_id: str) -> str:
@@ -108,11 +104,12 @@ def head_now(reading: Reading) -> Head:
 
 def head_of(meta: dict[str, str], last: Seal | None, rows: int) -> Head:
     """Return the head of a chain that ends with this seal."""
+    ledger_id = meta["ledger_id"]
     return Head(
-        ledger_id=meta["ledger_id"],
+        ledger_id=ledger_id,
         epoch=last.epoch if last else int(meta["epoch"]),
         seal=last.seal_id if last else 0,
-        hash=last.hash if last else genesis(meta["ledger_id"]),
+        hash=last.hash if last else genesis(ledger_id),
         rows=rows,
         sealed_at=last.sealed_at if last else None,
     )
@@ -162,7 +159,7 @@ class _View:
             meta, last = reading.meta(), reading.last_seal()
             require_sound_end(meta, last)
             self.ledger_id, self.epoch, self.last = meta["ledger_id"], int(meta["epoch"]), last
-            self.floor = max(self.floor, _floor(reading, meta, last))
+            self.floor = max(self.floor, floor_of(reading, meta, last))
             if self._bounds is None:
                 self._bounds = reading.sealing_bounds()
                 self._require_present(reading)
@@ -220,23 +217,14 @@ class _View:
         return self.last.hash if self.last else genesis(self.ledger_id)
 
 
-def _floor(reading: Reading, meta: dict[str, str], last: Seal | None) -> int:
-    """Return the number up to which every row is sealed; what another epoch left behind tells nothing about this."""
-    epoch = int(meta["epoch"])
-    if last is None:
-        return 0
-    kept_epoch, _, kept = meta.get("seal_floor", "0 0").partition(" ")
-    return max(reading.horizon(epoch, last.last_xid), int(kept) if int(kept_epoch) == epoch else 0)
-
-
 def _keep_floor(store: Store[Any], view: _View) -> None:
     """Keep the floor that a finished sealing has shown, if the seals alone do not tell of it."""
     with store.reading() as reading:
-        known = _floor(reading, reading.meta(), reading.last_seal())
-        shown = reading.horizon(view.epoch, view.bounds.xid)
+        known = floor_of(reading, reading.meta(), reading.last_seal())
+        shown = reading.horizon(view.epoch, view.bounds.xid, below=view.bounds.seq + 1)
     if shown > known:
         with store.transaction() as transaction:
-            transaction.set_meta("seal_floor", f"{view.epoch} {shown}")
+            transaction.set_meta(NOTE, f"{view.epoch} {shown}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

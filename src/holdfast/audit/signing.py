@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 HEAD_BYTES_MAX = 1 << 16
+HEADS_BYTES_MAX = 1 << 24  # some years of them, one every hour
 PREFIX = b"holdfast head v1\n"
 
 
@@ -30,6 +31,12 @@ class SignedHead(Head, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     signature: str | None = None
     public_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no chain can contain, so that no comparison is passed over."""
+        if min(self.epoch, self.seal, self.rows) < 0:
+            msg = "a head has no negative numbers"
+            raise ValueError(msg)
 
     @property
     def head(self) -> Head:
@@ -108,37 +115,60 @@ def read_head(path: Path, *, public_key: Path | None = None) -> SignedHead:
 
     With a public key it must be signed, and by that key.
     """
-    head = _parsed(path)
-    if (head.signature is None) != (head.public_key is None):
-        raise HeadInvalidError(f"{path} has half of a signature", context={"path": str(path)})
-    if public_key is not None:
-        named = _public_key(public_key).public_bytes_raw().hex()
-        if head.public_key is None:
-            raise HeadInvalidError(f"the head in {path} is not signed", context={"path": str(path)})
-        if head.public_key != named:
+    return _Kept(path, public_key).head(str(path), _read(path, HeadInvalidError))
+
+
+def read_heads(path: Path, *, public_key: Path | None = None) -> list[SignedHead]:
+    """Return the heads that a file holds, one or one a line; raise HeadInvalidError unless each of them holds."""
+    text = _read(path, HeadInvalidError, HEADS_BYTES_MAX)
+    lines = [(n, line) for n, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
+    kept = _Kept(path, public_key)
+    if len(lines) <= 1 or not _is_json(lines[0][1]):  # one head may be written over several lines
+        return [kept.head(str(path), text)]
+    return [kept.head(f"line {n} of {path}", line) for n, line in lines]
+
+
+class _Kept:
+    """A file of heads, and the key that must have signed them."""
+
+    def __init__(self, path: Path, public_key: Path | None) -> None:
+        self._context = {"path": str(path)}
+        self._key_file = public_key
+        self._key = public_key_text(public_key) if public_key is not None else None
+
+    def head(self, where: str, text: bytes) -> SignedHead:
+        """Return a head, read and checked."""
+        try:
+            head = msgspec.json.decode(text, type=SignedHead)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise HeadInvalidError(f"{where} holds no head: {error}", context=self._context) from None
+        if (head.signature is None) != (head.public_key is None):
+            raise HeadInvalidError(f"{where} has half of a signature", context=self._context)
+        if self._key is not None and head.public_key is None:
+            raise HeadInvalidError(f"the head in {where} is not signed", context=self._context)
+        if self._key is not None and head.public_key != self._key:
             raise HeadInvalidError(
-                f"the head in {path} was signed by another key than {public_key}",
-                context={"path": str(path), "signed_by": head.public_key, "expected": named},
+                f"the head in {where} was signed by another key than {self._key_file}",
+                context={**self._context, "signed_by": head.public_key, "expected": self._key},
             )
-    if head.signature is not None and head.public_key is not None:
-        _require_signature(path, head, head.signature, head.public_key)
-    return head
+        if head.signature is not None and head.public_key is not None:
+            self._require_signature(where, head, head.signature, head.public_key)
+        return head
+
+    def _require_signature(self, where: str, head: SignedHead, signature: str, public_key: str) -> None:
+        if not verified(signed_bytes(head), signature, public_key):
+            raise HeadInvalidError(
+                f"the signature in {where} does not hold: the head or its signature was altered",
+                context=self._context,
+            )
 
 
-def _parsed(path: Path) -> SignedHead:
-    text = _read(path, HeadInvalidError)
+def _is_json(line: bytes) -> bool:
     try:
-        return msgspec.json.decode(text, type=SignedHead)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HeadInvalidError(f"{path} holds no head: {error}", context={"path": str(path)}) from None
-
-
-def _require_signature(path: Path, head: SignedHead, signature: str, public_key: str) -> None:
-    if not verified(signed_bytes(head), signature, public_key):
-        raise HeadInvalidError(
-            f"the signature in {path} does not hold: the head or its signature was altered",
-            context={"path": str(path)},
-        )
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -194,13 +224,13 @@ def _loaded(path: Path, load: Any) -> object:
         return None  # what it says may quote the key
 
 
-def _read(path: Path, refusal: type[InputError]) -> bytes:
+def _read(path: Path, refusal: type[InputError], bytes_max: int = HEAD_BYTES_MAX) -> bytes:
     try:
         with path.open("rb") as file:
-            text = file.read(HEAD_BYTES_MAX + 1)
+            text = file.read(bytes_max + 1)
     except OSError as error:
         raise refusal(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from None
-    if len(text) > HEAD_BYTES_MAX:
+    if len(text) > bytes_max:
         raise refusal(f"{path} is too large to be one", context={"path": str(path)})
     return text
 

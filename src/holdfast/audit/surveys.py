@@ -11,18 +11,22 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from holdfast.audit.faults import Fault, Page
+from holdfast.audit.horizons import Horizons, hidden, note_flaw
 from holdfast.audit.seals import genesis, require_sound_end, seal_hash
 from holdfast.core.authority import DEV
 from holdfast.core.digest import sha256
-from holdfast.core.errors import NotALedgerError, SealsBrokenError
+from holdfast.core.errors import SealsBrokenError, StoreDamagedError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
 from holdfast.core.records import Seal, time_text
 from holdfast.store.enforcement import INDEXES
 from holdfast.store.migrations import DOOR_OPEN
+from holdfast.store.sealed import SEQ_MIN
+from holdfast.store.settings import REQUIRED, declared_from
 
 OVERDUE_S = 60.0
 ROWS_A_PAGE = 50_000
 NAMED_MAX = 20
+_FOREIGN = "is none of Holdfast's, and stands on a table of the ledger, where it can undo what is written"
 _PARTITION_INDEX = re.compile(r"holdfast_journal_p\d+_(subject|grant)")
 
 
@@ -162,13 +166,21 @@ def maintenance(page: Page) -> Iterator[Fault]:
 
 
 def seals(page: Page) -> Iterator[Fault]:
-    """Yield where the chain of seals does not hold, from the first seal to the last."""
+    """Yield where the chain of seals does not hold, from the first seal to the last, and what its hints hide."""
     before: Seal | None = None
-    while found := page.evidence.seals(before.seal_id if before else 0, page.batch):
+    after, horizons, sound = SEQ_MIN, _horizons(page), True
+    while found := page.evidence.seals(after, page.batch):
         for seal in found:
-            yield from _link(page, before, seal)
-            before = seal
-    yield from _end(page, before)
+            for fault in _link(page, before, seal, horizons):
+                yield fault
+                sound = False
+            before = seal if seal.seal_id > 0 else None
+        after = found[-1].seal_id
+    for fault in _end(page, before):
+        yield fault
+        sound = False
+    if sound and horizons:
+        yield from _hints(page, before)
 
 
 def last_seal(page: Page) -> Iterator[Fault]:
@@ -176,11 +188,14 @@ def last_seal(page: Page) -> Iterator[Fault]:
     last = page.evidence.last_seal()
     if last:
         *before, last = page.evidence.seals(last.seal_id - 2, 2)
-        yield from _link(page, before[0] if before else None, last)
+        yield from _link(page, before[0] if before and last.seal_id > 1 else None, last, _horizons(page))
     yield from _end(page, last)
 
 
-def _link(page: Page, before: Seal | None, seal: Seal) -> Iterator[Fault]:
+def _link(page: Page, before: Seal | None, seal: Seal, horizons: Horizons | None) -> Iterator[Fault]:
+    if seal.seal_id < 1:
+        yield _of_seal(seal, "id", "it was inserted: the first seal is number 1")
+        return
     if seal.seal_id != (before.seal_id + 1 if before else 1):
         yield _of_seal(seal, "id", f"it follows seal {before.seal_id if before else 0}: those between are gone")
     elif seal.previous != (before.hash if before else genesis(page.evidence.meta().get("ledger_id", ""))):
@@ -189,6 +204,28 @@ def _link(page: Page, before: Seal | None, seal: Seal) -> Iterator[Fault]:
         yield _of_seal(seal, "end", "it ends before the one before it")
     if seal.hash != seal_hash(seal):
         yield _of_seal(seal, "hash", "its hash is not the hash of what it says")
+    elif horizons:
+        for number, why in horizons.flaws(seal):
+            yield Fault(f"SEAL {number}", why, evidence={"kind": "horizon", "seal_id": number})
+
+
+def _horizons(page: Page) -> Horizons | None:
+    """Return a judge of horizons; none where the ledger's epoch is gone, which is told elsewhere."""
+    try:
+        return Horizons(page.evidence.sealed, page.evidence.meta(), one_writer=page.evidence.one_writer)
+    except StoreDamagedError:
+        return None
+
+
+def _hints(page: Page, last: Seal | None) -> Iterator[Fault]:
+    """Yield where the number up to which all rows are said to be sealed is none, or hides rows from the sealer."""
+    reading, meta = page.evidence.sealed, page.evidence.meta()
+    if flaw := note_flaw(reading, meta):
+        yield Fault("LEDGER", flaw, evidence={"kind": "floor"})
+    if found := hidden(reading, meta, last):
+        seq, floor = found
+        detail = f"row {seq} is not sealed, and no sealer will look at it: seals say that all rows up to {floor} are"
+        yield Fault("LEDGER", detail, evidence={"kind": "floor", "seq": seq, "floor": floor})
 
 
 def _end(page: Page, last: Seal | None) -> Iterator[Fault]:
@@ -211,7 +248,7 @@ def enforcement(page: Page) -> Iterator[Fault]:
     """Yield triggers, functions, indexes and machines that are not those of this version, and a door left open."""
     try:
         found = page.evidence.drift()
-    except NotALedgerError as error:  # no epoch: nothing can be compared
+    except StoreDamagedError as error:  # no epoch: nothing can be compared
         yield Fault("LEDGER", error.message, evidence={"kind": "epoch"})
         return
     for name in found:
@@ -221,10 +258,37 @@ def enforcement(page: Page) -> Iterator[Fault]:
             machine = name.removeprefix("machine ")
             detail = "the ledger was made by another table of transitions"
             yield Fault(f"MACHINE {machine}", detail, evidence={"kind": "machine", "name": machine})
+        elif name.startswith("rule "):
+            rule = name.removeprefix("rule ")
+            yield Fault(f"RULE {rule}", f"it {_FOREIGN}", evidence={"kind": "rule", "name": rule})
         else:
             kind = "index" if name in INDEXES or _PARTITION_INDEX.fullmatch(name) else "trigger"
-            detail = "it is missing, or not as this version writes it"
+            ours = name.startswith("holdfast_")
+            detail = "it is missing, or not as this version writes it" if ours else f"it {_FOREIGN}"
             yield Fault(f"{kind.upper()} {name}", detail, evidence={"kind": kind, "name": name})
+
+
+def sequences(page: Page) -> Iterator[Fault]:
+    """Yield tables whose next number was given out before: a lease could have the token of another."""
+    for table, last, greatest in page.evidence.behind():
+        detail = f"it goes on after {last}, and {greatest} was given out before"
+        yield Fault(f"SEQUENCE {table}", detail, evidence={"kind": "sequence", "name": table, "greatest": greatest})
+
+
+def settings(page: Page) -> Iterator[Fault]:
+    """Yield settings and defaults of operations that are missing, or are none that were ever written."""
+    found = page.evidence.meta()
+    for name, fits in REQUIRED.items():
+        if name not in found:
+            yield Fault(f"SETTING {name}", "it is missing", evidence={"kind": "setting", "name": name})
+        elif not fits(found[name]):
+            detail = f"it is {found[name][:40]!r}, which it can never have been"
+            yield Fault(f"SETTING {name}", detail, evidence={"kind": "setting", "name": name})
+    for operation, _, defaults in page.evidence.ask("operations_to_check"):
+        try:
+            declared_from(operation, defaults)
+        except StoreDamagedError as error:
+            yield Fault(f"OPERATION {operation}", error.message, evidence={"kind": "operation", "name": operation})
 
 
 def database(page: Page) -> Iterator[Fault]:

@@ -47,15 +47,16 @@ class Report(msgspec.Struct, frozen=True):
 def verify(
     store: Store[Any],
     *,
-    head: Head | None = None,
+    head: Head | Sequence[Head] | None = None,
     archives: Path | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """Recompute the whole chain. `head` must be part of it; `archives` is where the archives' files are.
+    """Recompute the whole chain. `head`, one or more, must be part of it; `archives` is where the archives' files are.
 
     `on_progress` is called with the number that the pass has reached, and the last one there was at its start.
     """
-    return _Verification(store, head, archives, on_progress or (lambda _reached, _last: None)).run()
+    heads = () if head is None else (head,) if isinstance(head, Head) else head
+    return _Verification(store, heads, archives, on_progress or (lambda _reached, _last: None)).run()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -98,14 +99,22 @@ class _Block:
 
 
 class _Tail:
-    """The rows that no seal has closed yet."""
+    """The rows that no seal has closed yet; those up to the floor no sealer will ever look at."""
 
-    def __init__(self, start: Key) -> None:
+    def __init__(self, start: Key, floor: int) -> None:
         self.start, self.end = start, AFTER_ALL
+        self.floor = floor
         self.rows = 0
+        self.hidden = 0
+        self.first_hidden: SealedValues = ()
+        self.last_hidden: SealedValues = ()
 
     def take(self, rows: Rows) -> None:
         self.rows += len(rows)
+        if rows[0][0] <= self.floor:
+            hidden = [row for row in rows if row[0] <= self.floor]
+            self.hidden += len(hidden)
+            self.first_hidden, self.last_hidden = self.first_hidden or hidden[0], hidden[-1]
 
 
 class _Past:
@@ -123,16 +132,17 @@ class _Past:
 class _Verification:
     """One verification: the blocks around the pass, and what was found."""
 
-    def __init__(self, store: Store[Any], head: Head | None, archives: Path | None, on_progress: Progress) -> None:
+    def __init__(self, store: Store[Any], heads: Sequence[Head], archives: Path | None, on_progress: Progress) -> None:
         self._store, self._on_progress = store, on_progress
         self._problems = Problems()
-        self._chain = Chain(store, self._problems, head)
-        if head is not None and head.ledger_id != self._chain.meta["ledger_id"]:
-            raise HeadInvalidError(
-                f"the head is of another ledger, {head.ledger_id}",
-                next_step="Give the head that was kept of this ledger.",
-                context={"head": head.ledger_id, "ledger": self._chain.meta["ledger_id"]},
-            )
+        self._chain = Chain(store, self._problems, heads)
+        for head in heads:
+            if head.ledger_id != self._chain.meta["ledger_id"]:
+                raise HeadInvalidError(
+                    f"the head is of another ledger, {head.ledger_id}",
+                    next_step="Give the head that was kept of this ledger.",
+                    context={"head": head.ledger_id, "ledger": self._chain.meta["ledger_id"]},
+                )
         self._archives = Archives(store, archives, self._problems)
         with store.reading() as reading:
             self._last_seq = reading.sealing_bounds().seq
@@ -154,6 +164,7 @@ class _Verification:
         self._settle(SEQ_MAX)
         self._chain.judge_end()
         self._archives.judge()
+        self._judge_floor()
         return Report(
             ok=not self._problems.found,
             sealed=self._sealed,
@@ -196,7 +207,7 @@ class _Verification:
         while not self._chain.is_read and (not self._ends or key > self._ends[-1]):
             self._load(row[0])
         if key > self._chain.end:
-            self._tail = self._tail or _Tail(self._chain.end)
+            self._tail = self._tail or _Tail(self._chain.end, self._chain.floor)
             return self._tail
         if key <= self._left:
             return _Past(self._left, self._late)
@@ -264,6 +275,25 @@ class _Verification:
                 )
             )
 
+    def _judge_floor(self) -> None:
+        """Report a floor that no seal speaks of, and rows that it hides, unless other problems explain them."""
+        if self._problems.found:
+            return
+        if self._chain.note_flaw:
+            self._problems.add(Problem(kind="floor_differs", detail=self._chain.note_flaw))
+        tail = self._tail
+        if tail and tail.hidden:
+            self._problems.add(
+                Problem(
+                    kind="floor_differs",
+                    seq=tail.first_hidden[0],
+                    to_seq=tail.last_hidden[0],
+                    at=tail.first_hidden[_AT],
+                    to_at=tail.last_hidden[_AT],
+                    detail=f"{_rows(tail.hidden)} not sealed, where no sealer looks: it begins above {tail.floor}",
+                )
+            )
+
     def _difference(self, block: _Block) -> Problem:
         """Say what is evident: a hash over a block tells that it differs, not which of its rows does."""
         seal, seqs, times = block.seal, list[int](), list[str]()
@@ -273,6 +303,16 @@ class _Verification:
             times += [row[_AT] for row in page]
             after = page[-1][0]
         gone = seal.rows - block.rows
+        if gone > 0 and seqs and self._archives.took_whole(seal):
+            return Problem(
+                kind="row_inserted",
+                seal=seal.seal_id,
+                seq=seqs[0],
+                to_seq=seqs[-1],
+                at=min(times),
+                to_at=max(times),
+                detail=f"{_rows(len(seqs))} in a block that was archived, and has left the journal as a whole",
+            )
         if gone > 0:
             kind, what = "row_missing", f"{_rows(gone)} of {seal.rows} gone"
         elif gone < 0:

@@ -2,7 +2,7 @@
 
 Invariants: a command's module is imported only when that command runs; with `--json` standard output holds exactly one
 JSON value, the answer or the error; no traceback is printed unless HOLDFAST_DEBUG is set. Exit codes: 0 ok, 1 error or
-violation, 2 bad arguments or spec, 3 a guard refused, 4 the database is out of reach.
+violation, 2 bad arguments or spec, 3 a guard refused, 4 the database is out of reach, 130 interrupted.
 """
 
 import os

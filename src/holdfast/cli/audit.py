@@ -6,7 +6,7 @@ with 1 when it found anything; no file is overwritten.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -42,10 +42,10 @@ audit = typer.Typer(
 def verify(
     *,
     head: Annotated[
-        Path | None, typer.Option("--head", metavar="FILE", help="A head that was kept: it must be in the chain.")
+        Path | None, typer.Option("--head", metavar="FILE", help="A head that was kept, or several, one a line.")
     ] = None,
     public_key: Annotated[
-        Path | None, typer.Option("--public-key", metavar="FILE", help="The key that must have signed that head.")
+        Path | None, typer.Option("--public-key", metavar="FILE", help="The key that must have signed each of them.")
     ] = None,
     archives: Annotated[
         Path | None, typer.Option("--archives", metavar="DIR", help="Where the archives' files are: verify them too.")
@@ -62,28 +62,36 @@ def verify(
         raise InputError("--public-key is for a head that was kept", next_step="Give --head FILE too.")
     if archives is not None and not archives.is_dir():
         raise InputError(f"{archives} is no directory", context={"archives": str(archives)})
-    kept = signing.read_head(head, public_key=public_key) if head else None
+    kept = signing.read_heads(head, public_key=public_key) if head else []
     with opened(db, schema) as store, output.progress(as_json=as_json) as show:
         on_progress = (lambda reached, last: show("verifying", reached, last)) if show else None
-        report = recompute(store, head=kept.head if kept else None, archives=archives, on_progress=on_progress)
+        report = recompute(store, head=[one.head for one in kept], archives=archives, on_progress=on_progress)
     output.answer(msgspec.to_builtins(report), lambda: _print_report(report, kept), as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _print_report(report: Report, kept: signing.SignedHead | None) -> None:
+def _print_report(report: Report, kept: Sequence[signing.SignedHead]) -> None:
     counts = [f"{_rows(report.sealed)} sealed", f"{report.unsealed:,} not sealed yet"]
     if report.archived:
         counts.append(f"{report.archived:,} archived")
     output.line(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(counts)}")
     output.line(f"head: seal {report.head.seal} {report.head.hash}")
     if kept and report.ok:
-        by = f", signed by {kept.public_key}" if kept.public_key else ", not signed"
-        output.line(f"kept: seal {kept.seal}, which the chain contains{by}")
+        output.line(_contained(kept))
     if report.problems:
         columns = [Column("PROBLEM"), Column("SEAL", right=True), Column("ROWS"), Column("FROM"), Column("TO")]
         rows = [[p.kind, p.seal or "", _numbers(p), p.at or "", p.to_at or "", p.detail] for p in report.problems]
         output.table([*columns, Column("DETAIL", folds=True)], rows)
+
+
+def _contained(kept: Sequence[signing.SignedHead]) -> str:
+    newest = max(kept, key=lambda head: head.seal)
+    keys = sorted({head.public_key or "" for head in kept})
+    by = "not signed" if keys == [""] else f"signed by {' and '.join(key or 'nobody' for key in keys)}"
+    if len(kept) == 1:
+        return f"kept: seal {newest.seal}, which the chain contains, {by}"
+    return f"kept: {len(kept)} heads, the newest of seal {newest.seal}, which the chain contains, {by}"
 
 
 def _numbers(problem: Problem) -> str:

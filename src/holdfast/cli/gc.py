@@ -58,7 +58,7 @@ def gc(
         raise InputError("--dry-run goes with neither --set nor --show", next_step="Give one of them.")
     who, why = _words(operator or actor(), reason)
     with opened(db, schema) as store:
-        policy = retention.policy_of(store) if not settings else _changed(retention.policy_of(store), settings)
+        policy = _changed(retention.policy_to_change(store), settings) if settings else retention.policy_of(store)
         if settings:
             retention.set_policy(store, policy, who=who, why=why)
         if settings or show:

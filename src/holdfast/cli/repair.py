@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.audit.diagnosis import Act
+from holdfast.audit.record import Act
 from holdfast.audit.repair import Repair, plan
 from holdfast.audit.repair import repair as carry_out
 from holdfast.cli import output
@@ -74,6 +74,7 @@ def _value(done: Repair) -> dict[str, object]:
         "violations": [msgspec.to_builtins(violation) for violation in done.violations],
         "repairs": [_shown(act) for act in done.acts],
         "left": [msgspec.to_builtins(violation) for violation in done.left],
+        "given_up": [msgspec.to_builtins(one) for one in done.given_up],
     }
 
 
@@ -99,6 +100,12 @@ def _print(done: Repair, *, governed: bool) -> None:
             [(violation.subject, violation.invariant, violation.detail) for violation in done.left],
             title="cannot be repaired",
         )
+        if done.given_up:
+            output.table(
+                [Column("SUBJECT"), Column("WHY", folds=True), Column("TO RESTORE", folds=True)],
+                [(one.subject, one.why, one.restore) for one in done.given_up],
+                title="left as it is",
+            )
         output.line("Restore a snapshot beside this ledger and compare: `holdfast snapshot restore`, `snapshot diff`.")
     if done.acts and not done.applied:
         output.line("Nothing has been changed. To do it:")

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.audit.check import check
+from holdfast.audit.invariants import Severity
 from holdfast.audit.restore import Permission, Restored
 from holdfast.audit.restore import restore as restore_now
 from holdfast.audit.slips import read_slip
@@ -33,18 +35,25 @@ B = Annotated[str, typer.Argument(metavar="B", help="The same.")]
 
 @snapshot.command()
 def create(*, file: File, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
-    """Write a snapshot of a ledger to a new file, while work goes on."""
+    """Write a snapshot of a ledger to a new file, while work goes on.
+
+    What a quick look tells is wrong with the ledger is said, and kept as it is.
+    """
     with opened(db, schema) as store, output.progress(as_json=as_json) as progress:
         made = create_now(store, Path(file), progress=progress)
         beside = store.tables_beside()
+        wrong = [found for found in check(store, cheap=True).violations if found.severity is Severity.ERROR]
+    broken = sorted({found.invariant for found in wrong})
 
     def human() -> None:
         output.line(f"wrote {output.clean(made.file)}: {_contents(made)}, {output.size(made.bytes)}")
         output.line(f"sha256 {made.trailer.sha256}")
         if beside:
             output.line(f"not in it: {_n(len(beside), 'table')} beside the ledger ({output.clean(', '.join(beside))})")
+        if broken:
+            output.line(f"the ledger is broken, and so is the snapshot: {', '.join(broken)}; see `holdfast check`")
 
-    output.answer({**_summary(made), "not_in_it": beside}, human, as_json=as_json)
+    output.answer({**_summary(made), "not_in_it": beside, "broken": broken}, human, as_json=as_json)
 
 
 @snapshot.command()

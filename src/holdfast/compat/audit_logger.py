@@ -177,6 +177,7 @@ def _of_journal(job_id: str, row: JournalRow) -> AuditEvent:
 
 def _checked(event: AuditEvent) -> dict[str, Any]:
     """Return an event as the JSON object that is kept, or raise an InputError."""
+    fields = _written(event)
     for name in ("job_id", "source", "action", "status"):
         if not getattr(event, name):
             raise InputError(f"an audit event needs a {name}")
@@ -187,9 +188,20 @@ def _checked(event: AuditEvent) -> dict[str, Any]:
             raise InputError(
                 f"{name} is not a hash in lower-case hex", next_step="Hash it; the thing itself stays out."
             )
-    fields: dict[str, Any] = msgspec.to_builtins(event)
     summary = fields["metadata"].get("error_summary")
     if isinstance(summary, str):
         fields["metadata"] = {**fields["metadata"], "error_summary": summary[:ERROR_SUMMARY_MAX]}
     canonical(fields)  # what JSON cannot carry is refused before anything is written
+    return fields
+
+
+def _written(event: AuditEvent) -> dict[str, Any]:
+    """Return the fields of an event, each of its own type: whoever made it was not held to that."""
+    try:
+        fields: dict[str, Any] = msgspec.to_builtins(event)
+        msgspec.convert(fields, AuditEvent)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"an audit event cannot be kept as JSON: {error}", next_step="Give text, numbers, lists and mappings."
+        ) from None
     return fields

@@ -31,6 +31,7 @@ from holdfast.core.errors import (
 from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
+from holdfast.engine.redact import short_code
 from holdfast.engine.switches import stopping, switched_off
 from holdfast.store import Clock, Lease
 from holdfast.store.reading import Reading
@@ -146,7 +147,7 @@ class IdempotentJobQueue(JobBoard):
         """End the attempt without success. A job that has spent its whole budget goes on to quarantine."""
 
         def failure(shown: int) -> Fail:
-            return Fail(shown, error_code, error_message)
+            return Fail(shown, short_code(error_code), str(error_message))
 
         self._end(job_id, JobStatus.FAILED, failure, token, idempotent=idempotent)
 
@@ -161,7 +162,7 @@ class IdempotentJobQueue(JobBoard):
         idempotent: bool = True,
     ) -> None:
         """Take a pending or failed job out of automatic flows."""
-        rule = self._ruling(lambda _: Quarantine(code, message), operator, reason)
+        rule = self._ruling(lambda _: Quarantine(short_code(code), message), operator, reason)
         self._move(job_id, JobStatus.QUARANTINED, rule, operator=operator, reason=reason, idempotent=idempotent)
 
     def cancel_job(

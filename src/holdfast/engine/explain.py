@@ -26,7 +26,8 @@ from holdfast.store.reading import Reading, WorkerRow
 
 MISSED_BEATS = 3
 ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
-"""A worker says hello with its heartbeat, every ten seconds or more often: one that missed three is taken for dead."""
+"""A worker says hello with its heartbeat, every ten seconds or more often: one that missed three is taken for dead,
+and at once one whose lease has run out since."""
 
 AHEAD_MAX = 10_000
 LOG_QUEUE, LOG_OPERATION = "wal:", "wal."
@@ -62,9 +63,9 @@ class Code(StrEnum):
     KILL_SWITCH = "kill_switch"
     LOG_ENTRY = "log_entry"
     QUEUE_PAUSED = "queue_paused"
-    NOT_DUE = "not_due"
     NO_WORKER = "no_worker"
     OPERATION_NOT_SERVED = "operation_not_served"
+    NOT_DUE = "not_due"  # after these: its time comes by itself, and a worker does not
     WORKERS_BUSY = "workers_busy"
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_START = "about_to_start"
@@ -75,10 +76,9 @@ class Code(StrEnum):
 _VERDICTS = {
     Verdict.FINISHED: {Code.SUCCEEDED, Code.CANCELLED, Code.SUPERSEDED},
     Verdict.RUNNING: {Code.RUNNING, Code.COMMITTED},
-    Verdict.WAITING: {
-        Code.LEASE_EXPIRED, Code.NOT_DUE, Code.WORKERS_BUSY, Code.BEHIND_OTHERS, Code.ABOUT_TO_START
-    },
-}  # fmt: skip
+    Verdict.WAITING: {Code.NOT_DUE, Code.WORKERS_BUSY, Code.BEHIND_OTHERS, Code.ABOUT_TO_START},
+}
+_AFTER_LEASE = {JobState.PENDING: Verdict.WAITING, JobState.SUCCEEDED: Verdict.RUNNING}  # by what the job is then
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -104,8 +104,13 @@ def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
     job = reading.job(job_id)
     seen = _Seen(reading, job, now)
     found = tuple(sorted(_FINDERS[job.state](seen), key=lambda finding: list(Code).index(finding.code)))
-    verdict = next((verdict for verdict, codes in _VERDICTS.items() if found[0].code in codes), Verdict.BLOCKED)
-    return Explanation(job_id, job.state, verdict, found)
+    return Explanation(job_id, job.state, _verdict(found[0]), found)
+
+
+def _verdict(first: Finding) -> Verdict:
+    if first.code is Code.LEASE_EXPIRED:
+        return _AFTER_LEASE.get(JobState(str(first.evidence["then"])), Verdict.BLOCKED)
+    return next((verdict for verdict, codes in _VERDICTS.items() if first.code in codes), Verdict.BLOCKED)
 
 
 class _Seen:
@@ -116,8 +121,13 @@ class _Seen:
         self.job = job
         self.now = now
         self.all_workers = reading.workers()
-        since = now - timedelta(seconds=ALIVE_S)
-        self.workers = [w for w in self.all_workers if w.stopped_at is None and w.seen_at >= since]  # those that live
+        since, lost = now - timedelta(seconds=ALIVE_S), reading.lost_by_owner(now)
+        # Those that live. One that let its own lease run out, and has not been seen since, does not.
+        self.workers = [
+            worker
+            for worker in self.all_workers
+            if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
+        ]
 
     def finding(self, code: Code, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
         """Return a finding; where there is nothing better to type, the job can be looked at."""

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
+import msgspec
+
 from holdfast.core import commands
 from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
@@ -37,6 +39,7 @@ from holdfast.engine.redact import redacted
 from holdfast.engine.world import World
 from holdfast.store import Admission, Store, Submission, Transaction, create_store, open_store
 from holdfast.store.reading import Count
+from holdfast.store.requests import ENGINE
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -50,7 +53,7 @@ T = TypeVar("T")
 WAIT_FIRST_S, WAIT_LAST_S = 0.002, 0.05
 URL_VARIABLE = "HOLDFAST_URL"
 DEFAULT_URL = "holdfast.db"
-FOLLOWUP_CLIENT = "holdfast"
+FOLLOWUP_CLIENT = ENGINE
 
 
 class _Opened:
@@ -313,12 +316,13 @@ class Ledger:
         self, attempt: Attempt, calls: Sequence[Call], transaction: Transaction | None = None
     ) -> list[Submission]:
         """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
-        return self.calling.submissions(_keyed(attempt, calls), transaction)
+        return _keyed(attempt, self.calling.submissions(calls, transaction))
 
     def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
         """Submit a job's staged calls in a given transaction."""
         if calls:
-            self.calling.admitted(_keyed(attempt, calls), transaction.submit, transaction)
+            submit = transaction.submit
+            self.calling.admitted(calls, lambda submissions: submit(_keyed(attempt, submissions)), transaction)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -436,11 +440,12 @@ class Ledger:
             self.bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
 
 
-def _keyed(attempt: Attempt, calls: Sequence[Call]) -> list[Call]:
-    """Return the calls that a job staged, each without a key under one of its own."""
+def _keyed(attempt: Attempt, staged: Sequence[Submission]) -> list[Submission]:
+    """Return what a job staged, each submission without a key under one of the job's own."""
+    job_id, replace = attempt.job.job_id, msgspec.structs.replace
     return [
-        call if call.key is not None else call.keyed(FOLLOWUP_CLIENT, f"{attempt.job.job_id}/{n}")
-        for n, call in enumerate(calls, start=1)
+        one if one.key is not None else replace(one, client=FOLLOWUP_CLIENT, key=f"{job_id}/{n}", by_engine=True)
+        for n, one in enumerate(staged, start=1)
     ]
 
 

@@ -1,38 +1,18 @@
-"""Making an error fit to be kept: no secrets, no stack trace, no more than a few lines.
+"""Making an error fit to be kept: a short code, and a message that has lost what `core.redaction` takes out.
 
-Invariants: what comes out is safe to store, log and show, whatever the exception does when it is looked at; both
-databases can keep it; the same text comes out the same. When in doubt, more is taken out rather than less.
+Invariants: what comes out is safe to store, log and show, whatever the exception does when it is looked at.
 """
 
 import re
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.redaction import MESSAGE_MAX, redacted
+
+__all__ = ["CODE_MAX", "MESSAGE_MAX", "error_code", "error_message", "redacted", "short_code"]
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OUR_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}|[A-Z][A-Z0-9_]{0,63}")
-MESSAGE_MAX = 500
-READ_MAX = 8 * MESSAGE_MAX  # no more than this is looked at: a message can be megabytes long
-
-_WORDS = r"passw(?:or)?d|pwd|passphrase|secret|token|api[_-]?key|authorization|(?:access|private)[_-]?key|credential"
-_VALUE = r"""(?:(?:bearer|basic)\s+)?(?:"[^"]*(?:"|$)|'[^']*(?:'|$)|[^\s"',;&]+)"""
-_SECRETS = (
-    # Wherever the word stands in a name: password, PGPASSWORD, client_secret_v2, {'api_key': '…'}.
-    re.compile(rf"""(?i)((?:{_WORDS})[\w-]*)(["']?\s*[:=]\s*){_VALUE}"""),
-    re.compile(r"(?i)()(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"),
-    re.compile(r"()(\w://[^\s:/@]*:)\S+(?=@)"),
-    re.compile(r"()()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    re.compile(r"()()\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"),
-)
-
-
-def redacted(text: str) -> str:
-    """Return the text on one line, with what looks like a secret taken out, and cut to size."""
-    # Control characters and halves of surrogate pairs are what a database cannot keep, or a terminal should not show.
-    text = "".join(character if character.isprintable() else " " for character in text[:READ_MAX])
-    for pattern in _SECRETS:
-        text = pattern.sub(r"\1\2***", text)
-    text = " ".join(text.split())
-    return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
+CODE_MAX = 64
 
 
 def error_code(error: BaseException) -> str:
@@ -44,7 +24,12 @@ def error_code(error: BaseException) -> str:
     if isinstance(own, str) and shape.fullmatch(own):
         return str(own)
     name = type(error).__name__
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()[:64]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()[:CODE_MAX]
+
+
+def short_code(reason: object) -> str:
+    """Return what somebody gives as a code, fit to be kept."""
+    return redacted(str(reason))[:CODE_MAX]
 
 
 def error_message(error: BaseException) -> str:

@@ -23,6 +23,7 @@ from holdfast.engine.replay_guards import PROCEDURE
 from holdfast.engine.replay_pace import records_per_second
 from holdfast.engine.replay_record import Outcome, Terms
 from holdfast.store import Submission
+from holdfast.store.requests import ENGINE
 
 if TYPE_CHECKING:
     from holdfast.store import Transaction
@@ -102,6 +103,7 @@ class Batch:
                 max_attempts=job.max_attempts,
                 replay_attempts=job.replay_attempts,
                 replaces=job.job_id,
+                by_engine=job.client == ENGINE,
             )
             for job in jobs
         ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -108,28 +108,43 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
 def policy_of(store: Store[Any]) -> Retention:
     """Return the ledger's policy; nothing is dropped where none was set."""
     with store.reading() as reading:
-        return _policy(reading.meta())
+        return _policy(reading.meta().get(SETTING, "{}"))
+
+
+def policy_to_change(store: Store[Any]) -> Retention:
+    """Return the policy that a change begins with: one that cannot be read is written anew, and drops nothing else."""
+    try:
+        return policy_of(store)
+    except _UnreadableError:
+        return Retention()
 
 
 def set_policy(store: Store[Any], policy: Retention, *, who: str, why: str) -> None:
     """Write the ledger's policy, and into the journal who changed it, why, and what it was before."""
     with store.transaction() as transaction:
-        before = _policy(transaction.meta())
-        if before == policy:
+        text = transaction.meta().get(SETTING, "{}")
+        try:
+            before = _plain(_policy(text))
+        except _UnreadableError:
+            before = {"unreadable": text}
+        if before == _plain(policy):
             return
         with transaction.maintenance(who=who, why=why) as door:
-            transaction.note(door, SETTING, before=_plain(before), after=_plain(policy))
+            transaction.note(door, SETTING, before=before, after=_plain(policy))
             transaction.set_meta(SETTING, msgspec.json.encode(policy).decode())
 
 
-def _policy(meta: Mapping[str, str]) -> Retention:
+class _UnreadableError(InputError):
+    """The ledger's policy is not one that this Holdfast can go by: nothing is dropped under it."""
+
+    next_step = "Write it anew with `holdfast gc --set …`: what you do not set then is kept for ever."
+
+
+def _policy(text: str) -> Retention:
     try:
-        return msgspec.json.decode(meta.get(SETTING, "{}"), type=Retention)
-    except msgspec.DecodeError as error:
-        raise InputError(
-            f"the ledger's retention policy cannot be read: {error}",
-            next_step="Write it anew with `holdfast gc --set …`.",
-        ) from None
+        return msgspec.json.decode(text, type=Retention)
+    except (msgspec.DecodeError, UnicodeError, InputError) as error:
+        raise _UnreadableError(f"the ledger's retention policy cannot be read: {error}") from None
 
 
 def _is_from_root(path: str) -> bool:

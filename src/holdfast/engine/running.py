@@ -27,7 +27,7 @@ from holdfast.core.records import Attempt
 from holdfast.engine.committer import EndTask
 from holdfast.engine.execution import Execution, Staged
 from holdfast.engine.operations import LEASE_S, Call, Operation
-from holdfast.engine.redact import error_code, error_message, redacted
+from holdfast.engine.redact import error_code, error_message, short_code
 from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze, classify
 from holdfast.engine.world import Crash
 from holdfast.store.effects import Effect
@@ -123,13 +123,13 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
     code, message = error_code(error), error_message(error)
     match error:
         case Snooze():
-            return Raised(_short(error.reason), message, Then.GIVE_BACK, error.seconds)
+            return Raised(short_code(error.reason), message, Then.GIVE_BACK, error.seconds)
         case RetryAfter():
             return Raised(code, message, Then.RETRY, error.seconds)
         case Cancel():
             return Raised(CANCELLED, message, Then.CANCEL)
         case Quarantine():
-            return Raised(_short(error.reason), message, Then.QUARANTINE)
+            return Raised(short_code(error.reason), message, Then.QUARANTINE)
         case HoldfastError() if code in HOPELESS:
             return Raised(code, message, Then.QUARANTINE)
     try:
@@ -142,10 +142,6 @@ def _failed(execution: Execution, error: BaseException, operation: Operation[Any
     with suppress(Exception):  # what it failed of is what matters; a value that was not kept is computed again
         execution.keep_rest()
     return raised(error, operation.classify)
-
-
-def _short(reason: object) -> str:
-    return redacted(str(reason))[:64]
 
 
 def _returned(execution: Execution, result: Any) -> Returned | None:

@@ -19,9 +19,9 @@ from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job, JournalRow, Seal
-from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
+from holdfast.store.migrations import DOOR_OPEN, behind, drift, require_ledger
 from holdfast.store.reading import Reading
-from holdfast.store.sealed import Key
+from holdfast.store.sealed import Key, SealedReading
 from holdfast.store.statements import encoded
 from holdfast.store.upkeep import Upkeep
 
@@ -64,6 +64,16 @@ class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def whole(self) -> bool:
         """Tell whether nothing was archived, or given up as lost."""
         return self.history_from == 1
+
+
+class Permit(msgspec.Struct, frozen=True, gc=False):
+    """What became of a grant that a journal row names."""
+
+    action: str
+    target: str
+    event: str  # the last one
+    move_id: str
+    of_a_run: bool  # a run of a procedure goes by it, and what that makes does too
 
 
 class Tried(msgspec.Struct, frozen=True, gc=False):
@@ -151,13 +161,37 @@ class Evidence:
         [[seq]] = self._ask("last_maintenance")
         return seq or 0
 
+    def grants_named(self, ids: Iterable[int]) -> dict[int, Permit]:
+        """Return those of the given grants that exist."""
+        rows = self._ask("grants_named", rows=encoded(sorted(ids)))
+        return {
+            grant_id: Permit(action, target, event, move_id, bool(of_a_run))
+            for grant_id, action, target, event, move_id, of_a_run in rows
+        }
+
+    def maintenance_named(self, ids: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
+        """Return where the journal tells of those of the given acts of maintenance that it knows: first and last."""
+        return {
+            number: (first, last) for number, first, last in self._ask("maintenance_named", rows=encoded(sorted(ids)))
+        }
+
     def last_seal(self) -> Seal | None:
         """Return the newest seal."""
         return self._reading.last_seal()
 
+    @property
+    def sealed(self) -> SealedReading:
+        """Return the view itself, for what is asked of seals."""
+        return self._reading
+
+    @property
+    def one_writer(self) -> bool:
+        """Tell whether writers take turns, so that numbers follow the commits."""
+        return self._store.one_writer
+
     def meta(self) -> dict[str, str]:
         """Return the ledger's settings."""
-        return self._reading.meta()
+        return dict(self._reading.meta())  # as they stand, whatever they say
 
     def require_ledger(self) -> None:
         """Raise a StoreError unless the database holds a ledger with the schema of this Holdfast."""
@@ -168,6 +202,10 @@ class Evidence:
         found = drift(self._store, self._connection)
         # Inside a transaction that writes, the door that stands open is its own.
         return [name for name in found if name != DOOR_OPEN or not isinstance(self._reading, Upkeep)]
+
+    def behind(self) -> list[tuple[str, int, int]]:
+        """Return the tables whose next number was given out before: the table, the last number, the greatest one."""
+        return behind(self._reading)
 
     def faults(self) -> list[tuple[str, str]]:
         """Return what the database itself finds wrong: a subject and the words."""
@@ -262,7 +300,7 @@ class Evidence:
 QUESTIONS = frozenset((
     "ids_twice", "keys_twice", "running_without_lease", "leases_without_running", "counts_to_check",
     "orphan_executions", "orphan_checkpoints", "orphan_replacements", "orphans_of_governance", "evidence_to_check",
-    "grants_to_doubt", "journal_page", "orphan_rows", "broken_maintenance",
+    "grants_to_doubt", "journal_page", "orphan_rows", "broken_maintenance", "operations_to_check",
 ))  # fmt: skip
 _OTHERS = {
     GRANT.name: "grants_to_check",

@@ -15,7 +15,9 @@ from holdfast.core.digest import sha256
 from holdfast.core.errors import EnforcementDriftError, NotALedgerError, SchemaVersionError
 from holdfast.core.machines import MACHINES
 from holdfast.core.records import time_text
+from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
+from holdfast.store.settings import Settings
 from holdfast.store.store import Store
 from holdfast.store.transaction import Transaction
 
@@ -25,7 +27,6 @@ RECORD = (
 )
 _UNIQUE_INDEX = re.compile(r"CREATE UNIQUE INDEX (\w+)")
 _PARTITION = re.compile(r"_p\d+_")
-ENVIRONMENTS = ("dev", "stage", "prod")
 BUILT_IN = {"noop": Declared()}
 DOOR_OPEN = "the maintenance door stands open"
 
@@ -123,6 +124,17 @@ def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes:
     )  # fmt: skip
     for statement in statements:
         store.execute(connection, statement)
+    if not indexes:
+        for table, _, greatest in behind(transaction):
+            store.begin_numbers(connection, table)
+            transaction._run("advance_sequence", table=table, value=greatest)  # noqa: SLF001 - the same
+
+
+def behind(reading: Reading) -> list[tuple[str, int, int]]:
+    """Return the tables whose next number was given out before: the table, the last number, the greatest one known."""
+    last = dict(reading._run("read_sequences"))  # noqa: SLF001 - the schema lives below the verbs
+    greatest = [(f"holdfast_{name}", int(n)) for name, n in reading._run("greatest_numbers")]  # noqa: SLF001
+    return [(table, int(last.get(table, 0)), n) for table, n in greatest if int(last.get(table, 0)) < n]
 
 
 def begin_epoch(store: Store[Any]) -> int:
@@ -282,10 +294,8 @@ def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
 
 
 def _epoch(store: Store[Any], connection: Any) -> int:
-    rows = store.execute(connection, "SELECT value FROM holdfast_meta WHERE name = 'epoch'")
-    if not rows:
-        raise NotALedgerError("the ledger has no epoch", next_step="Restore the table holdfast_meta from a backup.")
-    return int(rows[0][0])
+    rows = store.execute(connection, "SELECT name, value FROM holdfast_meta WHERE name = 'epoch'")
+    return int(Settings((name, value) for name, value in rows)["epoch"])
 
 
 def _door_stands_open(store: Store[Any], connection: Any) -> bool:

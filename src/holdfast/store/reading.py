@@ -21,6 +21,7 @@ from holdfast.store.replaying import ReplayReading
 from holdfast.store.requests import Declared
 from holdfast.store.retention import RetentionReading
 from holdfast.store.rows import reader, unreadable
+from holdfast.store.settings import Settings, declared_from
 from holdfast.store.statements import encoded
 from holdfast.store.supersession import SupersessionReading
 
@@ -97,14 +98,14 @@ class Reading(
         """Return the time that leases and grants are measured by."""
         return self._store.now()
 
-    def meta(self) -> dict[str, str]:
+    def meta(self) -> Settings:
         """Return the ledger's settings."""
-        return dict(self._run("get_meta"))
+        return Settings(self._run("get_meta"))
 
     def operations(self) -> dict[str, Declared]:
         """Return the declared operations by name."""
         return {
-            name: msgspec.structs.replace(msgspec.json.decode(defaults, type=Declared), version=version)
+            name: msgspec.structs.replace(declared_from(name, defaults), version=version)
             for name, version, defaults in self._run("known_operations")
         }
 
@@ -261,6 +262,11 @@ class Reading(
     def held_by_owner(self, now: datetime) -> dict[str, int]:
         """Return how many executions each owner holds under a lease that has not run out."""
         return dict(self._run("held_by_owner", now=self._store.stored(now)))
+
+    def lost_by_owner(self, now: datetime) -> dict[str, datetime]:
+        """Return when the last lease of each owner ran out, among those of executions that are still open."""
+        moment = self._store.moment
+        return {owner: moment(at) for owner, at in self._run("lost_by_owner", now=self._store.stored(now))}
 
     def workers(self) -> list[WorkerRow]:
         """Return the workers that have ever said hello, oldest first."""

@@ -1,7 +1,7 @@
 """What the store is asked for: work to record, leases to give.
 
 Invariants: a payload is canonical JSON text already; a digest covers the operation and the payload, nothing else; a
-Submission that exists can be stored by both databases as it is.
+Submission that exists can be stored by both databases as it is; the client's name of the engine is the engine's alone.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job
 
 INTEGER_MAX = (1 << 31) - 1
+ENGINE = "holdfast"  # the client of follow-ups: their keys tell which job staged them
 WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
 
 
@@ -31,6 +32,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = MAX_ATTEMPTS
     replay_attempts: int = REPLAY_ATTEMPTS
     replaces: int | None = None
+    by_engine: bool = False  # a follow-up, or a job that replaces one
 
     def __post_init__(self) -> None:
         """Refuse what one of the databases could not hold as it is, before anything is written."""
@@ -41,6 +43,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
             for word in (self.operation, self.operation_version, self.client, self.key or "", self.queue):
                 if len(word.encode()) > WORD_BYTES_MAX:
                     raise InputError(f"a name, key or queue has more than {WORD_BYTES_MAX} bytes")
+        if self.client == ENGINE and not self.by_engine:
+            raise InputError(
+                f"the client {ENGINE!r} is the ledger's own: the follow-ups of its jobs stand under that name",
+                next_step="Submit under another client's name.",
+                context={"client": ENGINE},
+            )
         if self.key == "":
             raise InputError("an idempotency key is not empty", next_step="Leave the key out where there is none.")
         if not (-INTEGER_MAX <= self.priority <= INTEGER_MAX):

@@ -103,10 +103,17 @@ class SealedReading(ABC):
         [row] = self._run("sealing_bounds")
         return Bounds(*row)
 
-    def horizon(self, epoch: int, bound: int) -> int:
-        """Return the number up to which every row is sealed, if all transactions below a bound are."""
-        rows = self._run("horizon", epoch=epoch, bound=bound)
+    def horizon(self, epoch: int, bound: int, *, below: int) -> int:
+        """Return the number up to which every row is sealed, if all transactions below a bound are.
+
+        Where horizons are kept, and not hashed, only those are believed that lie below a number.
+        """
+        rows = self._run("horizon", epoch=epoch, bound=bound, below=below)
         return int(rows[0][0]) if rows else 0
+
+    def is_horizon(self, epoch: int, number: int, *, bound: int) -> bool:
+        """Tell whether a seal has this number as its horizon, for when all transactions below a bound are sealed."""
+        return bool(self._run("is_horizon", epoch=epoch, number=number, bound=bound))
 
     def ahead_of_time(self, *, epoch: int, floor: int, next_xid: int) -> int | None:
         """Return the transaction of a row that this database cannot have written, if there is one."""

@@ -314,6 +314,9 @@ class Store(ABC, Generic[Connection]):
     def require_present(self, connection: Any, epoch: int) -> None:
         """Raise EpochError if the database counts transactions from below what was sealed; most do not count them."""
 
+    def begin_numbers(self, connection: Any, table: str) -> None:
+        """Let a change of where a table's ids go on be undone with the transaction, where it would not be."""
+
     @abstractmethod
     def missing_indexes(self, connection: Any) -> set[str]:
         """Return the names of the unique indexes that enforce a promise and are not there."""

@@ -2,7 +2,7 @@
 
 Invariants: a verb writes all of its accepted moves or, by an exception, nothing; zero rows is a refusal, never an
 error swallowed; a job moves only together with the execution that moved it, in one transaction; states and events come
-from the machines, never from these texts.
+from the machines, never from these texts; the message of an error is written only as `core.redaction` leaves it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.core.errors import IdempotencyConflictError, UnknownOperationError
 from holdfast.core.machine import Path
 from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job, time_text
+from holdfast.core.redaction import redacted
 from holdfast.store.effects import Effect
 from holdfast.store.requests import Admission, Lease, Submission
 from holdfast.store.statements import encoded
@@ -112,7 +113,7 @@ class Transaction(Upkeep):
     ) -> list[Move | Refused]:
         """Move jobs from outside (retry, replay, quarantine, cancel, release), matching id, state and version."""
         now = self._store.now()
-        answers = [decide(job, command, now) for job, command in rulings]
+        answers = [_fit(decide(job, command, now)) for job, command in rulings]
         shapes: _Shapes = {}
         rows = {
             index: self._job_row(answer, step_of(answer, JOB.name), _replay_reason(command), shapes)
@@ -236,7 +237,7 @@ class Transaction(Upkeep):
         Each is decided, then written if the execution still has its status, token and lease, and its job with it.
         """
         now = now or self._store.now()
-        answers = [decide(attempt, command, now) for attempt, command in moves]
+        answers = [_fit(decide(attempt, command, now)) for attempt, command in moves]
         shapes: _Shapes = {}
         rows = {
             index: self._execution_row(answer, step_of(answer, EXECUTION.name), shapes)
@@ -361,6 +362,13 @@ class Transaction(Upkeep):
         shape = step.source, step.target, step.edges, step.event, int(move.excused), move.lease_live, started, finished
         number = shapes.setdefault(shape, len(shapes))
         return [step.subject, number, move.token, move.error_code, move.error_message]
+
+
+def _fit(answer: Move | Refused) -> Move | Refused:
+    """Return an answer whose message is fit to be written: whoever gave it may have given anything."""
+    if isinstance(answer, Refused) or answer.error_message is None:
+        return answer
+    return msgspec.structs.replace(answer, error_message=redacted(answer.error_message))
 
 
 def _birth(machine: str, answer: Move | Refused) -> Step:

@@ -145,6 +145,20 @@ SELECT g.subject, count(*), min(g.version), max(g.version), count(CASE WHEN g.ta
 HAVING count(*) <> max(g.version) - min(g.version) + 1 OR count(CASE WHEN g.target = 'shut' THEN 1 END) <> 1
  ORDER BY g.subject LIMIT :n;
 
+-- name: grants_named
+-- What became of these grants, and whether a run of a procedure goes by one.
+SELECT g.grant_id, g.action, g.target, g.event, g.move_id,
+       g.grant_id IN (SELECT p.grant_id FROM holdfast_procedures p WHERE p.grant_id IS NOT NULL)
+  FROM holdfast_grants g WHERE g.grant_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
+
+-- name: maintenance_named
+-- Where the journal tells of these acts of maintenance: the opening, and the last row; none yet of one under way.
+SELECT g.subject, min(CASE WHEN g.event = 'open' THEN g.seq END),
+       CASE WHEN g.subject NOT IN (SELECT m.maintenance_id FROM holdfast_maintenance m) THEN max(g.seq) END
+  FROM holdfast_journal g
+ WHERE g.machine = 'MAINTENANCE' AND g.subject = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint))
+ GROUP BY g.subject;
+
 -- name: last_maintenance
 SELECT max(g.seq) FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE';
 
@@ -152,3 +166,27 @@ SELECT max(g.seq) FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE';
 SELECT s.epoch, s.last_xid, s.last_seq
   FROM holdfast_archives a JOIN holdfast_seals s ON s.seal_id = a.last_seal
  ORDER BY a.last_seal DESC LIMIT 1;
+
+-- name: greatest_numbers
+-- By table, without the head that all have: the greatest number that is in use, or that the journal or the seals tell of.
+SELECT n.name, max(n.number)
+  FROM (SELECT 'jobs' AS name, max(job_id) AS number FROM holdfast_jobs
+        UNION ALL SELECT 'executions', max(exec_id) FROM holdfast_executions
+        UNION ALL SELECT 'grants', max(grant_id) FROM holdfast_grants
+        UNION ALL SELECT 'procedures', max(run_id) FROM holdfast_procedures
+        UNION ALL SELECT 'steps', max(step_id) FROM holdfast_steps
+        UNION ALL SELECT 'values', max(value_id) FROM holdfast_values
+        UNION ALL SELECT 'switches', max(switch_id) FROM holdfast_switches
+        UNION ALL SELECT 'evidence', max(evidence_id) FROM holdfast_evidence
+        UNION ALL SELECT 'journal', max(seq) FROM holdfast_journal
+        UNION ALL SELECT 'journal', max(high_seq) FROM holdfast_seals
+        UNION ALL SELECT CASE g.machine
+            WHEN 'JOB' THEN 'jobs' WHEN 'EXECUTION' THEN 'executions'
+            WHEN 'GRANT' THEN 'grants' WHEN 'PROCEDURE' THEN 'procedures'
+            WHEN 'STEP' THEN 'steps' WHEN 'VALUE' THEN 'values'
+            WHEN 'SWITCH' THEN 'switches' WHEN 'MAINTENANCE' THEN 'maintenance' END, max(g.subject)
+          FROM holdfast_journal g GROUP BY g.machine) n
+ WHERE n.name IS NOT NULL AND n.number IS NOT NULL GROUP BY n.name ORDER BY n.name;
+
+-- name: operations_to_check
+SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;

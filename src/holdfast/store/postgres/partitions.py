@@ -105,7 +105,7 @@ def archived_partition(store: "Store[Any]", schema: str, archived: "Seal") -> st
     with store.reading() as reading:
         connection = reading._connection  # noqa: SLF001 - tables live below the verbs
         [oldest, *later] = partitions(connection, schema)
-        if not later or reading.horizon(archived.epoch, archived.last_xid) < oldest.end - 1:
+        if not later or reading.horizon(archived.epoch, archived.last_xid, below=archived.last_seq) < oldest.end - 1:
             return None
         return None if _any_row_after(connection, oldest, archived) else oldest.name
 

@@ -11,12 +11,18 @@ import psycopg
 from holdfast.core.errors import EpochError
 from holdfast.core.records import Seal
 from holdfast.store.enforcement import INDEXES
+from holdfast.store.postgres.constraints import lost
 from holdfast.store.postgres.partitions import FIRST, add_partition, archived_partition, drop_partition, partitions
 from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
 from holdfast.store.store import Clock, Store
 
 # A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
 _SETTING = "enable_nestloop=off"
+RULE = "rule "
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
@@ -61,7 +67,8 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         expected, bodies = self._triggers(connection), functions(self._prefix(), epoch)
         found = ((table, name) for table, name, _, _, copied in self._found_triggers(connection) if not copied)
         return [
-            *(f"DROP TRIGGER {name} ON {table}" for table, name in found if (table, name) not in expected),
+            *(f"DROP TRIGGER {_quoted(name)} ON {table}" for table, name in found if (table, name) not in expected),
+            *(f"DROP RULE {_quoted(name)} ON {table}" for table, name in self._found_rules(connection)),
             *(f"DROP FUNCTION {name}()" for name in self._found_functions(connection) if name not in bodies),
         ]
 
@@ -75,7 +82,8 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
         functions_seen = bodies.keys() | expected_bodies.keys()
         differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
-        return sorted(off | differing | self.missing_indexes(connection))
+        rules = {f"{RULE}{name}" for _, name in self._found_rules(connection)}
+        return sorted(off | differing | rules | self.missing_indexes(connection))
 
     def faults(self, connection: Any) -> list[tuple[str, str]]:
         rows = connection.execute(
@@ -89,10 +97,13 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
             " UNION ALL SELECT 'TABLE ' || c.relname, 'it has no primary key' FROM pg_class c"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relkind IN ('r', 'p')"
             " AND NOT c.relispartition AND c.relname LIKE 'holdfast\\_%%' AND c.relname <> 'holdfast_transitions'"
-            " AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) ORDER BY 1",
+            " AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)"
+            " UNION SELECT 'TABLE ' || c.relname, 'the triggers of its foreign keys are switched off' FROM pg_trigger t"
+            " JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s))"
+            " AND c.relname LIKE 'holdfast\\_%%' AND t.tgisinternal AND t.tgenabled = 'D' ORDER BY 1",
             {"schema": self.schema},
         )
-        return cast("list[tuple[str, str]]", rows.fetchall())
+        return [*cast("list[tuple[str, str]]", rows.fetchall()), *lost(connection, self.schema)]
 
     def _found_functions(self, connection: Any) -> dict[str, str]:
         rows = connection.execute(
@@ -107,11 +118,32 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
             "SELECT c.relname::text, t.tgname::text, pg_get_triggerdef(t.oid, true), t.tgenabled::text,"
             " t.tgparentid <> 0 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT t.tgisinternal"
-            " AND t.tgname LIKE 'holdfast\\_%%'",
+            " AND (t.tgname LIKE 'holdfast\\_%%' OR c.relname LIKE 'holdfast\\_%%')",
             (self.schema,),
         )
         # A trigger without a text is one of a partition that was dropped since this view began.
         return [cast("tuple[str, str, str, str, bool]", row) for row in rows.fetchall() if row[2] is not None]
+
+    def begin_numbers(self, connection: Any, table: str) -> None:
+        # What `setval` does is undone by no rollback; but what it does to a sequence that was altered before it is.
+        names = connection.execute(
+            "SELECT s.oid::regclass::text FROM pg_class s JOIN pg_depend d ON d.classid = 'pg_class'::regclass"
+            " AND d.objid = s.oid AND d.deptype IN ('a', 'i') JOIN pg_class t ON t.oid = d.refobjid"
+            " WHERE s.relkind = 'S' AND t.relnamespace = to_regnamespace(quote_ident(%s)) AND t.relname = %s",
+            (self.schema, table),
+        ).fetchall()
+        for (name,) in names:
+            connection.execute(f"ALTER SEQUENCE {name} RESTART")
+
+    def _found_rules(self, connection: Any) -> list[tuple[str, str]]:
+        """Return the rules on our tables, none of which is ours: the table and the name."""
+        rows = connection.execute(
+            "SELECT c.relname::text, r.rulename::text FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'p')"
+            " AND c.relname LIKE 'holdfast\\_%%' ORDER BY 1, 2",
+            (self.schema,),
+        )
+        return cast("list[tuple[str, str]]", rows.fetchall())
 
     def missing_indexes(self, connection: Any) -> set[str]:
         rows = connection.execute(

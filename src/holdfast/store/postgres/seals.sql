@@ -8,11 +8,11 @@ SELECT {seal_columns} FROM holdfast_seals s WHERE s.seal_id > :after AND s.seal_
  ORDER BY s.seal_id LIMIT :n;
 
 -- name: sealed_rows
-SELECT coalesce(sum(rows), 0)::bigint FROM holdfast_seals WHERE seal_id <= :upto;
+SELECT coalesce(sum(rows), 0)::bigint FROM holdfast_seals WHERE seal_id BETWEEN 1 AND :upto;
 
 -- name: seal_over
 SELECT s.seal_id FROM holdfast_seals s
- WHERE (s.epoch, s.last_xid, s.last_seq) >= (:epoch, :xid, :seq) ORDER BY s.seal_id LIMIT 1;
+ WHERE s.seal_id > 0 AND (s.epoch, s.last_xid, s.last_seq) >= (:epoch, :xid, :seq) ORDER BY s.seal_id LIMIT 1;
 
 -- name: list_archives
 SELECT {archive_columns} FROM holdfast_archives a ORDER BY a.archive_id;
@@ -49,7 +49,16 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
 
 -- name: horizon
 -- Ids grow from seal to seal. A sealer that was late may have a lower number than the seal before: that is as true.
-SELECT s.horizon_seq FROM holdfast_seals s WHERE s.epoch = :epoch AND s.horizon_xid <= :bound
+-- No hash covers a horizon: one that no sealer can have written is passed over.
+SELECT s.horizon_seq FROM holdfast_seals s
+ WHERE s.epoch = :epoch AND s.horizon_xid <= :bound AND s.horizon_xid > s.last_xid
+   AND s.horizon_seq >= s.high_seq AND s.horizon_seq < :below
+ ORDER BY s.seal_id DESC LIMIT 1;
+
+-- name: is_horizon
+SELECT 1 FROM holdfast_seals s
+ WHERE s.epoch = :epoch AND s.horizon_seq = :number AND s.horizon_xid <= :bound AND s.horizon_xid > s.last_xid
+   AND s.horizon_seq >= s.high_seq
  ORDER BY s.seal_id DESC LIMIT 1;
 
 -- name: ahead_of_time

@@ -45,3 +45,8 @@ SELECT count(*)
 SELECT e.lease_owner, count(*) FROM holdfast_executions e
  WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > :now
  GROUP BY e.lease_owner;
+
+-- name: lost_by_owner
+SELECT e.lease_owner, max(e.lease_expires_at) FROM holdfast_executions e
+ WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now
+ GROUP BY e.lease_owner;

@@ -8,11 +8,11 @@ SELECT {seal_columns} FROM holdfast_seals s WHERE s.seal_id > :after AND s.seal_
  ORDER BY s.seal_id LIMIT :n;
 
 -- name: sealed_rows
-SELECT coalesce(sum(rows), 0) FROM holdfast_seals WHERE seal_id <= :upto;
+SELECT coalesce(sum(rows), 0) FROM holdfast_seals WHERE seal_id BETWEEN 1 AND :upto;
 
 -- name: seal_over
 SELECT s.seal_id FROM holdfast_seals s
- WHERE (s.epoch, s.last_xid, s.last_seq) >= (:epoch, :xid, :seq) ORDER BY s.seal_id LIMIT 1;
+ WHERE s.seal_id > 0 AND (s.epoch, s.last_xid, s.last_seq) >= (:epoch, :xid, :seq) ORDER BY s.seal_id LIMIT 1;
 
 -- name: list_archives
 SELECT {archive_columns} FROM holdfast_archives a ORDER BY a.archive_id;
@@ -44,9 +44,11 @@ SELECT 0;
 SELECT 1, 1, coalesce(max(seq), 0) FROM holdfast_journal;
 
 -- name: horizon
--- Ids grow from seal to seal. A sealer that was late may have a lower number than the seal before: that is as true.
-SELECT s.horizon_seq FROM holdfast_seals s WHERE s.epoch = :epoch AND s.horizon_xid <= :bound
- ORDER BY s.seal_id DESC LIMIT 1;
+-- Numbers follow the commits: the highest sealed one says it, and that is hashed.
+SELECT s.high_seq FROM holdfast_seals s WHERE s.epoch = :epoch ORDER BY s.seal_id DESC LIMIT 1;
+
+-- name: is_horizon
+SELECT 1 FROM holdfast_seals s WHERE s.epoch = :epoch AND s.high_seq = :number ORDER BY s.seal_id DESC LIMIT 1;
 
 -- name: ahead_of_time
 SELECT g.xid FROM holdfast_journal g WHERE g.seq > :floor AND g.epoch = :epoch AND g.xid >= :next_xid LIMIT 1;

@@ -33,6 +33,7 @@ from holdfast.store.effects import Effect, require_rows
 from holdfast.store.enforcement import GUARDED, INDEXES
 from holdfast.store.reading import Reading
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
+from holdfast.store.sqlite.schema import altered, triggers_of
 from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
@@ -187,7 +188,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             return NotALedgerError(f"{self.path} is not a SQLite database", next_step=next_step)
         if text.startswith("Could not decode to UTF-8"):  # which has no name, and goes on to quote what it read
             return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
-        if name.startswith(_DAMAGE):
+        if name.startswith(_DAMAGE) or text == "unsupported file format":  # a byte of the header says so
             return self._damaged(text, name)
         if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
             return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
@@ -290,10 +291,11 @@ class SqliteStore(Store[sqlite3.Connection]):
         return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
 
     def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        return [f"DROP TRIGGER {name}" for name in self._triggers(connection) if name not in triggers(epoch)]
+        foreign = [name for name in triggers_of(connection) if name not in triggers(epoch)]
+        return ['DROP TRIGGER "{}"'.format(name.replace('"', '""')) for name in foreign]
 
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        found, expected = self._triggers(connection), triggers(epoch)
+        found, expected = triggers_of(connection), triggers(epoch)
         differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
         return sorted(differing | self.missing_indexes(connection))
 
@@ -313,12 +315,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
                 subject = f"{machines[table]} {rowid}" if table in machines else f"TABLE {table}"
                 found.append((subject, f"a row of {table} refers to a row of {parent} that is not there"))
-        return found
-
-    @staticmethod
-    def _triggers(connection: sqlite3.Connection) -> dict[str, str]:
-        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
-        return {name: sql for name, sql in rows if name.startswith("holdfast_")}
+        return found + altered(connection)
 
     @contextmanager
     def standing(self, beside: Path) -> Iterator[Reading]:

@@ -1,0 +1,104 @@
+"""Hints that no hash covers: up to which number every row is sealed, and whether what is said of that can be true.
+
+Each seal keeps a horizon, and the settings may keep a floor (`seals.py` says why). Both only spare the sealer a search.
+
+Invariants: a hint that cannot be true is not believed by the sealer, and is reported by whoever verifies or checks; on
+SQLite none is needed, because the last seal's own numbers, which are hashed, say as much. What a hint can at most do
+is to hide rows that lie below it: whoever reads the whole journal finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+
+from holdfast.core.records import Seal
+from holdfast.store.sealed import SEQ_MAX, SEQ_MIN, SealedReading
+
+NOTE = "seal_floor"  # the setting that keeps a floor: an epoch and a number
+_NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The floor
+
+
+def floor_of(reading: SealedReading, meta: dict[str, str], last: Seal | None) -> int:
+    """Return the number up to which every row is sealed; what another epoch left behind tells nothing about this."""
+    epoch = int(meta["epoch"])
+    if last is None:
+        return 0
+    # A row of a transaction after a horizon has a number above it: the last row of the last seal is one.
+    shown = reading.horizon(epoch, last.last_xid, below=last.last_seq)
+    noted_epoch, noted = _noted(meta.get(NOTE)) or (epoch, 0)
+    return noted if noted_epoch == epoch and noted > shown and _is_said(reading, epoch, noted) else shown
+
+
+def note_flaw(reading: SealedReading, meta: dict[str, str]) -> str | None:
+    """Return what is wrong with the floor that the settings keep, or None."""
+    text, epoch = meta.get(NOTE), int(meta["epoch"])
+    found = _noted(text)
+    if text is None or (found and found[0] < epoch):
+        return None
+    if found and found[0] == epoch and _is_said(reading, epoch, found[1]):
+        return None
+    return f"the ledger has noted {text!r} as where all rows are sealed, and no seal says so"
+
+
+def _noted(text: str | None) -> tuple[int, int] | None:
+    match = _NOTE.fullmatch(text or "")
+    epoch, number = (int(match[1]), int(match[2])) if match else (0, SEQ_MAX + 1)
+    return (epoch, number) if number <= SEQ_MAX else None
+
+
+def _is_said(reading: SealedReading, epoch: int, number: int) -> bool:
+    bounds = reading.sealing_bounds()
+    return number <= bounds.seq and reading.is_horizon(epoch, number, bound=bounds.xid)
+
+
+def hidden(reading: SealedReading, meta: dict[str, str], last: Seal | None) -> tuple[int, int] | None:
+    """Return the first row that no seal closes and no sealer will look at, and the floor above it: a long search."""
+    floor = floor_of(reading, meta, last)
+    first = reading.first_unsealed(last.end, floor=SEQ_MIN, upto=floor) if last else None
+    return None if first is None else (first, floor)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The horizons of seals
+
+
+class Horizons:
+    """Judges the horizons of seals that can be believed otherwise, first to last."""
+
+    def __init__(self, reading: SealedReading, meta: dict[str, str], *, one_writer: bool) -> None:
+        self._epoch = int(meta["epoch"])
+        self._bounds = reading.sealing_bounds()
+        self._one_writer = one_writer
+        self._before: Seal | None = None
+        self._pending: deque[Seal] = deque()  # horizons that no later row has been held against yet
+
+    def flaws(self, seal: Seal) -> Iterator[tuple[int, str]]:
+        """Yield the seals whose horizon cannot be true as far as this seal shows, and why."""
+        if not self._is_possible(seal):
+            yield seal.seal_id, f"the horizon of seal {seal.seal_id} is not one that a sealer can have written"
+        elif seal.epoch == self._epoch and not self._one_writer:
+            while self._pending and self._pending[0].horizon_xid < seal.last_xid:
+                earlier = self._pending.popleft()
+                if earlier.horizon_seq >= seal.last_seq:
+                    why = f"the horizon of seal {earlier.seal_id} lies beyond rows that were written after it"
+                    yield earlier.seal_id, why
+            self._pending.append(seal)
+        self._before = seal
+
+    def _is_possible(self, seal: Seal) -> bool:
+        xid, seq, before = seal.horizon_xid, seal.horizon_seq, self._before
+        if seq < seal.high_seq or xid < 0 or (xid == 0 and seq != seal.high_seq):  # where no ids are, so on SQLite
+            return False
+        if seal.epoch != self._epoch:
+            return True  # perhaps of another database: nothing else is known, and nobody asks for it
+        if self._one_writer:
+            return xid == 0
+        if before and before.epoch == self._epoch and before.horizon_xid >= xid:
+            return False
+        return seal.last_xid < xid < self._bounds.next_xid and seq <= self._bounds.seq

@@ -1,0 +1,228 @@
+"""`check` of what is not in records: constraints, triggers of others, settings; and of history that archives took."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Ledger
+from holdfast.audit import histories
+from holdfast.audit.check import check
+from holdfast.audit.repair import plan
+from holdfast.core.errors import EnforcementDriftError, StoreDamagedError
+from holdfast.engine import quarantine
+from holdfast.engine.retention import Retention, gc
+from holdfast.store import Store, connect, create_store, open_store
+from holdfast.store.migrations import begin_epoch, behind, migrate
+from holdfast.store.postgres.constraints import CONSTRAINTS, NOT_NULL, present
+from tests.audit.corruptions import corrupt
+from tests.audit.knife import unguarded
+from tests.audit.rich import Rich
+from tests.cli.commands import holdfast
+from tests.enforcement.raw import Client
+from tests.support.clock import VirtualClock
+
+
+def found_in(store: Store[Any]) -> dict[tuple[str, str], str]:
+    return {(one.invariant, one.subject): one.detail for one in check(store).violations}
+
+
+def by_hand(url: str, *statements: str) -> None:
+    client = Client(url)
+    for statement in statements:
+        client.run(statement)
+    client.commit()
+    client.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The schema
+
+
+def test_the_constraints_that_are_listed_are_those_of_a_new_ledger(pg_url: str) -> None:
+    create_store(pg_url).close()
+    with psycopg.connect(pg_url) as session:
+        assert present(session, "public") == (CONSTRAINTS, NOT_NULL)
+
+
+@pytest.mark.req("G-06", "G-16")
+@pytest.mark.parametrize(
+    "statement, subject",
+    [
+        ("holdfast_jobs DROP CONSTRAINT holdfast_jobs_attempts_check", "CONSTRAINT holdfast_jobs_attempts_check"),
+        (
+            "holdfast_executions DROP CONSTRAINT holdfast_executions_job_id_fkey",
+            "CONSTRAINT holdfast_executions_job_id_fkey",
+        ),
+        ("holdfast_jobs ALTER COLUMN digest DROP NOT NULL", "COLUMN holdfast_jobs.digest"),
+        ("holdfast_steps DISABLE TRIGGER ALL", "TABLE holdfast_steps"),
+    ],
+)
+def test_a_constraint_that_was_dropped_is_found(pg_url: str, statement: str, subject: str) -> None:
+    with create_store(pg_url) as store:
+        assert found_in(store) == {}
+        by_hand(pg_url, f"ALTER TABLE {statement}")
+        assert ("database", subject) in found_in(store)
+        assert {name for name, _ in found_in(store)} <= {"database", "enforcement"}
+
+
+@pytest.mark.req("G-06", "G-16")
+@pytest.mark.parametrize(
+    "kind, name, old, new",
+    [
+        ("table", "holdfast_jobs", "CHECK (attempts >= 0)", "CHECK (1)"),
+        ("index", "holdfast_jobs_key", "CREATE UNIQUE INDEX", "CREATE INDEX"),
+    ],
+)
+def test_a_table_that_was_made_anew_otherwise_is_found(
+    sqlite_url: str, kind: str, name: str, old: str, new: str
+) -> None:
+    with create_store(sqlite_url) as store:
+        client = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
+        client.execute("PRAGMA writable_schema = ON")
+        edited = client.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = ?", (old, new, name)
+        ).rowcount
+        assert edited == 1
+        client.commit()
+        client.close()
+    with connect(sqlite_url) as store:
+        assert found_in(store)["database", f"{kind.upper()} {name}"] == "it is not as the migrations make it"
+
+
+@pytest.mark.req("G-06", "G-16")
+def test_a_ledger_with_a_trigger_of_somebody_elses_is_not_opened_before_it_is_gone(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "a_trigger_of_somebody_elses")
+    with pytest.raises(EnforcementDriftError) as raised:
+        open_store(url, rich_clock)
+    assert raised.value.context == {"differs": ["mine"]}
+    with connect(url, rich_clock) as store:
+        migrate(store)
+    with open_store(url, rich_clock) as store:
+        assert check(store).violations == ()
+
+
+def test_a_trigger_on_a_table_of_ones_own_is_nobodys_business(ledger_url: str) -> None:
+    with create_store(ledger_url) as store:
+        by_hand(ledger_url, "CREATE TABLE mine (n integer)", "CREATE VIEW holdfast_view AS SELECT * FROM holdfast_jobs")
+        if store.dialect == "sqlite":
+            by_hand(ledger_url, "CREATE TRIGGER mine_too AFTER INSERT ON mine BEGIN SELECT 1; END")
+        else:
+            by_hand(ledger_url, "CREATE RULE mine_too AS ON INSERT TO mine DO ALSO NOTHING")
+        assert found_in(store) == {}
+    open_store(ledger_url).close()
+
+
+@pytest.mark.req("G-06", "G-16")
+def test_a_token_is_not_given_twice_after_the_last_ones_are_archived(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    """The rows of executions may be gone: then it is the journal that tells how far the tokens have come."""
+    url, rich = rich_ledger
+    with unguarded(url, rich) as knife:
+        [exec_id] = knife.executions(rich.committed)
+        [[greatest]] = knife.run("SELECT max(exec_id) FROM holdfast_executions")
+        assert exec_id == greatest
+        knife.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
+        knife.after = [knife.going_on_after("holdfast_executions", "exec_id", exec_id - 1)]
+    with connect(url, rich_clock) as store:
+        detail = f"it goes on after {exec_id - 1}, and {exec_id} was given out before"
+        assert found_in(store)["enforcement", "SEQUENCE holdfast_executions"] == detail
+        with store.reading() as reading:
+            assert behind(reading) == [("holdfast_executions", exec_id - 1, exec_id)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Settings
+
+
+@pytest.mark.req("G-06")
+@pytest.mark.parametrize("name", ["ledger_id", "epoch", "environment", "governed"])
+@pytest.mark.parametrize("value", [None, "", "later"])
+def test_a_setting_that_every_ledger_has_is_missed(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, name: str, value: str | None
+) -> None:
+    url, _ = rich_ledger
+    edit = f"UPDATE holdfast_meta SET value = '{value}'" if value is not None else "DELETE FROM holdfast_meta"
+    by_hand(url, f"{edit} WHERE name = '{name}'")
+    with connect(url, rich_clock) as store:
+        assert ("settings_readable", f"SETTING {name}") in found_in(store)
+        with store.reading() as reading, pytest.raises(StoreDamagedError) as raised:
+            reading.meta()[name]
+        assert f"the row '{name}' of the table holdfast_meta" in raised.value.hint
+
+
+@pytest.mark.req("G-06")
+def test_nothing_ends_internally_where_settings_are_gone(rich_ledger: tuple[str, Rich], tmp_path: Path) -> None:
+    url, _ = rich_ledger
+    by_hand(url, "DELETE FROM holdfast_meta WHERE name = 'ledger_id'", "UPDATE holdfast_operations SET defaults = '{'")
+    for command in (["submit", "echo"], ["snapshot", "create", str(tmp_path / "s.snap")]):
+        assert (command, told_by(url, *command)) == (command, (4, "store_damaged"))
+    by_hand(url, "UPDATE holdfast_meta SET value = 'later' WHERE name = 'epoch'")
+    for command in (["stats"], ["jobs"], ["migrate"], ["init"], ["submit", "echo"]):
+        assert (command, told_by(url, *command)) == (command, (4, "store_damaged"))
+
+
+def told_by(url: str, *command: str) -> tuple[int, str]:
+    answer = holdfast(*command, "--db", url, "--json")
+    return answer.code, answer.error_code
+
+
+@pytest.mark.req("G-06")
+def test_defaults_that_cannot_be_read_are_told_when_they_are_asked_for(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    url, _ = rich_ledger
+    by_hand(url, "UPDATE holdfast_operations SET defaults = '{' WHERE operation = 'echo'")
+    with Ledger(url) as ledger, pytest.raises(StoreDamagedError, match="the defaults of the operation 'echo'"):
+        ledger.submit("echo", {})
+    with connect(url, rich_clock) as store, store.reading() as reading, pytest.raises(StoreDamagedError):
+        reading.operations()
+
+
+def test_the_target_of_a_release_is_the_one_that_is_judged() -> None:
+    assert histories.JOB_TARGET == quarantine.JOB_TARGET
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What archives took, and what they cannot have taken
+
+
+@pytest.fixture
+def archived(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: Path) -> tuple[str, Rich]:
+    """The URL of a rich ledger of each kind in turn whose first blocks are archived."""
+    url, rich = rich_ledger
+    rich_clock.advance(3600)
+    with open_store(url, rich_clock) as store:
+        gc(store, Retention(finished_s=0.0, history_s=0.0, archive_dir=str(tmp_path)), who="keeper")
+        assert list(tmp_path.iterdir())
+        assert found_in(store) == {}
+    return url, rich
+
+
+@pytest.mark.req("G-06", "G-16")
+def test_archives_excuse_no_history_that_cannot_be_in_them(
+    archived: tuple[str, Rich], rich_clock: VirtualClock
+) -> None:
+    url, rich = archived
+    corrupt(url, rich, "a_history_that_is_gone_and_cut")
+    with connect(url, rich_clock) as store:
+        assert found_in(store).keys() == {("journal_continuous", f"JOB {rich.poisoned}")}
+        planned = plan(store)
+        assert ("move", f"JOB {rich.poisoned}", "quarantined") in [
+            (act.kind, act.subject, act.after.get("state")) for act in planned.acts
+        ]
+
+
+@pytest.mark.req("G-06", "G-16")
+def test_nothing_is_found_after_a_new_epoch(archived: tuple[str, Rich], rich_clock: VirtualClock) -> None:
+    with connect(archived[0], rich_clock) as store:
+        begin_epoch(store)
+        assert found_in(store) == {}

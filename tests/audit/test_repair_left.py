@@ -1,0 +1,296 @@
+"""What a repair cannot mend stays as it is and is named; everything else is repaired all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.audit.check import check
+from holdfast.audit.repair import Repair, plan, repair
+from holdfast.core.authority import Act
+from holdfast.core.errors import StoreDamagedError
+from holdfast.engine.grants import permission
+from holdfast.store import Store, connect
+from tests.audit.knife import Knife, unguarded
+from tests.audit.rich import Rich
+from tests.support.clock import VirtualClock
+
+Edit = Callable[[Knife], None]
+RECORDS = {"holdfast_jobs": "job_id", "holdfast_executions": "exec_id", "holdfast_grants": "grant_id",
+           "holdfast_procedures": "run_id", "holdfast_checkpoints": "job_id"}  # fmt: skip
+MAX = (1 << 63) - 1
+
+
+@pytest.fixture
+def broken(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> Iterator[tuple[Store[Any], Rich]]:
+    """The store of a rich ledger of each kind in turn, to be broken."""
+    url, rich = rich_ledger
+    with connect(url, rich_clock) as store:
+        yield store, rich
+
+
+@pytest.fixture
+def broken_sqlite(
+    rich_sqlite_url: str, rich_sqlite: tuple[Any, Rich], rich_clock: VirtualClock
+) -> Iterator[tuple[Store[Any], Rich]]:
+    """The store of a rich ledger on SQLite, which keeps times as text, and numbers what it journals by itself."""
+    with connect(rich_sqlite_url, rich_clock) as store:
+        yield store, rich_sqlite[1]
+
+
+def edit(store: Store[Any], rich: Rich, *edits: Edit, keep_counts: bool = True) -> None:
+    with unguarded(store.url, rich) as knife:
+        knife.keep_counts = keep_counts
+        for one in edits:
+            one(knife)
+
+
+def records(store: Store[Any]) -> dict[str, list[dict[str, Any]]]:
+    """Everything that stands in the ledger, but for its journal."""
+    with store.reading() as reading:
+        found = {}
+        for table, identity in RECORDS.items():
+            ids = [subject for (subject,) in reading.execute(f"SELECT DISTINCT {identity} FROM {table} ORDER BY 1")]
+            found[table] = [image for subject in ids for image in reading.images(table, **{identity: subject})]
+        return found
+
+
+def repaired(store: Store[Any]) -> Repair:
+    """Repair as planned, and see that a plan changes nothing and that what is left is what was said."""
+    before = records(store)
+    planned = plan(store)
+    assert records(store) == before
+    permit = permission(Act.REPAIR, "ledger", executor="ann", reason="x", plan=planned.digest)
+    done = repair(store, operator="ann", reason="x", expected=planned.digest, permit=permit)
+    assert (done.left, done.given_up) == (planned.left, planned.given_up)
+    assert check(store).violations == done.left
+    return done
+
+
+def acts(done: Repair) -> list[tuple[str, str]]:
+    return [(act.kind, act.subject) for act in done.acts]
+
+
+def left(done: Repair) -> set[tuple[str, str]]:
+    return {(violation.invariant, violation.subject) for violation in done.left}
+
+
+def newest_row(knife: Knife, machine: str, subject: int) -> int:
+    [[seq]] = knife.run("SELECT max(seq) FROM holdfast_journal WHERE machine = ? AND subject = ?", machine, subject)
+    return int(seq)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can be told from the journal is as it was
+
+
+def another_attempt(knife: Knife) -> None:
+    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], attempt=77)
+
+
+def another_execution_id(knife: Knife) -> None:
+    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], exec_id=5555)
+
+
+def another_job_id(knife: Knife) -> None:
+    knife.set("JOB", knife.rich.failed, job_id=5555)
+
+
+def another_grant_id(knife: Knife) -> None:
+    knife.set("GRANT", knife.rich.draft_grant, grant_id=5555)
+
+
+def of_job_0(knife: Knife) -> None:
+    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], job_id=0)
+
+
+def of_a_job_that_never_was(knife: Knife) -> None:
+    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], job_id=7777)
+
+
+def of_another_job(knife: Knife) -> None:
+    """Give the attempt that committed to a job that has failed: which has not succeeded by that."""
+    knife.set("EXECUTION", knife.executions(knife.rich.done_late)[-1], job_id=knife.rich.failed)
+
+
+@pytest.mark.req("G-22")
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        another_attempt,
+        another_execution_id,
+        another_job_id,
+        another_grant_id,
+        of_job_0,
+        of_a_job_that_never_was,
+        of_another_job,
+    ],
+)
+def test_what_the_journal_tells_is_written_back(broken: tuple[Store[Any], Rich], spoil: Edit) -> None:
+    store, rich = broken
+    before = records(store)
+    edit(store, rich, spoil)
+    assert check(store).violations
+    done = repaired(store)
+    assert ([act.kind for act in done.acts], done.left) == (["mend"], ())
+    after = records(store)
+    grants = after.pop("holdfast_grants")
+    assert grants[: len(before["holdfast_grants"])] == before.pop("holdfast_grants")  # and the one for the repair
+    assert after == before
+
+
+@pytest.mark.parametrize("column", ["updated_at", "created_at", "started_at"])
+def test_a_time_without_its_zone_is_taken_from_the_journal(broken_sqlite: tuple[Store[Any], Rich], column: str) -> None:
+    store, rich = broken_sqlite
+    before = records(store)["holdfast_executions"]
+
+    def without_zone(knife: Knife) -> None:
+        exec_id = knife.executions(rich.done)[0]
+        knife.set("EXECUTION", exec_id, **{column: str(knife.get("EXECUTION", exec_id, column)).removesuffix("Z")})
+
+    edit(store, rich, without_zone)
+    done = repaired(store)
+    assert ([act.kind for act in done.acts], done.left) == (["mend"], ())
+    assert records(store)["holdfast_executions"] == before
+
+
+def test_an_attempt_that_has_not_ended_has_no_time_of_its_end(broken_sqlite: tuple[Store[Any], Rich]) -> None:
+    store, rich = broken_sqlite
+    before = records(store)["holdfast_executions"]
+    edit(store, rich, lambda knife: knife.set("EXECUTION", knife.executions(rich.running)[0], finished_at="soon"))
+    assert ([act.kind for act in repaired(store).acts], check(store).violations) == (["mend"], ())
+    assert records(store)["holdfast_executions"] == before
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What cannot is quarantined
+
+
+def a_version_without_a_next(knife: Knife) -> None:
+    knife.set_row(newest_row(knife, "JOB", knife.rich.failed), version=MAX)
+
+
+def a_row_of_nobody(knife: Knife) -> None:
+    knife.set_row(newest_row(knife, "JOB", knife.rich.failed), subject=-1)
+
+
+@pytest.mark.parametrize("spoil", [a_version_without_a_next, a_row_of_nobody])
+def test_a_row_that_nobody_can_have_written_is_dropped_and_its_job_quarantined(
+    broken: tuple[Store[Any], Rich], spoil: Edit
+) -> None:
+    store, rich = broken
+    edit(store, rich, spoil)
+    done = repaired(store)
+    assert (done.acts[0].kind, done.left) == ("forget", ())
+    with store.reading() as reading:
+        [job] = reading.images("holdfast_jobs", job_id=rich.failed)
+    assert (job["state"], job["quarantine_code"]) == ("quarantined", "integrity")
+
+
+def without_its_claim(knife: Knife) -> None:
+    knife.run("DELETE FROM holdfast_journal WHERE seq = ?", knife.row("JOB", knife.rich.committed, "claim"))
+
+
+def with_another_payload(knife: Knife) -> None:
+    knife.set("JOB", knife.rich.committed, payload='{"of":"somebody else"}')
+
+
+@pytest.mark.parametrize("spoil", [without_its_claim, with_another_payload])
+def test_what_has_committed_is_finished_whatever_is_wrong_with_its_job(
+    broken: tuple[Store[Any], Rich], spoil: Edit
+) -> None:
+    store, rich = broken
+    edit(store, rich, spoil)
+    done = repaired(store)
+    assert done.left == ()
+    with store.reading() as reading:
+        [job] = reading.images("holdfast_jobs", job_id=rich.committed)
+        [execution] = reading.images("holdfast_executions", job_id=rich.committed)
+    assert (job["state"], execution["status"]) == ("succeeded", "DONE")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can be neither is left, and nothing else with it
+
+
+def a_grant_that_never_was(knife: Knife) -> None:
+    knife.forge("GRANT", knife.rich.draft_grant, subject=999, version=1, source=None, target="draft", event="request")
+
+
+def a_run_that_is_gone(knife: Knife) -> None:
+    knife.run("DELETE FROM holdfast_procedures WHERE run_id = ?", knife.rich.run)
+
+
+def a_grant_that_is_gone(knife: Knife) -> None:
+    knife.run("DELETE FROM holdfast_grants WHERE grant_id = ?", knife.rich.draft_grant)
+
+
+@pytest.mark.req("G-22")
+@pytest.mark.parametrize(
+    "spoil, machine, subject",
+    [
+        (a_grant_that_never_was, "GRANT", lambda _: 999),
+        (a_run_that_is_gone, "PROCEDURE", lambda rich: rich.run),
+        (a_grant_that_is_gone, "GRANT", lambda rich: rich.draft_grant),
+    ],
+)
+def test_what_no_repair_can_mend_does_not_hold_up_the_rest(
+    broken: tuple[Store[Any], Rich], spoil: Edit, machine: str, subject: Callable[[Rich], int]
+) -> None:
+    store, rich = broken
+
+    def more(knife: Knife) -> None:
+        knife.set("JOB", rich.failed, attempts=9)
+        knife.run("INSERT INTO holdfast_counts (operation, queue, state, n) VALUES ('ghost', 'q', 'pending', 3)")
+
+    edit(store, rich, spoil, more, keep_counts=False)
+    done = repaired(store)
+    assert {("mend", f"JOB {rich.failed}"), ("recount", "COUNTS")} <= set(acts(done))
+    name = f"{machine} {subject(rich)}"
+    assert ("no_orphans", name) in left(done)
+    assert not left(done) & {("attempts_monotonic", f"JOB {rich.failed}"), ("counts_true", "COUNTS ghost/q/pending")}
+    [given_up] = done.given_up
+    tables = {"GRANT": "holdfast_grants", "PROCEDURE": "holdfast_procedures"}[machine]
+    assert (given_up.subject, given_up.restore) == (
+        name,
+        f"what a snapshot has of {name} in {tables} and holdfast_journal",
+    )
+    assert given_up.why.startswith("it would still break no_orphans: ")
+    assert acts(repaired(store)) == []  # what is left is left again, and no door is opened for it
+
+
+def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> None:
+    """A job whose execution has the attempt of another, which has its own: the database refuses the way back."""
+    store, rich = broken
+
+    def swapped(knife: Knife) -> None:
+        first, second = knife.executions(rich.done_late)[:2]
+        for exec_id, attempt in ((first, 500), (second, 1), (first, 2)):
+            knife.set("EXECUTION", exec_id, attempt=attempt)
+        knife.set("JOB", rich.done_late, attempts=40, version=30)  # which a repair could mend, if it were alone
+        knife.set("JOB", rich.failed, attempts=9)
+
+    edit(store, rich, swapped)
+    spoilt = records(store)
+    done = repaired(store)
+    assert acts(done) == [("mend", f"JOB {rich.failed}")]
+    assert {violation.subject for violation in done.left} == {f"JOB {rich.done_late}"}
+    [given_up] = done.given_up
+    assert given_up.subject == f"JOB {rich.done_late}"
+    assert given_up.why.startswith("the database refuses what would mend it: ")
+    after = records(store)
+    assert after["holdfast_executions"] == spoilt["holdfast_executions"]
+    assert [job for job in after["holdfast_jobs"] if job["job_id"] == rich.done_late] == [
+        job for job in spoilt["holdfast_jobs"] if job["job_id"] == rich.done_late
+    ]
+
+
+def test_a_journal_that_has_no_number_left_is_said_to_be_damaged(broken_sqlite: tuple[Store[Any], Rich]) -> None:
+    store, rich = broken_sqlite
+    edit(store, rich, lambda knife: knife.set_row(newest_row(knife, "JOB", rich.failed), seq=MAX))
+    before = records(store)
+    with pytest.raises(StoreDamagedError, match=f"row {MAX} of holdfast_journal has the last number there is"):
+        plan(store)
+    assert records(store) == before

@@ -1,0 +1,96 @@
+"""The client's name under which follow-ups stand is the ledger's own: nobody else can take their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from holdfast import Call, Execution, Ledger
+from holdfast.audit.check import check
+from holdfast.compat import Boundary, Wal, WalEntry
+from holdfast.core.errors import InputError
+from holdfast.core.machines import JobState
+from holdfast.store import Submission
+from tests.engine.database import Database
+
+NOOP = Call(operation="noop", payload={})
+STOLEN = NOOP.keyed("holdfast", "1/1")
+
+
+def in_a_transaction(ledger: Ledger, database: Database) -> None:
+    with closing(database.connect()) as connection:
+        connection.execute("BEGIN")
+        ledger.submit(STOLEN, connection=connection)
+
+
+def of_the_store(ledger: Ledger, _: Database) -> None:
+    with ledger.store.transaction() as transaction:
+        transaction.submit([Submission(operation="noop", payload="{}", client="holdfast", key="1/1")])
+
+
+WAYS: dict[str, Callable[[Ledger, Database], object]] = {
+    "submit": lambda ledger, _: ledger.submit("noop", client="holdfast", key="1/1"),
+    "submit without a key": lambda ledger, _: ledger.submit("noop", client="holdfast"),
+    "submit of a call": lambda ledger, _: ledger.submit(STOLEN),
+    "submit_many": lambda ledger, _: ledger.submit_many([NOOP, STOLEN]),
+    "submit_many of mappings": lambda ledger, _: ledger.submit_many(
+        [{"operation": "noop", "client": "holdfast", "key": "1/1"}]
+    ),
+    "submit in the caller's transaction": in_a_transaction,
+    "the store": of_the_store,
+    "the log": lambda ledger, _: Wal(ledger).append_with_idempotency("holdfast", 1, "Create", b""),
+    "the log without a key": lambda ledger, _: Wal(ledger).append("holdfast", "Create", b""),
+}
+
+
+def jobs(database: Database) -> list[tuple[Any, ...]]:
+    return database.run("SELECT client, key FROM holdfast_jobs ORDER BY job_id")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_submits_under_the_ledgers_own_name(ledger: Ledger, database: Database, way: str) -> None:
+    with pytest.raises(InputError) as refused:
+        WAYS[way](ledger, database)
+    assert refused.value.as_dict() == {
+        "error_code": "bad_input",
+        "error_message": "the client 'holdfast' is the ledger's own: the follow-ups of its jobs stand under that name",
+        "context": {"client": "holdfast", "next_step": "Submit under another client's name."},
+    }
+    assert jobs(database) == []
+
+
+def test_what_a_handler_stages_under_that_name_fails_its_job(ledger: Ledger, database: Database) -> None:
+    @ledger.operation(max_attempts=1)
+    def steals(run: Execution) -> None:
+        run.after_commit(NOOP.keyed("holdfast", "999/1"))
+
+    job_id = ledger.submit(steals.call()).job_id
+    ledger.run_until_idle()
+    job = ledger.job(job_id)
+    assert (job.state, job.last_error_code) == (JobState.FAILED, "bad_input")
+    assert jobs(database) == [("local", None)]
+
+
+def test_the_ledgers_own_followups_stand_under_it(ledger: Ledger, database: Database) -> None:
+    @ledger.operation()
+    def parent(run: Execution) -> None:
+        run.after_commit(NOOP)
+        run.after_commit(NOOP.keyed("web", "mine"))
+        run.after_commit(NOOP)
+
+    def apply(_entry: WalEntry, boundary: Boundary) -> None:
+        boundary.after_commit(NOOP)
+
+    ledger.submit(parent.call())
+    ledger.run_until_idle()
+    wal = Wal(ledger)
+    wal.execute(wal.append("web", "Create", b""), apply)
+    ledger.run_until_idle()
+    assert jobs(database) == [
+        ("local", None), ("holdfast", "1/1"), ("holdfast", "1/3"), ("web", "mine"), ("web", None), ("holdfast", "5/1"),
+    ]  # fmt: skip
+    assert {job.state for job in map(ledger.job, range(1, 7))} == {JobState.SUCCEEDED}
+    assert check(ledger.store).violations == ()
