@@ -45,10 +45,14 @@ SELECT 1, 1, coalesce(max(seq), 0) FROM holdfast_journal;
 
 -- name: horizon
 -- Numbers follow the commits: the highest sealed one says it, and that is hashed.
-SELECT s.high_seq FROM holdfast_seals s WHERE s.epoch = :epoch ORDER BY s.seal_id DESC LIMIT 1;
+SELECT s.high_seq FROM holdfast_seals s
+ WHERE s.epoch = :epoch AND s.last_xid <= :bound AND s.high_seq <= :below
+ ORDER BY s.seal_id DESC LIMIT 1;
 
 -- name: is_horizon
-SELECT 1 FROM holdfast_seals s WHERE s.epoch = :epoch AND s.high_seq = :number ORDER BY s.seal_id DESC LIMIT 1;
+SELECT 1 FROM holdfast_seals s
+ WHERE s.epoch = :epoch AND s.high_seq = :number AND s.last_xid <= :bound
+ ORDER BY s.seal_id DESC LIMIT 1;
 
 -- name: ahead_of_time
 SELECT g.xid FROM holdfast_journal g WHERE g.seq > :floor AND g.epoch = :epoch AND g.xid >= :next_xid LIMIT 1;
