@@ -74,6 +74,32 @@ def fork_while_working(url: str, *, told: str, children: int) -> None:
     ledger.close()
 
 
+def fork_while_another_opens(url: str, *, told: str) -> None:
+    """Fork while another thread holds what an opening ledger holds, and never lets go in the child."""
+    ledger = counting_ledger(url)
+    submit_noted(ledger, "parent", told)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ledger._lock:
+            inside.set()
+            leave.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait(30)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        submit_noted(ledger, "child", told)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    leave.set()
+    holder.join()
+    ledger.close()
+    assert status == 0
+
+
 def fork_holding_the_turn(url: str, *, told: str) -> None:
     """Fork a child that does nothing for long, in the midst of a transaction."""
     ledger = counting_ledger(url)
@@ -115,6 +141,15 @@ def test_children_of_a_working_worker_submit_without_error_or_loss(
         facts = Facts(ledger)
         require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(told)])
         assert len(facts.jobs) == 16
+
+
+def test_a_child_that_is_forked_while_another_thread_opens_the_ledger_opens_it_too(
+    forks: ForkServer, ledger_url: str, tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    parent = forks.spawn(f"{__name__}:fork_while_another_opens", url=ledger_url, told=str(told))
+    assert parent.wait(60) == 0, forks.log
+    assert noted(told) == ["parent", "child"]
 
 
 def test_a_dead_writer_leaves_no_turn_to_the_children_it_forked(

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -100,6 +101,7 @@ class Ledger:
         self.calling = Calling(self, payload_bytes_max)
         self.bus = Bus()
         self._lock = threading.RLock()
+        _everyone.add(self)
         self._opened: _Opened | None = None
         self._progress: dict[int, tuple[int, int, float, str | None]] = {}
         if self.operations.get("noop") is None:
@@ -400,14 +402,19 @@ class Ledger:
         if opened is not None and opened.pid == os.getpid():
             return opened
         with self._lock:
-            if self._opened is None or self._opened.pid != os.getpid():
-                if self._opened is not None:
-                    # After a fork the parent's connections are not ours to use, nor to close, and the threads that
-                    # told its subscribers are not here.
-                    self.bus = Bus()
-                self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
-                look_at_open(self._opened.store, self.bus)
-            return self._opened
+            if self._opened is not None and self._opened.pid == os.getpid():
+                return self._opened
+            if self._opened is not None:
+                # After a fork the parent's connections are not ours to use, nor to close, and the threads that
+                # told its subscribers are not here.
+                self.bus = Bus()
+            opened = self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+        look_at_open(opened.store, self.bus)
+        return opened
+
+    def begin_anew(self) -> None:
+        """Take another lock after a fork: who held this one in the parent is not here to let go."""
+        self._lock = threading.RLock()
 
     def declare_new(self, transaction: Transaction | None = None) -> None:
         """Make known to the ledger what was declared here since: of each operation the newest version."""
@@ -438,6 +445,17 @@ class Ledger:
             return
         if now is not None and now.execution.status is ExecutionStatus.DONE:
             self.bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
+
+
+_everyone: weakref.WeakSet[Ledger] = weakref.WeakSet()
+
+
+def _begin_anew() -> None:
+    for ledger in list(_everyone):
+        ledger.begin_anew()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _keyed(attempt: Attempt, staged: Sequence[Submission]) -> list[Submission]:
