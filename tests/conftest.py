@@ -18,6 +18,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -27,6 +28,7 @@ from hypothesis import HealthCheck, settings
 from holdfast.store import create_store
 from tests.support import clauses
 from tests.support.postgres import Server, tmpfs_directory
+from tests.support.power import STRACE
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As of `make test &`: children would inherit it, and those that are to be interrupted would not be.
@@ -61,6 +63,15 @@ THINNED = {
     "engine/test_explain.py": 2,
     "nodd/test_checking_corruptions.py": 4,
 }
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at the end, where nobody overlooks it, what this machine could not try."""
+    if STRACE is None:
+        terminalreporter.write_line(
+            "NOT TRIED: strace is not installed, so no power cut was rebuilt and no disk made to fail."
+            " On Debian: apt-get install strace"
+        )
 
 
 # First, before -m and -k take tests away: the record is of every test collected.

@@ -15,7 +15,8 @@ from holdfast.core.commands import Cancel, Commit, Complete, GiveBack, Quarantin
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
-from holdfast.engine.explain import AHEAD_MAX, ALIVE_S, Code, Explanation, Finding, Verdict, explain
+from holdfast.engine.explain import AHEAD_MAX, ALIVE_S, explain
+from holdfast.engine.explanation import Code, Explanation, Finding, Verdict
 from holdfast.engine.heartbeat import BEATS_A_LEASE, Heartbeat
 from holdfast.engine.quarantine import release_commands
 from holdfast.engine.switches import throw

@@ -17,7 +17,8 @@ from holdfast import Call, Execution, Ledger, Operations
 from holdfast.core.errors import ArgumentsError, InputError, UnknownOperationError
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import chosen, newest, ranked, speaks
-from holdfast.engine.explain import Verdict, explain
+from holdfast.engine.explain import explain
+from holdfast.engine.explanation import Verdict
 from holdfast.store import Declared, create_store
 from holdfast.testing import VirtualClock, virtual_world
 from tests.engine import fleet

@@ -6,8 +6,8 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, opened
-from holdfast.engine.explain import Explanation, Verdict
 from holdfast.engine.explain import explain as explained
+from holdfast.engine.explanation import Explanation, Verdict
 
 SAYS = {
     Verdict.FINISHED: "it is over",
