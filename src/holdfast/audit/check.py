@@ -7,9 +7,9 @@ a database that cannot be read is a violation of `database`, not an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -36,6 +36,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...]
     checked: dict[str, int]  # how many jobs, executions and journal rows were looked at
     more: bool = False  # it stopped at its limit: there may be more
+
+    @classmethod
+    def of(cls, found: Sequence[Violation], checked: Mapping[str, int], *, more: bool) -> Self:
+        """Return the report of what was found; warnings alone leave a ledger sound."""
+        ok = not more and all(violation.severity is not Severity.ERROR for violation in found)
+        return cls(ok=ok, violations=tuple(found), checked=dict(checked), more=more)
 
 
 def check(
@@ -120,13 +126,7 @@ class _Run:
 
     def report(self) -> Report:
         """Return what was found."""
-        found = tuple(self.violations[: self._limit])
-        return Report(
-            ok=not self._full and all(violation.severity is not Severity.ERROR for violation in found),
-            violations=found,
-            checked=dict(self._checked),
-            more=self._full,
-        )
+        return Report.of(self.violations[: self._limit], self._checked, more=self._full)
 
     def page(self, reading: Reading) -> Page:
         """Return a page of evidence from a view of the ledger."""

@@ -11,7 +11,7 @@ wrongly; each breaks a named invariant.
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache, partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from holdfast.core.authority import Rejected, judge
 from holdfast.core.commands import GrantEvent, Quarantine, Release, Submit
@@ -31,14 +31,13 @@ from holdfast.model.rules import (
     planned,
     release_of,
     stamped,
+    with_at,
 )
 
 NOW = 0
 BUDGET = Budget(1)
 PEOPLE = ("ann", "bob")
 RUNNER = "model"
-
-T = TypeVar("T")
 
 
 class Flaw(StrEnum):
@@ -144,13 +143,13 @@ def _steps(model: Grants, state: State) -> Iterator[tuple[str, State]]:
                 yield "request", state._replace(grants=(*state.grants, grant))
     for number, hand in enumerate(state.clerks):
         for action, after, kept in _handled(state, hand) if hand.event else _judged(model, state):
-            yield action, after._replace(clerks=_in_order(_put(after.clerks, number, kept)))
+            yield action, after._replace(clerks=_in_order(with_at(after.clerks, number, kept)))
     for number, hand in enumerate(state.runners):
         for action, after, kept in _used(model, state, hand) if hand.event else _permitted(model, state):
-            yield action, after._replace(runners=_in_order(_put(after.runners, number, kept)))
+            yield action, after._replace(runners=_in_order(with_at(after.runners, number, kept)))
     for place, job in enumerate(state.jobs):
         for action, after_job in _quarantined(job):
-            yield action, state._replace(jobs=_put(state.jobs, place, after_job))
+            yield action, state._replace(jobs=with_at(state.jobs, place, after_job))
     older = tuple(map(_older, state.grants))
     if older != state.grants:
         yield "tick", state._replace(grants=older)
@@ -181,7 +180,7 @@ def _handled(state: State, hand: Hand) -> Iterator[Local]:
     move, verb, grant = hand.event.move, hand.event.verb, state.grants[hand.grant]
     if _is_read(move, grant):
         after = _ended(stamped(move, grant, hand.actor))
-        yield verb, state._replace(grants=_put(state.grants, hand.grant, after)), IDLE
+        yield verb, state._replace(grants=with_at(state.grants, hand.grant, after)), IDLE
     else:
         yield f"{verb} refused", state, IDLE
 
@@ -223,20 +222,20 @@ def _used(model: Grants, state: State, hand: Hand) -> Iterator[Local]:
     same_grant = _is_read(hand.event.move, grant) or model.flaw is Flaw.GRANT_UNMATCHED
     after = _ended(stamped(hand.event.move, grant, hand.actor))
     if hand.release is None:  # by a flaw the job is out already
-        yield "use up", state._replace(grants=_put(state.grants, hand.grant, after)) if same_grant else state, IDLE
+        yield "use up", state._replace(grants=with_at(state.grants, hand.grant, after)) if same_grant else state, IDLE
         return
     same_job = matches(hand.release.move, job, None, NOW) or model.flaw is Flaw.JOB_UNMATCHED
     if not (same_grant and same_job):
         yield "release refused", state, IDLE
         return
     released = state._replace(
-        jobs=_put(state.jobs, hand.job, moved(hand.release.move, job)),
+        jobs=with_at(state.jobs, hand.job, moved(hand.release.move, job)),
         uses=(*state.uses, Use(hand.job, hand.grant, grant.state, hand.left)),
     )
     if model.flaw is Flaw.TWO_WRITES:
         yield "release", released, hand._replace(release=None)
     else:
-        yield "release", released._replace(grants=_put(state.grants, hand.grant, after)), IDLE
+        yield "release", released._replace(grants=with_at(state.grants, hand.grant, after)), IDLE
 
 
 def _quarantined(job: Work) -> Iterator[tuple[str, Work]]:
@@ -270,10 +269,6 @@ def _in_order(hands: tuple[Hand, ...]) -> tuple[Hand, ...]:
 def _rank(hand: Hand) -> tuple[object, ...]:
     plans = (plan.rank if plan else () for plan in (hand.event, hand.release))
     return hand.grant, hand.actor, hand.job, hand.left, *plans
-
-
-def _put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
-    return (*values[:index], value, *values[index + 1 :])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

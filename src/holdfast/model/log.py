@@ -11,18 +11,16 @@ Invariants: what is counted is *effects per key*, for entries per key can look r
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from holdfast.core.commands import Claim, Complete, Expire, Fail, Submit
 from holdfast.core.decide import Move
 from holdfast.core.machines import ENTRY_STATUS, EntryStatus, JobState
 from holdfast.model.checker import Model, Promise
-from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried
+from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried, with_at
 
 FAIR = frozenset({"apply", "claim", "complete", "expire", "fail", "mark", "recovered", "restart"})
 NOW, LATER = 1, 2  # a lease runs until LATER while its process lives, and until NOW once it has died
-
-T = TypeVar("T")
 
 
 class Flaw(StrEnum):
@@ -153,7 +151,7 @@ def _asked(log: Log, state: State) -> Iterator[tuple[str, State]]:
     for key, left in enumerate(state.requests):
         if not left:
             continue
-        sent = state._replace(requests=_put(state.requests, key, left - 1))
+        sent = state._replace(requests=with_at(state.requests, key, left - 1))
         yield "request lost", sent
         known = next((entry for entry in state.entries if entry.key == key), None)
         for payload in range(log.payloads):
@@ -167,7 +165,7 @@ def _asked(log: Log, state: State) -> Iterator[tuple[str, State]]:
             else:
                 yield "append refused", sent
                 continue
-            yield action, after._replace(answered=_put(after.answered, key, payload))
+            yield action, after._replace(answered=with_at(after.answered, key, payload))
             yield f"{action}, answer lost", after
 
 
@@ -194,7 +192,7 @@ def _worked_on(log: Log, state: State, index: int) -> Iterator[tuple[str, State]
     may_succeed = entry.key not in log.poison
     if may_succeed and log.apart and not entry.applied:
         known = log.keyed_target and state.effects[entry.key] > 0
-        effects = state.effects if known else _put(state.effects, entry.key, state.effects[entry.key] + 1)
+        effects = state.effects if known else with_at(state.effects, entry.key, state.effects[entry.key] + 1)
         yield "apply", _with(state._replace(effects=effects), index, entry._replace(applied=True))
     elif may_succeed:
         action = "mark" if log.apart else "complete"
@@ -219,7 +217,7 @@ def _move(log: Log, state: State, index: int, action: str, command: object) -> I
     running = work.state is JobState.RUNNING
     effects = state.effects
     if action == "complete":
-        effects = _put(effects, entry.key, effects[entry.key] + 1)
+        effects = with_at(effects, entry.key, effects[entry.key] + 1)
     after = entry._replace(work=work, attempt=attempt if running else None, applied=False)
     yield action, _with(state._replace(effects=effects), index, after)
 
@@ -261,8 +259,4 @@ def _answered_is_recorded(state: State) -> bool:
 
 
 def _with(state: State, index: int, entry: Entry) -> State:
-    return state._replace(entries=_put(state.entries, index, entry))
-
-
-def _put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
-    return (*values[:index], value, *values[index + 1 :])
+    return state._replace(entries=with_at(state.entries, index, entry))

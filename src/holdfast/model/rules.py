@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, Grant
 from holdfast.core.records import Attempt, Execution, Grant, Job
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
+T = TypeVar("T")
 
 
 class Work(NamedTuple):
@@ -95,6 +96,11 @@ class Plan:
 def planned(verb: str, move: Move) -> Plan:
     """Return the plan to write a move. A model holds plans in its states, and compares those over and over."""
     return Plan(verb, move, (verb, move.token or 0, *(step.version for step in move.steps)))
+
+
+def with_at(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
+    """Return the values with another one in this place."""
+    return (*values[:index], value, *values[index + 1 :])
 
 
 def at(time: int) -> datetime:

@@ -337,13 +337,7 @@ class _Run:
 
     def report(self) -> Report:
         """Return what was found."""
-        found = tuple(self._violations[: self._limit])
-        return Report(
-            ok=not self._full and all(violation.severity is not Severity.ERROR for violation in found),
-            violations=found,
-            checked=dict(self._checked),
-            more=self._full,
-        )
+        return Report.of(self._violations[: self._limit], self._checked, more=self._full)
 
     def ask(self, store: Store[Any]) -> None:
         """Ask everything, each page and question in a view of its own; of tables that are not there, only that."""
