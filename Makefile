@@ -7,6 +7,7 @@ PYTEST_ARGS ?=
 # Three at a time on two cores: each waits for its database now and then. JOBS=0 runs them one after the other.
 JOBS        ?= 3
 BENCH_ARGS  ?=
+FAULT_ARGS  ?=
 LOCK_ARGS   ?=
 
 VENV  := .venv
@@ -19,7 +20,7 @@ UV    := uv==0.13.7
 .DELETE_ON_ERROR:
 # One target at a time: the benchmarks and the timing tests want the two cores to themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo test fmt lint type verify conformance bench prove docs lock check-lock clean
+.PHONY: help setup demo test fmt lint type verify conformance bench prove faults docs lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +79,9 @@ prove: setup ## every test, the slow ones too, then the PostgreSQL tests on each
 	  echo "PostgreSQL of $$bindir"; \
 	  HOLDFAST_TEST_PG_BIN=$$bindir $(BIN)/python -m pytest -m "pg and not slow" $(PYTEST_ARGS); \
 	done
+
+faults: setup ## switch on each named fault and show that tests catch it; FAULT_ARGS="--only decide"
+	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
 
 docs: conformance ## regenerate the generated documentation
 	$(BIN)/python -m holdfast.diagrams docs/machines.md

@@ -237,6 +237,13 @@ def test_a_release_has_no_budget_to_keep() -> None:
     assert told(spent, ask.Release("ann", "repaired", 4)) == "JOB release: quarantined → pending"
 
 
+@pytest.mark.req("K-17", "X-09")
+def test_a_job_that_retention_has_emptied_is_not_released() -> None:
+    emptied = job(JobState.QUARANTINED, payload=None)
+    assert told(emptied, ask.Release("ann", "repaired", 4)) == "slimmed"
+    assert told(job(JobState.PENDING, payload=None), ask.Release("ann", "repaired", 4)) == "no-op"
+
+
 # -- an attempt -------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,10 @@
+"""The named faults, area by area; `python -m tests.faults.run` switches each on and shows that the suite catches it."""
+
+from __future__ import annotations
+
+from tests.faults.areas import decide
+from tests.faults.seeded import SeededFault
+
+FAULTS: tuple[SeededFault, ...] = (*decide.FAULTS,)
+
+AREAS = tuple(dict.fromkeys(fault.area for fault in FAULTS))

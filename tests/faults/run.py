@@ -1,0 +1,206 @@
+"""Switches each named fault on, one at a time, and shows that the tests listed for it fail.
+
+Invariants: the tests pass without a fault before any fault is tried; a fault is caught only by a test that ran and
+failed, never by an error in collection, in a fixture or at start, and on each database that the fault names; the
+sources themselves are never changed, only throw-away copies of them.
+
+Usage: python -m tests.faults.run [--only ID…] [--jobs N] [--write PAGE]. With `--write`, the section of the page
+between its two markers is written from this run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from tests.faults.catalogue import AREAS, FAULTS
+from tests.faults.seeded import ROOT, SOURCE, SeededFault, copy_with
+from tests.support.postgres import installations, tmpfs_directory
+
+TEST_TIMEOUT_S = 60
+FAULT_TIMEOUT_S = 240
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one fault: the tests that failed, how many ran, and why it does not count as caught, if so."""
+
+    fault: SeededFault
+    failed: tuple[str, ...] = ()
+    ran: int = 0
+    seconds: float = 0.0
+    missed: str | None = None
+
+
+def _pytest(source: Path, tests: Iterable[str], directory: Path, *options: str) -> tuple[int, list[ET.Element], str]:
+    """Run tests against a copy of the sources; return pytest's exit code, the test cases, and what it printed."""
+    report = directory / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not slow", f"--junitxml={report}"]
+    command += [f"--timeout={TEST_TIMEOUT_S}", "--tb=no", *options, *tests]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(source), str(ROOT))), "HOLDFAST_HYPOTHESIS": "ci"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=FAULT_TIMEOUT_S * (4 if options else 1),
+    )
+    # The report is written by the pytest that was started here.
+    cases = list(ET.parse(report).iter("testcase")) if report.exists() else []  # noqa: S314
+    return done.returncode, cases, done.stdout + done.stderr
+
+
+def require_sound(faults: Sequence[SeededFault], jobs: int) -> None:
+    """Exit if a listed test fails without any fault."""
+    tests = sorted({test for fault in faults for test in fault.tests})
+    parallel = ("-n", str(jobs), "--dist", "worksteal") if jobs > 1 else ("-n", "0")
+    with tempfile.TemporaryDirectory(prefix="holdfast-faults-") as directory:
+        code, cases, printed = _pytest(SOURCE, tests, Path(directory), *parallel)
+    if code != 0:
+        sys.exit(f"The listed tests do not pass without a fault:\n{printed}")
+    print(f"{len(cases)} tests pass without a fault", flush=True)
+
+
+def tried(fault: SeededFault) -> Verdict:
+    """Switch one fault on and run the tests that are listed for it."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="holdfast-fault-", dir=tmpfs_directory()) as directory:
+        try:
+            source = copy_with(fault, Path(directory))
+            code, cases, printed = _pytest(source, fault.tests, Path(directory))
+        except subprocess.TimeoutExpired:
+            return Verdict(fault=fault, missed=f"the tests did not end within {FAULT_TIMEOUT_S} s")
+    failed = tuple(sorted(case.get("name", "") for case in cases if case.find("failure") is not None))
+    return Verdict(
+        fault=fault,
+        failed=failed,
+        ran=len(cases),
+        seconds=time.perf_counter() - began,
+        missed=_missed(fault, code, failed, printed),
+    )
+
+
+def _missed(fault: SeededFault, code: int, failed: Sequence[str], printed: str) -> str | None:
+    if code not in (0, 1):
+        return f"pytest ended with {code}:\n{printed}"
+    if not failed:
+        return "no test failed" if code == 0 else f"no test failed, only fixtures or collection:\n{printed}"
+    without = [database for database in fault.databases if not any(database in name for name in failed)]
+    return f"no test failed on {', '.join(without)}" if without else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The page
+
+
+def section(verdicts: Sequence[Verdict]) -> str:
+    """Return the section of the scorecard that tells of a run."""
+    caught = sum(verdict.missed is None for verdict in verdicts)
+    lines = [
+        f"{len(verdicts)} faults, {caught} caught; {_made()}.",
+        "`make faults` runs them: a fault is a small patch; it is caught when tests that pass without it fail with it.",
+        "",
+        "| area | faults | caught | failed tests |",
+        "|---|---|---|---|",
+    ]
+    for area in AREAS:
+        of_area = [verdict for verdict in verdicts if verdict.fault.area == area]
+        failed = sum(len(verdict.failed) for verdict in of_area)
+        lines.append(f"| {area} | {len(of_area)} | {sum(v.missed is None for v in of_area)} | {failed} |")
+    lines += ["", "| fault | meaning | failed tests |", "|---|---|---|"]
+    lines += [f"| `{v.fault.id}` | {v.fault.meaning} | {_counted(v)} |" for v in verdicts]
+    return "\n".join(lines) + "\n"
+
+
+def _counted(verdict: Verdict) -> str:
+    if verdict.missed is not None:
+        return "**not caught**"
+    databases = (
+        f"{database} {sum(database in name for name in verdict.failed)}" for database in verdict.fault.databases
+    )
+    return f"{len(verdict.failed)} of {verdict.ran}" + "".join(f", {text}" for text in databases)
+
+
+def _made() -> str:
+    """Say when, of which commit and where the run was made."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    server = subprocess.run(
+        [str(installations()[0] / "postgres"), "--version"], capture_output=True, text=True, check=True
+    )
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} vCPU, {platform.system()}, "
+        f"SQLite {sqlite3.sqlite_version}, {server.stdout.split()[0].capitalize()} {server.stdout.split()[-1]}"
+    )
+
+
+def write(page: Path, verdicts: Sequence[Verdict]) -> None:
+    """Put the section of a run between the markers of a page; exit if the page does not have them."""
+    text = page.read_text(encoding="utf-8")
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        sys.exit(f"{page} has no {BEGIN} and {END}, between which the faults stand.")
+    page.write_text(f"{head}{BEGIN}\n{section(verdicts)}{END}{tail}", encoding="utf-8")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command
+
+
+def _chosen(only: Sequence[str]) -> list[SeededFault]:
+    """Return the faults of these ids or areas; all without any."""
+    chosen = [fault for fault in FAULTS if not only or fault.id in only or fault.area in only]
+    unknown = sorted(set(only) - {fault.id for fault in chosen} - {fault.area for fault in chosen})
+    if unknown:
+        sys.exit(f"There is no fault {unknown[0]}. Areas: {', '.join(AREAS)}.")
+    return chosen
+
+
+def _told(verdicts: Iterator[Verdict]) -> list[Verdict]:
+    done = []
+    for verdict in verdicts:
+        done.append(verdict)
+        what = _counted(verdict) if verdict.missed is None else f"NOT CAUGHT: {verdict.missed}"
+        print(f"{verdict.fault.id:<56} {verdict.seconds:5.1f} s  {what}", flush=True)
+    return done
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.run", description="Run the named faults.")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="only these faults or areas")
+    parser.add_argument("--jobs", type=int, default=2, help="faults that run side by side (2)")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the run into this page")
+    args = parser.parse_args()
+    if args.write and args.only:
+        sys.exit("--write takes a run of all faults: leave out --only.")
+    faults = _chosen(args.only)
+    began = time.perf_counter()
+    require_sound(faults, args.jobs)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        verdicts = _told(pool.map(tried, faults))
+    missed = [verdict for verdict in verdicts if verdict.missed is not None]
+    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught in {time.perf_counter() - began:.0f} s")
+    if args.write:
+        write(args.write, verdicts)
+    if missed:
+        sys.exit(f"Not caught: {', '.join(verdict.fault.id for verdict in missed)}")
+
+
+if __name__ == "__main__":
+    main()
