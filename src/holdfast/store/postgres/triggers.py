@@ -21,6 +21,7 @@ from holdfast.store.enforcement import (
     move_violations,
     write_once_violation,
 )
+from holdfast.store.layout import laid_out
 
 AT = """to_char({row}.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 XID = "pg_current_xact_id()::text::bigint"
@@ -35,8 +36,8 @@ SEALS = "holdfast_seals"
 HISTORY = (SEALS, "holdfast_archives")
 EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
 JOURNAL_COLUMNS = (
-    "epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt, move_id, grant_id, "
-    "maintenance_id, at"
+    "epoch, xid, machine, subject, version,\n    source, target, event, actor, reason, attempt, move_id, grant_id,\n"
+    "    maintenance_id, at"
 )
 
 
@@ -56,8 +57,8 @@ def functions(schema: str, epoch: int) -> dict[str, str]:
     bodies["holdfast_maintenance_opened"] = _door_row(schema, epoch, "NEW", "1", ("NULL", "'open'"))
     bodies["holdfast_maintenance_shut"] = _door_row(schema, epoch, "OLD", _last(schema), ("'open'", "'shut'"))
     bodies["holdfast_maintenance_still_open"] = (
-        f"BEGIN\n  IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m"
-        f" WHERE m.maintenance_id = NEW.maintenance_id) THEN\n"
+        f"BEGIN\n  IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m\n"
+        f"    WHERE m.maintenance_id = NEW.maintenance_id) THEN\n"
         f"    {_raised(Refusal.DOOR_LEFT_OPEN, 'NEW.who')}\n  END IF;\n  RETURN NULL;\nEND"
     )
     for guarded in GUARDED:
@@ -141,13 +142,14 @@ def _after_written(table: str) -> str:
 def _written(schema: str) -> str:
     """Return the body that refuses a journal row whose record has not just moved so, whatever trigger wrote it."""
     moved = "\n      ".join(
-        f"WHEN '{guarded.machine.name}' THEN {just_moved(guarded, 'n', _WRITTEN_HERE).format(schema=schema)}"
+        f"WHEN '{guarded.machine.name}' THEN "
+        + laid_out(just_moved(guarded, "n", _WRITTEN_HERE).format(schema=schema), 6)
         for guarded in GUARDED
     )
     door = f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
     by_hand = (
         f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n"
-        f"      WHEN 'MAINTENANCE' THEN {door} ELSE false END)"
+        f"      WHEN 'MAINTENANCE' THEN {laid_out(door, 6)}\n      ELSE false\n      END)"
     )
     raised = _raised(Refusal.WRITTEN_BY_HAND, "TG_OP || ' of ' || TG_TABLE_NAME")
     return f"BEGIN\n  IF {by_hand}\n    AND {_no_door(schema)} THEN\n    {raised}\n  END IF;\n  RETURN NULL;\nEND"
@@ -156,7 +158,8 @@ def _written(schema: str) -> str:
 def _follow(schema: str) -> str:
     """Return the body that lets a seal follow the last one only."""
     last = f"SELECT s.seal_id, s.hash INTO last FROM {schema}holdfast_seals s ORDER BY s.seal_id DESC LIMIT 1;"
-    wrong = "NEW.seal_id <> coalesce(last.seal_id, 0) + 1 OR NEW.previous <> coalesce(last.hash, NEW.previous)"
+    new = "NEW.seal_id <> coalesce(last.seal_id, 0) + 1 OR NEW.previous <> coalesce(last.hash, NEW.previous)"
+    wrong = laid_out(new, 4)
     raised = _raised(Refusal.WRITTEN_BY_HAND, "'seal ' || NEW.seal_id")
     return f"DECLARE\n  last record;\nBEGIN\n  {last}\n  IF {wrong} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
@@ -175,12 +178,12 @@ def _raise(refusal: Refusal, what: str) -> str:
 
 def _raised(refusal: Refusal, what: str) -> str:
     text = f"{refusal} {refusal.meaning}: "
-    return f"RAISE EXCEPTION USING ERRCODE = '{refusal}', MESSAGE = '{text}' || {what};"
+    return f"RAISE EXCEPTION USING ERRCODE = '{refusal}',\n      MESSAGE = '{text}' || {what};"
 
 
 def _if(violation: Violation, what: str) -> str:
     raised = _raised(violation.refusal, what)
-    return f"BEGIN\n  IF {violation.condition} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
+    return f"BEGIN\n  IF {laid_out(violation.condition, 4)} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
 def _unless_door(schema: str, refusal: Refusal, row: str) -> str:
@@ -192,20 +195,21 @@ def _once(guarded: Guarded, schema: str) -> str:
     by_id = f"NEW.{guarded.id} <> OLD.{guarded.id} AND {_no_door(schema)}"
     condition = write_once_violation(guarded, "OLD", "NEW", _no_door(schema)).condition
     raised = _raised(Refusal.WRITE_ONCE, f"'{guarded.table} ' || OLD.{guarded.id}")
-    return f"BEGIN\n  IF ({by_id}) OR ({condition}) THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
+    changed = laid_out(f"({by_id}) OR ({condition})", 4)
+    return f"BEGIN\n  IF {changed} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
 def _born(guarded: Guarded, schema: str, epoch: int) -> str:
     violations = list(birth_violations(guarded, "n", _no_door(schema)))
     check = _check(guarded, violations, schema, "new_rows n", "NULL::text")
     moved = (
-        f"SELECT n.*, NULL::text AS journal_source, n.{guarded.state} AS journal_target,"
-        f" ({granted(guarded, None, 'n')})::bigint AS journal_grant FROM new_rows n"
+        f"\n    SELECT n.*, NULL::text AS journal_source, n.{guarded.state} AS journal_target,\n"
+        f"      ({laid_out(granted(guarded, None, 'n'), 6)})::bigint AS journal_grant\n    FROM new_rows n"
     )
     births = [path for path in long_paths(guarded.machine) if path.source is None]
     # Rows written under maintenance (a restore) bring their own journal with them.
     return _function(
-        check, _write(guarded, schema, epoch, moved=moved, longer=births, only=f"WHERE {_no_door(schema)}")
+        check, _write(guarded, schema, epoch, moved=moved, longer=births, only=f"\n      WHERE {_no_door(schema)}")
     )
 
 
@@ -214,9 +218,9 @@ def _moved(guarded: Guarded, schema: str, epoch: int) -> str:
     violations = list(move_violations(guarded, "o", "n", _no_door(schema)))
     check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
     moved = (
-        f"SELECT n.*, o.{guarded.state} AS journal_source, n.{guarded.state} AS journal_target,"
-        f" ({granted(guarded, 'o', 'n')})::bigint AS journal_grant"
-        f" FROM {pairs} WHERE n.{guarded.state} <> o.{guarded.state}"
+        f"\n    SELECT n.*, o.{guarded.state} AS journal_source, n.{guarded.state} AS journal_target,\n"
+        f"      ({laid_out(granted(guarded, 'o', 'n'), 6)})::bigint AS journal_grant\n"
+        f"    FROM {pairs}\n    WHERE n.{guarded.state} <> o.{guarded.state}"
     )
     moves = [path for path in long_paths(guarded.machine) if path.source is not None]
     return _function(check, _write(guarded, schema, epoch, moved=moved, longer=moves))
@@ -227,21 +231,22 @@ def _function(check: str, write: str) -> str:
 
 
 def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str, source: str) -> str:
-    conditions = [violation.condition.format(schema=schema) for violation in violations]
+    conditions = [laid_out(violation.condition.format(schema=schema), 8) for violation in violations]
     which = "\n      ".join(
-        f"WHEN {condition} THEN '{violation.refusal} {violation.refusal.meaning}'"
+        f"WHEN\n        {condition}\n        THEN '{violation.refusal} {violation.refusal.meaning}'"
         for violation, condition in zip(violations, conditions, strict=True)
     )
-    any_of = "\n     OR ".join(f"({condition})" for condition in conditions)
+    any_of = " OR ".join(f"(\n        {condition}\n      )" for condition in conditions)
     what = (
-        f"bad.refusal || ': {guarded.machine.name} ' || bad.id || ', ' || coalesce(bad.source, 'nothing')"
-        f" || ' to ' || bad.target || ' by ' || bad.event"
+        f"bad.refusal || ': {guarded.machine.name} ' || bad.id || ', ' || coalesce(bad.source, 'nothing')\n"
+        f"        || ' to ' || bad.target || ' by ' || bad.event"
     )
     # INTO takes the first row. A LIMIT would say so too, and make the planner compare every old row with every new one.
     return (
         f"  SELECT n.{guarded.id} AS id, {source} AS source, n.{guarded.state} AS target, n.event,\n"
-        f"      CASE {which} END AS refusal\n    INTO bad FROM {rows}\n   WHERE {any_of};\n"
-        f"  IF FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5), MESSAGE = {what};\n  END IF;\n"
+        f"      CASE\n      {which}\n      END AS refusal\n    INTO bad FROM {rows}\n    WHERE {any_of};\n"
+        f"  IF FOUND THEN\n    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),\n"
+        f"      MESSAGE = {what};\n  END IF;\n"
     )
 
 
@@ -256,11 +261,11 @@ def _write(guarded: Guarded, schema: str, epoch: int, *, moved: str, longer: lis
     grant = "m.journal_grant"
     door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
     journal = (
-        f"INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS})\n"
+        f"INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"
         f"    SELECT {epoch}, {XID}, '{guarded.machine.name}', m.{guarded.id}, m.version - {back},\n"
-        f"      {source}, {target}, m.event, m.actor, m.reason, {attempt}, m.move_id, {grant},\n"
-        f"      {door}, {AT.format(row='m', column='updated_at')}\n"
-        f"      FROM moved m{edges} {only}\n      ORDER BY 4, 5"
+        f"      {source},\n      {target}, m.event, m.actor, m.reason, {attempt}, m.move_id, {grant},\n"
+        f"      {door},\n      {AT.format(row='m', column='updated_at')}\n"
+        f"      FROM moved m{edges}{only}\n      ORDER BY 4, 5"
     )
     if not guarded.counted:
         return f"  WITH moved AS ({moved})\n  {journal};\n"
@@ -276,22 +281,22 @@ def _edges(longer: list[Path]) -> str:
     """Return a join to the edges of the longer paths, as literals; `back` counts the edges that follow."""
     if not longer:
         return ""
-    rows = ", ".join(
+    rows = ",\n        ".join(
         f"({_text(path.source or '')}, {_text(path.target)}, {_text(edge.source)}, {_text(edge.target)}, {left})"
         for path in longer
         for left, edge in zip(reversed(range(len(path.edges))), path.edges, strict=True)
     )
     return (
-        f"\n      LEFT JOIN (VALUES {rows}) e (from_state, to_state, source, target, back)\n"
-        "        ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target"
+        f"\n      LEFT JOIN (VALUES\n        {rows}\n      ) e (from_state, to_state, source, target, back)\n"
+        "      ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target"
     )
 
 
 def _last(schema: str) -> str:
     # What was noted under the door stands between its opening and its shutting.
     return (
-        f"(SELECT coalesce(max(j.version), 0) + 1 FROM {schema}holdfast_journal j"
-        " WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id)"
+        f"(SELECT coalesce(max(j.version), 0) + 1 FROM {schema}holdfast_journal j\n"
+        "      WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id)"
     )
 
 
@@ -299,10 +304,11 @@ def _door_row(schema: str, epoch: int, row: str, version: str, edge: tuple[str, 
     source, target = edge
     at = AT.format(row=row, column="opened_at")
     return (
-        f"BEGIN\n  INSERT INTO {schema}holdfast_journal ({JOURNAL_COLUMNS}) VALUES\n"
-        f"    ({epoch}, {XID}, 'MAINTENANCE', {row}.maintenance_id, {version}, {source}, {target}, {target},"
-        f" {row}.who, {row}.why,\n     NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id,"
-        f" {row}.maintenance_id, {at});\n"
+        f"BEGIN\n  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n  VALUES\n"
+        f"    ({epoch}, {XID}, 'MAINTENANCE', {row}.maintenance_id,\n    {version},\n"
+        f"    {source}, {target}, {target}, {row}.who, {row}.why,\n"
+        f"    NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id,\n"
+        f"    {row}.maintenance_id, {at});\n"
         f"  RETURN {row};\nEND"
     )
 

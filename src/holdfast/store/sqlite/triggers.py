@@ -24,6 +24,7 @@ from holdfast.store.enforcement import (
     texts,
     write_once_violation,
 )
+from holdfast.store.layout import laid_out
 
 DOOR = "(SELECT maintenance_id FROM holdfast_maintenance)"
 NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
@@ -40,7 +41,8 @@ def _machine_triggers(guarded: Guarded, epoch: int) -> Iterator[str]:
     table = guarded.table
     yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
     # Named columns only, so that a move does not read the payload; `SET rowid = …` is caught by the next trigger.
-    once = f"BEFORE UPDATE OF {', '.join(guarded.write_once)} ON {table}"
+    columns = ",\n    ".join(guarded.write_once)
+    once = f"BEFORE UPDATE OF\n    {columns}\n  ON {table}"
     yield _guard(f"{table}_once", once, [write_once_violation(guarded, "OLD", "NEW", NO_DOOR)])
     moves = [
         *(_local(violation) for violation in move_violations(guarded, "OLD", "NEW", NO_DOOR)),
@@ -137,24 +139,24 @@ def _journal(guarded: Guarded, epoch: int, path: Path | None, *, moved: bool = F
     attempt = "NULL" if guarded.attempt == "NULL" else f"NEW.{guarded.attempt}"
     # One INSERT a row: several rows in one would go through a temporary table, since the journal has a trigger.
     return "".join(
-        f"  INSERT INTO holdfast_journal ({_JOURNAL_COLUMNS}) VALUES\n"
-        f"    ({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''}, "
-        f"{source}, {target}, NEW.event, NEW.actor, NEW.reason, {attempt}, NEW.move_id, {grant}, {DOOR}, "
-        f"NEW.updated_at);\n"
+        f"  INSERT INTO holdfast_journal\n    ({_JOURNAL_COLUMNS})\n  VALUES\n"
+        f"    ({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''},\n"
+        f"    {source}, {target}, NEW.event, NEW.actor, NEW.reason, {attempt}, NEW.move_id,\n"
+        f"    {laid_out(grant, 4)},\n    {DOOR}, NEW.updated_at);\n"
         for source, target, back in edges
     )
 
 
 _JOURNAL_COLUMNS = (
-    "epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt, move_id, grant_id, "
-    "maintenance_id, at"
+    "epoch, xid, machine, subject, version,\n    source, target, event, actor, reason, attempt, move_id, grant_id,\n"
+    "    maintenance_id, at"
 )
 
 
 def _delta(source: str, target: str) -> str:
     return (
-        "  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES "
-        f"(NEW.operation, NEW.queue, {source}, {target}, 1);\n"
+        "  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES\n"
+        f"    (NEW.operation, NEW.queue, {source}, {target}, 1);\n"
     )
 
 
@@ -216,19 +218,19 @@ def _door_triggers(epoch: int) -> Iterator[str]:
     table = "holdfast_maintenance"
     # What was noted under the door stands between its opening and its shutting.
     last = (
-        "(SELECT coalesce(max(version), 0) + 1 FROM holdfast_journal"
-        " WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id)"
+        "(SELECT coalesce(max(version), 0) + 1 FROM holdfast_journal\n"
+        "      WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id)"
     )
     for name, head, row, version, source, target, event in (
         ("opened", "AFTER INSERT", "NEW", "1", "NULL", "'open'", "'open'"),
         ("shut", "BEFORE DELETE", "OLD", last, "'open'", "'shut'", "'shut'"),
     ):
         values = (
-            f"({epoch}, 0, 'MAINTENANCE', {row}.maintenance_id, {version}, {source}, {target}, {event}, {row}.who, "
-            f"{row}.why, NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id, {row}.maintenance_id, "
-            f"{row}.opened_at)"
+            f"({epoch}, 0, 'MAINTENANCE', {row}.maintenance_id,\n    {version},\n"
+            f"    {source}, {target}, {event}, {row}.who, {row}.why, NULL, 'maintenance-' || {row}.maintenance_id,\n"
+            f"    {row}.grant_id, {row}.maintenance_id, {row}.opened_at)"
         )
-        body = f"  INSERT INTO holdfast_journal ({_JOURNAL_COLUMNS}) VALUES\n    {values};\n"
+        body = f"  INSERT INTO holdfast_journal\n    ({_JOURNAL_COLUMNS})\n  VALUES\n    {values};\n"
         yield _writer(f"{table}_{name}", f"{head} ON {table}", "1", body)
     yield _guard(f"{table}_one", f"BEFORE INSERT ON {table}", [Violation(Refusal.DOOR_LEFT_OPEN, f"NOT {NO_DOOR}")])
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.WRITE_ONCE)])
@@ -244,16 +246,17 @@ def _local(violation: Violation) -> Violation:
 
 def _guard(name: str, head: str, violations: list[Violation]) -> str:
     """Return a trigger whose body is entered only by a row that breaks a rule."""
-    when = "\n   OR ".join(f"({violation.condition})" for violation in violations)
+    conditions = [laid_out(violation.condition, 4) for violation in violations]
+    when = " OR ".join(f"(\n    {condition}\n  )" for condition in conditions)
     body = "".join(
-        f"  SELECT RAISE(ABORT, '{violation.refusal} {violation.refusal.meaning}') WHERE {violation.condition};\n"
-        for violation in violations
+        f"  SELECT RAISE(ABORT, '{violation.refusal} {violation.refusal.meaning}') WHERE\n    {condition};\n"
+        for violation, condition in zip(violations, conditions, strict=True)
     )
     return f"CREATE TRIGGER {name} {head}\nWHEN {when}\nBEGIN\n{body}END"
 
 
 def _writer(name: str, head: str, condition: str, body: str) -> str:
-    return f"CREATE TRIGGER {name} {head}\nWHEN {condition}\nBEGIN\n{body}END"
+    return f"CREATE TRIGGER {name} {head}\nWHEN {laid_out(condition, 2)}\nBEGIN\n{body}END"
 
 
 def _ends(edge: Edge) -> tuple[str, str]:
