@@ -20,7 +20,7 @@ UV    := uv==0.13.7
 .DELETE_ON_ERROR:
 # One target at a time: the benchmarks and the timing tests want the two cores to themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo test fmt lint type verify conformance bench prove faults docs lock check-lock clean
+.PHONY: help setup demo test fmt lint type verify conformance bench prove faults docs golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,7 @@ verify: lint type check-lock ## lint, types, and that generated files are up to 
 	$(BIN)/python -m tests.support.conformance --check
 	$(BIN)/python -m holdfast.diagrams docs/machines.md --check
 	$(BIN)/python -m holdfast.model --check docs/models.md
+	$(BIN)/python -m tests.support.golden --check
 
 conformance: setup ## write docs/conformance.md: which tests show which clause
 	$(BIN)/python -m tests.support.conformance
@@ -83,7 +84,10 @@ prove: setup ## every test, the slow ones too, then the PostgreSQL tests on each
 faults: setup ## switch on each named fault and show that tests catch it; FAULT_ARGS="--only decide"
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
 
-docs: conformance ## regenerate the generated documentation
+golden: setup ## rewrite the golden files
+	$(BIN)/python -m tests.support.golden --write
+
+docs: conformance golden ## regenerate the generated documentation
 	$(BIN)/python -m holdfast.diagrams docs/machines.md
 	$(BIN)/python -m holdfast.model --write docs/models.md
 

@@ -1,0 +1,2102 @@
+-- Generated: `make golden` writes this file, and `make verify` compares it.
+
+CREATE TRIGGER holdfast_jobs_birth BEFORE INSERT ON holdfast_jobs
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1)
+  ) OR (
+    EXISTS (SELECT 1 FROM holdfast_jobs WHERE client = NEW.client AND key = NEW.key AND 1)
+  ) OR (
+    (
+      NOT (
+        ((NEW.state = 'pending' AND NEW.event = 'submit' AND NEW.version = 1))
+        AND NEW.attempts = 0
+        AND NEW.excused = 0
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_jobs WHERE client = NEW.client AND key = NEW.key AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (
+      NOT (
+        ((NEW.state = 'pending' AND NEW.event = 'submit' AND NEW.version = 1))
+        AND NEW.attempts = 0
+        AND NEW.excused = 0
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_jobs_once BEFORE UPDATE OF
+    operation,
+    operation_version,
+    client,
+    key,
+    payload,
+    digest,
+    created_at,
+    history_from
+  ON holdfast_jobs
+WHEN (
+    (
+      NEW.operation IS DISTINCT FROM OLD.operation
+      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
+      OR NEW.client IS DISTINCT FROM OLD.client
+      OR NEW.key IS DISTINCT FROM OLD.key
+      OR NEW.payload IS DISTINCT FROM OLD.payload
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.operation IS DISTINCT FROM OLD.operation
+      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
+      OR NEW.client IS DISTINCT FROM OLD.client
+      OR NEW.key IS DISTINCT FROM OLD.key
+      OR NEW.payload IS DISTINCT FROM OLD.payload
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_jobs_move BEFORE UPDATE ON holdfast_jobs
+WHEN (
+    NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version OR NEW.attempts < OLD.attempts OR NEW.excused < OLD.excused)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'pending'
+            AND NEW.state = 'running'
+            AND NEW.event IN ('claim')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'succeeded'
+            AND NEW.event IN ('succeed')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'failed'
+            AND NEW.event IN ('fail')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'pending'
+            AND NEW.event IN ('retry', 'expire', 'give_back')
+            AND NEW.version = OLD.version + 2
+          )
+          OR (
+            OLD.state = 'failed'
+            AND NEW.state = 'pending'
+            AND NEW.event IN ('retry', 'replay')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'quarantined'
+            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.version = OLD.version + 2
+          )
+          OR (
+            OLD.state = 'failed'
+            AND NEW.state = 'quarantined'
+            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'pending'
+            AND NEW.state = 'quarantined'
+            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'quarantined'
+            AND NEW.state = 'pending'
+            AND NEW.event IN ('release')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
+    AND NOT (
+      EXISTS (
+        SELECT 1 FROM holdfast_grants g
+        WHERE g.grant_id = NEW.grant_id
+        AND g.state = 'consumed'
+        AND g.move_id = NEW.move_id
+      )
+      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
+    )
+  ) OR (
+    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
+    AND EXISTS (SELECT 1 FROM holdfast_jobs s WHERE s.job_id = NEW.job_id AND s.payload IS NULL)
+  ) OR (
+    OLD.state IN ('quarantined', 'succeeded')
+    AND (NEW.result IS DISTINCT FROM OLD.result)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version OR NEW.attempts < OLD.attempts OR NEW.excused < OLD.excused)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'pending'
+            AND NEW.state = 'running'
+            AND NEW.event IN ('claim')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'succeeded'
+            AND NEW.event IN ('succeed')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'failed'
+            AND NEW.event IN ('fail')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'pending'
+            AND NEW.event IN ('retry', 'expire', 'give_back')
+            AND NEW.version = OLD.version + 2
+          )
+          OR (
+            OLD.state = 'failed'
+            AND NEW.state = 'pending'
+            AND NEW.event IN ('retry', 'replay')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'quarantined'
+            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.version = OLD.version + 2
+          )
+          OR (
+            OLD.state = 'failed'
+            AND NEW.state = 'quarantined'
+            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'pending'
+            AND NEW.state = 'quarantined'
+            AND NEW.event IN ('quarantine', 'cancel')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'quarantined'
+            AND NEW.state = 'pending'
+            AND NEW.event IN ('release')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
+    AND NOT (
+      EXISTS (
+        SELECT 1 FROM holdfast_grants g
+        WHERE g.grant_id = NEW.grant_id
+        AND g.state = 'consumed'
+        AND g.move_id = NEW.move_id
+      )
+      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
+    );
+  SELECT RAISE(ABORT, 'HF012 a slimmed record never moves again') WHERE
+    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
+    AND EXISTS (SELECT 1 FROM holdfast_jobs s WHERE s.job_id = NEW.job_id AND s.payload IS NULL);
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    OLD.state IN ('quarantined', 'succeeded')
+    AND (NEW.result IS DISTINCT FROM OLD.result)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_jobs_delete BEFORE DELETE ON holdfast_jobs
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs
+WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_jobs_born_count AFTER INSERT ON holdfast_jobs
+WHEN 1
+BEGIN
+  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
+    (NEW.operation, NEW.queue, NULL, NEW.state, 1);
+END;
+
+CREATE TRIGGER holdfast_jobs_moved AFTER UPDATE OF state ON holdfast_jobs
+WHEN OLD.state <> NEW.state
+  AND NOT (
+    (OLD.state = 'running' AND NEW.state = 'pending')
+    OR (OLD.state = 'running' AND NEW.state = 'quarantined')
+  )
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
+    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
+END;
+
+CREATE TRIGGER holdfast_jobs_moved_running_pending AFTER UPDATE OF state ON holdfast_jobs
+WHEN (OLD.state = 'running' AND NEW.state = 'pending')
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'JOB', NEW.job_id, NEW.version - 1,
+    'running', 'failed', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    'failed', 'pending', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
+    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
+END;
+
+CREATE TRIGGER holdfast_jobs_moved_running_quarantined AFTER UPDATE OF state ON holdfast_jobs
+WHEN (OLD.state = 'running' AND NEW.state = 'quarantined')
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'JOB', NEW.job_id, NEW.version - 1,
+    'running', 'failed', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    'failed', 'quarantined', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
+    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
+END;
+
+CREATE TRIGGER holdfast_executions_birth BEFORE INSERT ON holdfast_executions
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_executions WHERE exec_id = NEW.exec_id AND 1)
+  ) OR (
+    EXISTS (SELECT 1 FROM holdfast_executions WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
+  ) OR (
+    (
+      NOT (
+        (
+          (NEW.status = 'LEASED' AND NEW.event = 'lease' AND NEW.version = 1)
+          OR (NEW.status = 'IN_PROGRESS' AND NEW.event = 'begin' AND NEW.version = 2)
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_executions WHERE exec_id = NEW.exec_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_executions WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (
+      NOT (
+        (
+          (NEW.status = 'LEASED' AND NEW.event = 'lease' AND NEW.version = 1)
+          OR (NEW.status = 'IN_PROGRESS' AND NEW.event = 'begin' AND NEW.version = 2)
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_executions_once BEFORE UPDATE OF
+    job_id,
+    attempt,
+    lease_owner,
+    created_at,
+    history_from
+  ON holdfast_executions
+WHEN (
+    (
+      NEW.job_id IS DISTINCT FROM OLD.job_id
+      OR NEW.attempt IS DISTINCT FROM OLD.attempt
+      OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.job_id IS DISTINCT FROM OLD.job_id
+      OR NEW.attempt IS DISTINCT FROM OLD.attempt
+      OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_executions_move BEFORE UPDATE ON holdfast_executions
+WHEN (
+    NEW.exec_id <> OLD.exec_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.status IS DISTINCT FROM OLD.status
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.status IS DISTINCT FROM OLD.status
+        AND NOT (
+          (
+            OLD.status = 'LEASED'
+            AND NEW.status = 'IN_PROGRESS'
+            AND NEW.event IN ('start')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'IN_PROGRESS'
+            AND NEW.status = 'COMMITTED'
+            AND NEW.event IN ('commit')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'COMMITTED'
+            AND NEW.status = 'DONE'
+            AND NEW.event IN ('finish')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'IN_PROGRESS'
+            AND NEW.status = 'DONE'
+            AND NEW.event IN ('complete')
+            AND NEW.version = OLD.version + 2
+          )
+          OR (
+            OLD.status = 'LEASED'
+            AND NEW.status = 'ABORTED'
+            AND NEW.event IN ('abort', 'expire', 'give_back')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'IN_PROGRESS'
+            AND NEW.status = 'ABORTED'
+            AND NEW.event IN ('abort', 'expire', 'give_back')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.status = OLD.status AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.status IN ('COMMITTED', 'DONE')
+    AND OLD.status NOT IN ('COMMITTED', 'DONE')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_executions
+      WHERE job_id = NEW.job_id
+      AND exec_id <> NEW.exec_id
+      AND status IN ('COMMITTED', 'DONE')
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.exec_id <> OLD.exec_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.status IS DISTINCT FROM OLD.status
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.status IS DISTINCT FROM OLD.status
+        AND NOT (
+          (
+            OLD.status = 'LEASED'
+            AND NEW.status = 'IN_PROGRESS'
+            AND NEW.event IN ('start')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'IN_PROGRESS'
+            AND NEW.status = 'COMMITTED'
+            AND NEW.event IN ('commit')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'COMMITTED'
+            AND NEW.status = 'DONE'
+            AND NEW.event IN ('finish')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'IN_PROGRESS'
+            AND NEW.status = 'DONE'
+            AND NEW.event IN ('complete')
+            AND NEW.version = OLD.version + 2
+          )
+          OR (
+            OLD.status = 'LEASED'
+            AND NEW.status = 'ABORTED'
+            AND NEW.event IN ('abort', 'expire', 'give_back')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.status = 'IN_PROGRESS'
+            AND NEW.status = 'ABORTED'
+            AND NEW.event IN ('abort', 'expire', 'give_back')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.status = OLD.status AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF010 a job has at most one committed execution') WHERE
+    NEW.status IN ('COMMITTED', 'DONE')
+    AND OLD.status NOT IN ('COMMITTED', 'DONE')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_executions
+      WHERE job_id = NEW.job_id
+      AND exec_id <> NEW.exec_id
+      AND status IN ('COMMITTED', 'DONE')
+    );
+END;
+
+CREATE TRIGGER holdfast_executions_delete BEFORE DELETE ON holdfast_executions
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_executions_born AFTER INSERT ON holdfast_executions
+WHEN NEW.status NOT IN ('IN_PROGRESS') AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    NULL, NEW.status, NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_executions_born_IN_PROGRESS AFTER INSERT ON holdfast_executions
+WHEN NEW.status = 'IN_PROGRESS' AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
+    NULL, 'LEASED', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    'LEASED', 'IN_PROGRESS', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_executions_moved AFTER UPDATE OF status ON holdfast_executions
+WHEN OLD.status <> NEW.status AND NOT ((OLD.status = 'IN_PROGRESS' AND NEW.status = 'DONE'))
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    OLD.status, NEW.status, NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_executions_moved_IN_PROGRESS_DONE AFTER UPDATE OF status ON holdfast_executions
+WHEN (OLD.status = 'IN_PROGRESS' AND NEW.status = 'DONE')
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
+    'IN_PROGRESS', 'COMMITTED', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    'COMMITTED', 'DONE', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_grants_birth BEFORE INSERT ON holdfast_grants
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_grants WHERE grant_id = NEW.grant_id AND 1)
+  ) OR (
+    NEW.state IN ('draft', 'active')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_grants
+      WHERE action = NEW.action
+      AND target = NEW.target
+      AND scope = NEW.scope
+      AND state IN ('draft', 'active')
+      AND grant_id IS NOT NEW.grant_id
+    )
+  ) OR (
+    (NOT (((NEW.state = 'draft' AND NEW.event = 'request' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_grants WHERE grant_id = NEW.grant_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    NEW.state IN ('draft', 'active')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_grants
+      WHERE action = NEW.action
+      AND target = NEW.target
+      AND scope = NEW.scope
+      AND state IN ('draft', 'active')
+      AND grant_id IS NOT NEW.grant_id
+    );
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (NOT (((NEW.state = 'draft' AND NEW.event = 'request' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_grants_once BEFORE UPDATE OF
+    action,
+    target,
+    scope,
+    requested_by,
+    requested_via,
+    expires_at,
+    created_at,
+    history_from
+  ON holdfast_grants
+WHEN (
+    (
+      NEW.action IS DISTINCT FROM OLD.action
+      OR NEW.target IS DISTINCT FROM OLD.target
+      OR NEW.scope IS DISTINCT FROM OLD.scope
+      OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
+      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
+      OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.action IS DISTINCT FROM OLD.action
+      OR NEW.target IS DISTINCT FROM OLD.target
+      OR NEW.scope IS DISTINCT FROM OLD.scope
+      OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
+      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
+      OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_grants_move BEFORE UPDATE ON holdfast_grants
+WHEN (
+    NEW.grant_id <> OLD.grant_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'draft'
+            AND NEW.state = 'active'
+            AND NEW.event IN ('approve')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'consumed'
+            AND NEW.event IN ('consume')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'draft'
+            AND NEW.state = 'revoked'
+            AND NEW.event IN ('revoke')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'revoked'
+            AND NEW.event IN ('revoke')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'expired'
+            AND NEW.event IN ('expire')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.grant_id <> OLD.grant_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'draft'
+            AND NEW.state = 'active'
+            AND NEW.event IN ('approve')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'consumed'
+            AND NEW.event IN ('consume')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'draft'
+            AND NEW.state = 'revoked'
+            AND NEW.event IN ('revoke')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'revoked'
+            AND NEW.event IN ('revoke')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'expired'
+            AND NEW.event IN ('expire')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_grants_delete BEFORE DELETE ON holdfast_grants
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_grants_born AFTER INSERT ON holdfast_grants
+WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'GRANT', NEW.grant_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NEW.grant_id,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_grants_moved AFTER UPDATE OF state ON holdfast_grants
+WHEN OLD.state <> NEW.state
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'GRANT', NEW.grant_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NEW.grant_id,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_procedures_birth BEFORE INSERT ON holdfast_procedures
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_procedures WHERE run_id = NEW.run_id AND 1)
+  ) OR (
+    EXISTS (SELECT 1 FROM holdfast_procedures WHERE idempotency_root = NEW.idempotency_root AND 1)
+  ) OR (
+    (NOT (((NEW.state = 'planned' AND NEW.event = 'plan' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_procedures WHERE run_id = NEW.run_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_procedures WHERE idempotency_root = NEW.idempotency_root AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (NOT (((NEW.state = 'planned' AND NEW.event = 'plan' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_procedures_once BEFORE UPDATE OF
+    idempotency_root,
+    procedure,
+    params,
+    plan,
+    lease,
+    created_at,
+    history_from
+  ON holdfast_procedures
+WHEN (
+    (
+      NEW.idempotency_root IS DISTINCT FROM OLD.idempotency_root
+      OR NEW.procedure IS DISTINCT FROM OLD.procedure
+      OR NEW.params IS DISTINCT FROM OLD.params
+      OR NEW.plan IS DISTINCT FROM OLD.plan
+      OR NEW.lease IS DISTINCT FROM OLD.lease
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.idempotency_root IS DISTINCT FROM OLD.idempotency_root
+      OR NEW.procedure IS DISTINCT FROM OLD.procedure
+      OR NEW.params IS DISTINCT FROM OLD.params
+      OR NEW.plan IS DISTINCT FROM OLD.plan
+      OR NEW.lease IS DISTINCT FROM OLD.lease
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_procedures_move BEFORE UPDATE ON holdfast_procedures
+WHEN (
+    NEW.run_id <> OLD.run_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version OR NEW.step < OLD.step) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'planned'
+            AND NEW.state = 'running'
+            AND NEW.event IN ('run')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'done'
+            AND NEW.event IN ('finish')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'planned'
+            AND NEW.state = 'stopped'
+            AND NEW.event IN ('abort')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'stopped'
+            AND NEW.event IN ('abort')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'compensating'
+            AND NEW.event IN ('compensate')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'compensating'
+            AND NEW.state = 'stopped'
+            AND NEW.event IN ('stop')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'stopped'
+            AND NEW.state = 'running'
+            AND NEW.event IN ('resume')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.run_id <> OLD.run_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version OR NEW.step < OLD.step) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'planned'
+            AND NEW.state = 'running'
+            AND NEW.event IN ('run')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'done'
+            AND NEW.event IN ('finish')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'planned'
+            AND NEW.state = 'stopped'
+            AND NEW.event IN ('abort')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'stopped'
+            AND NEW.event IN ('abort')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'compensating'
+            AND NEW.event IN ('compensate')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'compensating'
+            AND NEW.state = 'stopped'
+            AND NEW.event IN ('stop')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'stopped'
+            AND NEW.state = 'running'
+            AND NEW.event IN ('resume')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_procedures_delete BEFORE DELETE ON holdfast_procedures
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_procedures_born AFTER INSERT ON holdfast_procedures
+WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'PROCEDURE', NEW.run_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_procedures_moved AFTER UPDATE OF state ON holdfast_procedures
+WHEN OLD.state <> NEW.state
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'PROCEDURE', NEW.run_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_steps_birth BEFORE INSERT ON holdfast_steps
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_steps WHERE step_id = NEW.step_id AND 1)
+  ) OR (
+    NEW.state IN ('performed')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_steps
+      WHERE run_id = NEW.run_id
+      AND number = NEW.number
+      AND state IN ('performed')
+      AND step_id IS NOT NEW.step_id
+    )
+  ) OR (
+    (NOT (((NEW.state = 'performed' AND NEW.event = 'perform' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_steps WHERE step_id = NEW.step_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    NEW.state IN ('performed')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_steps
+      WHERE run_id = NEW.run_id
+      AND number = NEW.number
+      AND state IN ('performed')
+      AND step_id IS NOT NEW.step_id
+    );
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (NOT (((NEW.state = 'performed' AND NEW.event = 'perform' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_steps_once BEFORE UPDATE OF
+    run_id,
+    number,
+    name,
+    outcome,
+    created_at,
+    history_from
+  ON holdfast_steps
+WHEN (
+    (
+      NEW.run_id IS DISTINCT FROM OLD.run_id
+      OR NEW.number IS DISTINCT FROM OLD.number
+      OR NEW.name IS DISTINCT FROM OLD.name
+      OR NEW.outcome IS DISTINCT FROM OLD.outcome
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.run_id IS DISTINCT FROM OLD.run_id
+      OR NEW.number IS DISTINCT FROM OLD.number
+      OR NEW.name IS DISTINCT FROM OLD.name
+      OR NEW.outcome IS DISTINCT FROM OLD.outcome
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_steps_move BEFORE UPDATE ON holdfast_steps
+WHEN (
+    NEW.step_id <> OLD.step_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'performed'
+            AND NEW.state = 'undone'
+            AND NEW.event IN ('undo')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.step_id <> OLD.step_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'performed'
+            AND NEW.state = 'undone'
+            AND NEW.event IN ('undo')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_steps_delete BEFORE DELETE ON holdfast_steps
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_steps_born AFTER INSERT ON holdfast_steps
+WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'STEP', NEW.step_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_steps_moved AFTER UPDATE OF state ON holdfast_steps
+WHEN OLD.state <> NEW.state
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'STEP', NEW.step_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_values_birth BEFORE INSERT ON holdfast_values
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_values WHERE value_id = NEW.value_id AND 1)
+  ) OR (
+    EXISTS (
+      SELECT 1 FROM holdfast_values
+      WHERE operation_code = NEW.operation_code
+      AND protocol_version = NEW.protocol_version
+      AND 1
+    )
+  ) OR (
+    EXISTS (SELECT 1 FROM holdfast_values WHERE vocab_id = NEW.vocab_id AND 1)
+  ) OR (
+    NEW.state IN ('active')
+    AND NEW.standing <> 'withheld'
+    AND EXISTS (
+      SELECT 1 FROM holdfast_values
+      WHERE operation_code = NEW.operation_code
+      AND act_type = NEW.act_type
+      AND state IN ('active')
+      AND standing <> 'withheld'
+      AND value_id IS NOT NEW.value_id
+    )
+  ) OR (
+    (NOT (((NEW.state = 'active' AND NEW.event = 'admit' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IN ('active')
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND (
+        g.move_id = NEW.move_id
+        OR EXISTS (
+          SELECT 1 FROM holdfast_procedures p
+          WHERE p.run_id = NEW.run_id
+          AND p.grant_id = g.grant_id
+          AND p.state = 'running'
+          AND NEW.standing = 'staged'
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_values WHERE value_id = NEW.value_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (
+      SELECT 1 FROM holdfast_values
+      WHERE operation_code = NEW.operation_code
+      AND protocol_version = NEW.protocol_version
+      AND 1
+    );
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_values WHERE vocab_id = NEW.vocab_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    NEW.state IN ('active')
+    AND NEW.standing <> 'withheld'
+    AND EXISTS (
+      SELECT 1 FROM holdfast_values
+      WHERE operation_code = NEW.operation_code
+      AND act_type = NEW.act_type
+      AND state IN ('active')
+      AND standing <> 'withheld'
+      AND value_id IS NOT NEW.value_id
+    );
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (NOT (((NEW.state = 'active' AND NEW.event = 'admit' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+    NEW.state IN ('active')
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND (
+        g.move_id = NEW.move_id
+        OR EXISTS (
+          SELECT 1 FROM holdfast_procedures p
+          WHERE p.run_id = NEW.run_id
+          AND p.grant_id = g.grant_id
+          AND p.state = 'running'
+          AND NEW.standing = 'staged'
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_values_once BEFORE UPDATE OF
+    vocab_id,
+    collection,
+    operation_code,
+    protocol_version,
+    act_type,
+    semantics,
+    authority_ref,
+    digest,
+    run_id,
+    created_at,
+    history_from
+  ON holdfast_values
+WHEN (
+    (
+      NEW.vocab_id IS DISTINCT FROM OLD.vocab_id
+      OR NEW.collection IS DISTINCT FROM OLD.collection
+      OR NEW.operation_code IS DISTINCT FROM OLD.operation_code
+      OR NEW.protocol_version IS DISTINCT FROM OLD.protocol_version
+      OR NEW.act_type IS DISTINCT FROM OLD.act_type
+      OR NEW.semantics IS DISTINCT FROM OLD.semantics
+      OR NEW.authority_ref IS DISTINCT FROM OLD.authority_ref
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.run_id IS DISTINCT FROM OLD.run_id
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.vocab_id IS DISTINCT FROM OLD.vocab_id
+      OR NEW.collection IS DISTINCT FROM OLD.collection
+      OR NEW.operation_code IS DISTINCT FROM OLD.operation_code
+      OR NEW.protocol_version IS DISTINCT FROM OLD.protocol_version
+      OR NEW.act_type IS DISTINCT FROM OLD.act_type
+      OR NEW.semantics IS DISTINCT FROM OLD.semantics
+      OR NEW.authority_ref IS DISTINCT FROM OLD.authority_ref
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.run_id IS DISTINCT FROM OLD.run_id
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_values_move BEFORE UPDATE ON holdfast_values
+WHEN (
+    NEW.value_id <> OLD.value_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'active'
+            AND NEW.state = 'superseded'
+            AND NEW.event IN ('supersede')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'retired'
+            AND NEW.event IN ('retire')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    ((OLD.state = 'active' AND NEW.state = 'superseded') OR (OLD.state = 'active' AND NEW.state = 'retired'))
+    AND NOT (
+      EXISTS (
+        SELECT 1 FROM holdfast_grants g
+        WHERE g.grant_id = NEW.grant_id
+        AND g.state = 'consumed'
+        AND g.move_id = NEW.move_id
+      )
+      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_values r
+        WHERE r.grant_id = NEW.grant_id
+        AND r.value_id <> NEW.value_id
+        AND r.version > 1
+      )
+      OR (
+        NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+        AND EXISTS (
+          SELECT 1 FROM holdfast_journal j
+          WHERE j.subject = NEW.value_id
+          AND j.machine = 'VALUE'
+          AND j.target = NEW.state
+          AND j.grant_id IS NOT NULL
+        )
+      )
+    )
+  ) OR (
+    NEW.standing IS DISTINCT FROM OLD.standing
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_procedures p
+      WHERE p.lease = 'registry:' || NEW.collection
+      AND p.state IN ('running', 'compensating')
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.standing <> OLD.standing
+    AND NEW.state IN ('active')
+    AND NEW.standing <> 'withheld'
+    AND EXISTS (
+      SELECT 1 FROM holdfast_values
+      WHERE operation_code = NEW.operation_code
+      AND act_type = NEW.act_type
+      AND state IN ('active')
+      AND standing <> 'withheld'
+      AND value_id IS NOT NEW.value_id
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.value_id <> OLD.value_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'active'
+            AND NEW.state = 'superseded'
+            AND NEW.event IN ('supersede')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'retired'
+            AND NEW.event IN ('retire')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+    ((OLD.state = 'active' AND NEW.state = 'superseded') OR (OLD.state = 'active' AND NEW.state = 'retired'))
+    AND NOT (
+      EXISTS (
+        SELECT 1 FROM holdfast_grants g
+        WHERE g.grant_id = NEW.grant_id
+        AND g.state = 'consumed'
+        AND g.move_id = NEW.move_id
+      )
+      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_values r
+        WHERE r.grant_id = NEW.grant_id
+        AND r.value_id <> NEW.value_id
+        AND r.version > 1
+      )
+      OR (
+        NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+        AND EXISTS (
+          SELECT 1 FROM holdfast_journal j
+          WHERE j.subject = NEW.value_id
+          AND j.machine = 'VALUE'
+          AND j.target = NEW.state
+          AND j.grant_id IS NOT NULL
+        )
+      )
+    );
+  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+    NEW.standing IS DISTINCT FROM OLD.standing
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_procedures p
+      WHERE p.lease = 'registry:' || NEW.collection
+      AND p.state IN ('running', 'compensating')
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    NEW.standing <> OLD.standing
+    AND NEW.state IN ('active')
+    AND NEW.standing <> 'withheld'
+    AND EXISTS (
+      SELECT 1 FROM holdfast_values
+      WHERE operation_code = NEW.operation_code
+      AND act_type = NEW.act_type
+      AND state IN ('active')
+      AND standing <> 'withheld'
+      AND value_id IS NOT NEW.value_id
+    );
+END;
+
+CREATE TRIGGER holdfast_values_delete BEFORE DELETE ON holdfast_values
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_values_born AFTER INSERT ON holdfast_values
+WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'VALUE', NEW.value_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    CASE WHEN NEW.state = 'active' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_values_moved AFTER UPDATE OF state ON holdfast_values
+WHEN OLD.state <> NEW.state
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'VALUE', NEW.value_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    CASE
+    WHEN OLD.state = 'active'
+    AND NEW.state = 'superseded'
+    OR OLD.state = 'active'
+    AND NEW.state = 'retired'
+    THEN NEW.grant_id
+    END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_switches_birth BEFORE INSERT ON holdfast_switches
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_switches WHERE switch_id = NEW.switch_id AND 1)
+  ) OR (
+    NEW.state IN ('on')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_switches
+      WHERE name = NEW.name
+      AND state IN ('on')
+      AND switch_id IS NOT NEW.switch_id
+    )
+  ) OR (
+    (NOT (((NEW.state = 'on' AND NEW.event = 'throw' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    EXISTS (SELECT 1 FROM holdfast_switches WHERE switch_id = NEW.switch_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    NEW.state IN ('on')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_switches
+      WHERE name = NEW.name
+      AND state IN ('on')
+      AND switch_id IS NOT NEW.switch_id
+    );
+  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+    (NOT (((NEW.state = 'on' AND NEW.event = 'throw' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_switches_once BEFORE UPDATE OF
+    name,
+    thrown_by,
+    created_at,
+    history_from
+  ON holdfast_switches
+WHEN (
+    (
+      NEW.name IS DISTINCT FROM OLD.name
+      OR NEW.thrown_by IS DISTINCT FROM OLD.thrown_by
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    (
+      NEW.name IS DISTINCT FROM OLD.name
+      OR NEW.thrown_by IS DISTINCT FROM OLD.thrown_by
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_switches_move BEFORE UPDATE ON holdfast_switches
+WHEN (
+    NEW.switch_id <> OLD.switch_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (OLD.state = 'on' AND NEW.state = 'off' AND NEW.event IN ('lift') AND NEW.version = OLD.version + 1)
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    ((OLD.state = 'on' AND NEW.state = 'off'))
+    AND NOT (
+      EXISTS (
+        SELECT 1 FROM holdfast_grants g
+        WHERE g.grant_id = NEW.grant_id
+        AND g.state = 'consumed'
+        AND g.move_id = NEW.move_id
+      )
+      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_switches r
+        WHERE r.grant_id = NEW.grant_id
+        AND r.switch_id <> NEW.switch_id
+        AND r.version > 1
+      )
+      OR (
+        NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+        AND EXISTS (
+          SELECT 1 FROM holdfast_journal j
+          WHERE j.subject = NEW.switch_id
+          AND j.machine = 'SWITCH'
+          AND j.target = NEW.state
+          AND j.grant_id IS NOT NULL
+        )
+      )
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    NEW.switch_id <> OLD.switch_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (OLD.state = 'on' AND NEW.state = 'off' AND NEW.event IN ('lift') AND NEW.version = OLD.version + 1)
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+    ((OLD.state = 'on' AND NEW.state = 'off'))
+    AND NOT (
+      EXISTS (
+        SELECT 1 FROM holdfast_grants g
+        WHERE g.grant_id = NEW.grant_id
+        AND g.state = 'consumed'
+        AND g.move_id = NEW.move_id
+      )
+      AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast_switches r
+        WHERE r.grant_id = NEW.grant_id
+        AND r.switch_id <> NEW.switch_id
+        AND r.version > 1
+      )
+      OR (
+        NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+        AND EXISTS (
+          SELECT 1 FROM holdfast_journal j
+          WHERE j.subject = NEW.switch_id
+          AND j.machine = 'SWITCH'
+          AND j.target = NEW.state
+          AND j.grant_id IS NOT NULL
+        )
+      )
+    );
+END;
+
+CREATE TRIGGER holdfast_switches_delete BEFORE DELETE ON holdfast_switches
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches
+WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'SWITCH', NEW.switch_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_switches_moved AFTER UPDATE OF state ON holdfast_switches
+WHEN OLD.state <> NEW.state
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'SWITCH', NEW.switch_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    CASE WHEN OLD.state = 'on' AND NEW.state = 'off' THEN NEW.grant_id END,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal
+WHEN (
+    EXISTS (
+      SELECT 1 FROM holdfast_journal
+      WHERE machine = NEW.machine
+      AND subject = NEW.subject
+      AND version = NEW.version
+    )
+    OR (NEW.seq <> -1 AND EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq))
+    OR (
+      NOT (
+        typeof(NEW.version) = 'integer'
+        AND CASE NEW.machine
+        WHEN 'JOB'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_jobs r
+          WHERE r.job_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 1 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'EXECUTION'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_executions r
+          WHERE r.exec_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 1 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'GRANT'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_grants r
+          WHERE r.grant_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'PROCEDURE'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_procedures r
+          WHERE r.run_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'STEP'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_steps r
+          WHERE r.step_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'VALUE'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_values r
+          WHERE r.value_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'SWITCH'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_switches r
+          WHERE r.switch_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'MAINTENANCE'
+        THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)
+        ELSE 0
+        END
+      )
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF005 the journal is written by the database alone') WHERE
+    EXISTS (
+      SELECT 1 FROM holdfast_journal
+      WHERE machine = NEW.machine
+      AND subject = NEW.subject
+      AND version = NEW.version
+    )
+    OR (NEW.seq <> -1 AND EXISTS (SELECT 1 FROM holdfast_journal WHERE seq = NEW.seq))
+    OR (
+      NOT (
+        typeof(NEW.version) = 'integer'
+        AND CASE NEW.machine
+        WHEN 'JOB'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_jobs r
+          WHERE r.job_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 1 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'EXECUTION'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_executions r
+          WHERE r.exec_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 1 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'GRANT'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_grants r
+          WHERE r.grant_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'PROCEDURE'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_procedures r
+          WHERE r.run_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'STEP'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_steps r
+          WHERE r.step_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'VALUE'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_values r
+          WHERE r.value_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'SWITCH'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_switches r
+          WHERE r.switch_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'MAINTENANCE'
+        THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)
+        ELSE 0
+        END
+      )
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    );
+END;
+
+CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_journal_delete BEFORE DELETE ON holdfast_journal
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_seals_insert BEFORE INSERT ON holdfast_seals
+WHEN (
+    NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals)
+    OR NEW.previous IS NOT coalesce(
+      (SELECT hash FROM holdfast_seals ORDER BY seal_id DESC LIMIT 1), NEW.previous
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF005 the journal is written by the database alone') WHERE
+    NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals)
+    OR NEW.previous IS NOT coalesce(
+      (SELECT hash FROM holdfast_seals ORDER BY seal_id DESC LIMIT 1), NEW.previous
+    );
+END;
+
+CREATE TRIGGER holdfast_seals_update BEFORE UPDATE ON holdfast_seals
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_seals_delete BEFORE DELETE ON holdfast_seals
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_archives_insert BEFORE INSERT ON holdfast_archives
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF005 the journal is written by the database alone') WHERE
+    EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id);
+END;
+
+CREATE TRIGGER holdfast_archives_update BEFORE UPDATE ON holdfast_archives
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_archives_delete BEFORE DELETE ON holdfast_archives
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_evidence_insert BEFORE INSERT ON holdfast_evidence
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_evidence WHERE evidence_id = NEW.evidence_id AND 1)
+    OR (
+      NEW.voided_at IS NULL
+      AND EXISTS (
+        SELECT 1 FROM holdfast_evidence
+        WHERE run_id = NEW.run_id
+        AND kind = NEW.kind
+        AND voided_at IS NULL
+      )
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    EXISTS (SELECT 1 FROM holdfast_evidence WHERE evidence_id = NEW.evidence_id AND 1)
+    OR (
+      NEW.voided_at IS NULL
+      AND EXISTS (
+        SELECT 1 FROM holdfast_evidence
+        WHERE run_id = NEW.run_id
+        AND kind = NEW.kind
+        AND voided_at IS NULL
+      )
+    );
+END;
+
+CREATE TRIGGER holdfast_evidence_update BEFORE UPDATE ON holdfast_evidence
+WHEN (
+    OLD.voided_at IS NOT NULL
+    OR NEW.evidence_id IS DISTINCT FROM OLD.evidence_id
+    OR NEW.run_id IS DISTINCT FROM OLD.run_id
+    OR NEW.kind IS DISTINCT FROM OLD.kind
+    OR NEW.subject IS DISTINCT FROM OLD.subject
+    OR NEW.content IS DISTINCT FROM OLD.content
+    OR NEW.digest IS DISTINCT FROM OLD.digest
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    OLD.voided_at IS NOT NULL
+    OR NEW.evidence_id IS DISTINCT FROM OLD.evidence_id
+    OR NEW.run_id IS DISTINCT FROM OLD.run_id
+    OR NEW.kind IS DISTINCT FROM OLD.kind
+    OR NEW.subject IS DISTINCT FROM OLD.subject
+    OR NEW.content IS DISTINCT FROM OLD.content
+    OR NEW.digest IS DISTINCT FROM OLD.digest
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+    OR NEW.created_at IS DISTINCT FROM OLD.created_at;
+END;
+
+CREATE TRIGGER holdfast_evidence_delete BEFORE DELETE ON holdfast_evidence
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_leases_insert BEFORE INSERT ON holdfast_leases
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token);
+END;
+
+CREATE TRIGGER holdfast_leases_update BEFORE UPDATE ON holdfast_leases
+WHEN (
+    NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+    NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token);
+END;
+
+CREATE TRIGGER holdfast_leases_delete BEFORE DELETE ON holdfast_leases
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+    1;
+END;
+
+CREATE TRIGGER holdfast_maintenance_opened AFTER INSERT ON holdfast_maintenance
+WHEN 1
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'MAINTENANCE', NEW.maintenance_id,
+    1,
+    NULL, 'open', 'open', NEW.who, NEW.why, NULL, 'maintenance-' || NEW.maintenance_id,
+    NEW.grant_id, NEW.maintenance_id, NEW.opened_at);
+END;
+
+CREATE TRIGGER holdfast_maintenance_shut BEFORE DELETE ON holdfast_maintenance
+WHEN 1
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    (1, 0, 'MAINTENANCE', OLD.maintenance_id,
+    (SELECT coalesce(max(version), 0) + 1 FROM holdfast_journal
+      WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id),
+    'open', 'shut', 'shut', OLD.who, OLD.why, NULL, 'maintenance-' || OLD.maintenance_id,
+    OLD.grant_id, OLD.maintenance_id, OLD.opened_at);
+END;
+
+CREATE TRIGGER holdfast_maintenance_one BEFORE INSERT ON holdfast_maintenance
+WHEN (
+    NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF011 the maintenance door is shut before its transaction ends') WHERE
+    NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+CREATE TRIGGER holdfast_maintenance_update BEFORE UPDATE ON holdfast_maintenance
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+    1;
+END;

@@ -1,0 +1,82 @@
+"""The golden files: what people and programs see of Holdfast, kept as text, so that a change of it shows as a diff.
+
+Invariants: a golden file is a function of the code alone: no clock, no path, no random name, no terminal; nothing else
+is kept in `tests/golden/`.
+
+Usage: python -m tests.support.golden --check | --write. With `--check` nothing is written; differences are printed as a
+unified diff, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support import golden_api, golden_help, golden_sql
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path("tests/golden")
+
+MAKERS: tuple[Callable[[], dict[str, str]], ...] = (
+    golden_sql.triggers,
+    golden_help.machines,
+    golden_help.help_pages,
+    golden_api.package,
+    golden_api.store,
+)
+"""Each returns the text of some golden files, by their paths from the root."""
+
+
+def wanted() -> dict[str, str]:
+    """Return the text of every golden file by its path from the root."""
+    return {path: text for make in MAKERS for path, text in make().items()}
+
+
+def kept() -> dict[str, str]:
+    """Return the golden files that are there: everything in the folder, and the ones that live beside their code."""
+    inside = {str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).rglob("*") if path.is_file()}
+    beside = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.golden.*")}
+    return {path: (ROOT / path).read_text(encoding="utf-8") for path in inside | beside}
+
+
+def differences() -> Iterator[str]:
+    """Yield a unified diff, from what is there to what would be written."""
+    new, old = wanted(), kept()
+    for path in sorted(new.keys() | old.keys()):
+        before, after = old.get(path, "").splitlines(keepends=True), new.get(path, "").splitlines(keepends=True)
+        yield from difflib.unified_diff(before, after, f"{path} (kept)", f"{path} (generated)")
+
+
+def write() -> list[str]:
+    """Write the golden files, remove the ones that nothing makes any more, and return the paths that changed."""
+    new, old = wanted(), kept()
+    changed = [path for path in sorted(new.keys() | old.keys()) if new.get(path) != old.get(path)]
+    for path in changed:
+        if path in new:
+            (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / path).write_text(new[path], encoding="utf-8")
+        else:
+            (ROOT / path).unlink()
+    return changed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check or rewrite the golden files.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--check", action="store_true", help="print what differs, and exit with 1 if anything does")
+    what.add_argument("--write", action="store_true", help="write the files anew")
+    if parser.parse_args().write:
+        print("".join(f"{path}\n" for path in write()), end="")
+        return 0
+    found = "".join(differences())
+    if found:
+        print(found, end="")
+        print("The golden files differ. If the change is meant, run `make golden` and commit them.", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""The golden files of the commands' own words: the help of every command, and the state machines.
+
+Invariants: help is laid out by the plain formatter at a fixed width, so that no terminal, colour or table style has a
+part in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from holdfast.cli import nodd_replay
+from holdfast.cli.app import COMMANDS, Lazy, app
+from tests.cli.commands import holdfast
+
+FOLDER = "tests/golden"
+WIDTH = 100
+
+
+def machines() -> dict[str, str]:
+    """Return the answer of `holdfast machines --json`."""
+    return {f"{FOLDER}/machines.json": json.dumps(holdfast("machines", "--json").json, indent=2) + "\n"}
+
+
+def help_pages() -> dict[str, str]:
+    """Return the help of each command with its subcommands, one file a command."""
+    root: Any = get_command(app)
+    for name, command in COMMANDS.items():
+        root.add_command(Lazy(name, command))
+    pages = {"holdfast": _page(root, None, "holdfast")}
+    above = _context(root, None, "holdfast")
+    pages |= {
+        f"holdfast-{name}": "\n".join(_pages(Lazy(name, command).load(), above, name))
+        for name, command in COMMANDS.items()
+    }
+    pages["nodd-replay"] = "\n".join(_pages(get_command(nodd_replay.app), None, "nodd-replay"))
+    return {f"{FOLDER}/help/{name}.txt": text for name, text in pages.items()}
+
+
+def _pages(command: Any, parent: Any, name: str) -> Iterator[str]:
+    yield _page(command, parent, name)
+    context = _context(command, parent, name)
+    for inner, one in getattr(command, "commands", {}).items():
+        yield from _pages(one, context, inner)
+
+
+def _page(command: Any, parent: Any, name: str) -> str:
+    command.rich_markup_mode = None  # the plain formatter
+    context = _context(command, parent, name)
+    text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+    return f"$ {context.command_path} --help\n{text}\n"
+
+
+def _context(command: Any, parent: Any, name: str) -> Any:
+    return command.context_class(command, info_name=name, parent=parent, terminal_width=WIDTH)
