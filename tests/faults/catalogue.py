@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.faults.areas import decide
+from tests.faults.areas import decide, store
 from tests.faults.seeded import SeededFault
 
-FAULTS: tuple[SeededFault, ...] = (*decide.FAULTS,)
+FAULTS: tuple[SeededFault, ...] = (*decide.FAULTS, *store.FAULTS)
 
 AREAS = tuple(dict.fromkeys(fault.area for fault in FAULTS))
