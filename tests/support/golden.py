@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.support import golden_api, golden_help, golden_sql
+from tests.support import golden_api, golden_files, golden_help, golden_json, golden_sql
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path("tests/golden")
@@ -26,6 +26,8 @@ MAKERS: tuple[Callable[[], dict[str, str]], ...] = (
     golden_help.help_pages,
     golden_api.package,
     golden_api.store,
+    golden_json.answers,
+    golden_files.files,
 )
 """Each returns the text of some golden files, by their paths from the root."""
 

@@ -1,0 +1,29 @@
+"""What the scenario of the golden files works with: an operation, and a procedure of two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast import At, Execution, Ledger, Step, procedure
+
+ledger = Ledger("nowhere.db")
+
+
+@ledger.operation("greet")
+def greet(run: Execution, name: str) -> str:
+    """Return a greeting."""
+    return f"hello {name}"
+
+
+def _act(at: At) -> dict[str, object]:
+    return {"guest": at.params.get("guest", "ann")}
+
+
+def _compensate(_at: At) -> None:
+    """Undo nothing: the steps only return something."""
+
+
+@procedure("welcome", target=lambda params: f"guest:{params.get('guest', 'ann')}")
+def welcome() -> Iterator[Step]:
+    for name in ("S2_GREET", "S3_SEAT"):
+        yield Step(name, _act, stop=f"STOP_{name}", compensate=_compensate)
