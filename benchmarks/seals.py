@@ -27,8 +27,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.audit.seals import seal
-from holdfast.audit.verify import verify
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import verify
 from holdfast.core.commands import Complete
 from holdfast.store import Lease, Store, Submission, create_store
 from tests.support.postgres import Server, tmpfs_directory

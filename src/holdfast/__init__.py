@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError, IdempotencyConflictError, LeaseLostError
-    from holdfast.engine.execution import Execution
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.operations import Call, Operation, Operations
-    from holdfast.engine.procedures import resume_procedure, run_procedure, undo_procedure
     from holdfast.engine.receipt import Receipt
-    from holdfast.engine.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
-    from holdfast.engine.steps import At, Mode, Procedure, Step, StepFailed, procedure
-    from holdfast.engine.worker import Worker
+    from holdfast.engine.worker.execution import Execution
+    from holdfast.engine.worker.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
+    from holdfast.engine.worker.worker import Worker
+    from holdfast.governance.runs.procedure import resume_procedure, run_procedure, undo_procedure
+    from holdfast.governance.runs.steps import At, Mode, Procedure, Step, StepFailed, procedure
 
 __version__ = "0.1.0"
 

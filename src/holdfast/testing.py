@@ -26,9 +26,9 @@ from random import Random
 
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
-from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import LEASE_S, Call
+from holdfast.engine.worker.execution import Execution
 from holdfast.engine.world import POINTS, Crash, World
 from holdfast.store import Lease
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.audit.seals import seal
+from holdfast.audit.seals.sealer import seal
 from holdfast.core.commands import (
     Cancel,
     Commit,

@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit.restore import Permission, restore
-from holdfast.audit.snapshot import create
-from holdfast.audit.snapshot_diff import diff
+from holdfast.audit.files.restore import Permission, restore
+from holdfast.audit.files.snapshot import create
+from holdfast.audit.files.snapshot_diff import diff
 from holdfast.store import open_store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from holdfast.audit.restore import Permission, restore
-from holdfast.audit.snapshot import create
+from holdfast.audit.files.restore import Permission, restore
+from holdfast.audit.files.snapshot import create
 from holdfast.store import open_store
 
 

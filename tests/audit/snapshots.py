@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit.restore import Permission, Restored, restore
-from holdfast.audit.snapshot import create
+from holdfast.audit.files.restore import Permission, Restored, restore
+from holdfast.audit.files.snapshot import create
 from holdfast.core.commands import Complete
 from holdfast.core.machines import PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import time_text

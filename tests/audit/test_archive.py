@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
-from holdfast.audit import archive
-from holdfast.audit.archive import ArchiveWriter, Contents, Header, Row, Written, read, require_directory, verify
-from holdfast.audit.seals import genesis, seal_hash
+from holdfast.audit.files import archive
+from holdfast.audit.files.archive import ArchiveWriter, Contents, Header, Row, Written, read, require_directory, verify
+from holdfast.audit.seals.sealer import genesis, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, BrokenError, SealsBrokenError
 from holdfast.core.records import Seal
 from tests.cli.commands import heed_permissions

@@ -8,13 +8,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.audit import jobs
-from holdfast.audit.check import Report, _Run, check, check_in, check_jobs
-from holdfast.audit.faults import Fault, Page
-from holdfast.audit.invariants import BY_NAME, INVARIANTS, Invariant, Severity, Violation
+from holdfast.audit.check import job_rules as jobs
+from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, Invariant, Severity, Violation
+from holdfast.audit.check.page import Fault, Page
+from holdfast.audit.check.runner import Report, _Run, check, check_in, check_jobs
 from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
+from holdfast.engine.duties.retention import Retention, gc
 from holdfast.engine.ledger import FOLLOWUP_CLIENT
-from holdfast.engine.retention import Retention, gc
 from holdfast.store import connect, create_store, open_store
 from tests.audit.corruptions import CORRUPTIONS, Found, corrupt
 from tests.audit.knife import LONG_AGO, unguarded

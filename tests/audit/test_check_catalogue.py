@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.audit.invariants import BY_NAME, INVARIANTS
+from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "invariants.md"
 

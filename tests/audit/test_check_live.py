@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import Ledger, Worker
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.errors import StoreDamagedError
-from holdfast.engine import checking
-from holdfast.engine.checking import AT_OPEN, check_and_tell
+from holdfast.engine.duties import checks as checking
+from holdfast.engine.duties.checks import AT_OPEN, check_and_tell
 from holdfast.engine.events import InvariantViolated, Transition
-from holdfast.engine.keeper import Duty
+from holdfast.engine.worker.keeper import Duty
 from holdfast.engine.world import World
 from holdfast.store import Store
 from tests.audit.corruptions import corrupt

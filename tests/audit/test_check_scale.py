@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.commands import Complete, Fail
 from holdfast.store import Lease, Store, Submission, create_store
 from tests.support.clock import VirtualClock

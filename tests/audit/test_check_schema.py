@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit import histories
-from holdfast.audit.check import check
-from holdfast.audit.repair import plan
+from holdfast.audit.check import record_rules as histories
+from holdfast.audit.check.runner import check
+from holdfast.audit.repair.repair import plan
 from holdfast.core.errors import EnforcementDriftError, StoreDamagedError
-from holdfast.engine import quarantine
-from holdfast.engine.retention import Retention, gc
+from holdfast.engine.duties.retention import Retention, gc
+from holdfast.governance import quarantine
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.store.migrations import begin_epoch, behind, migrate
 from holdfast.store.postgres.constraints import CONSTRAINTS, NOT_NULL, present

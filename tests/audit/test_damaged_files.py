@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.audit.check import Report, check
+from holdfast.audit.check.runner import Report, check
 from holdfast.core.commands import Complete
 from holdfast.core.errors import HoldfastError, NotALedgerError, StoreDamagedError, StoreError
 from holdfast.store import Lease, Submission, connect, open_store

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.check import check
-from holdfast.audit.repair import Repair, plan, repair
+from holdfast.audit.check.runner import check
+from holdfast.audit.repair.repair import Repair, plan, repair
 from holdfast.core.authority import Act
-from holdfast.engine.grants import permission
+from holdfast.governance.grants import permission
 from holdfast.store import Store, connect
 from tests.audit.knife import LONG_AGO, Knife, unguarded
 from tests.audit.rich import Rich

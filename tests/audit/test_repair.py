@@ -16,13 +16,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast.audit.check import LIMIT, check
-from holdfast.audit.repair import HOPELESS, Repair, plan
-from holdfast.audit.repair import repair as carry_out
+from holdfast.audit.check.runner import LIMIT, check
+from holdfast.audit.repair.repair import HOPELESS, Repair, plan
+from holdfast.audit.repair.repair import repair as carry_out
 from holdfast.core.authority import Act
 from holdfast.core.errors import AuthorityError, InputError, PlanStaleError
 from holdfast.core.machines import JobState
-from holdfast.engine.grants import permission
+from holdfast.governance.grants import permission
 from holdfast.store import Store, connect
 from holdfast.store.migrations import verify
 from holdfast.store.requests import Submission

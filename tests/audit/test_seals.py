@@ -17,9 +17,9 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.audit.horizons import floor_of
-from holdfast.audit.seals import Head, genesis, head, row_lines, seal, seal_hash
-from holdfast.audit.verify import verify
+from holdfast.audit.seals.horizons import floor_of
+from holdfast.audit.seals.sealer import Head, genesis, head, row_lines, seal, seal_hash
+from holdfast.audit.seals.verify import verify
 from holdfast.core.commands import Complete
 from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError, SealsBrokenError
 from holdfast.core.records import Seal
@@ -111,7 +111,7 @@ def test_a_sealing_closes_full_blocks_and_the_rest(store: Store[Any]) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
 def test_a_long_journal_is_looked_at_in_parts(store: Store[Any], monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr("holdfast.audit.seals.WINDOW", 1)
+    monkeypatch.setattr("holdfast.audit.seals.sealer.WINDOW", 1)
     for n in (5, 1, 30, 2, 2):
         submit(store, n)
     made = seal(store, block_rows=rows)
@@ -326,7 +326,7 @@ def test_an_epoch_never_goes_back(store: Store[Any]) -> None:
 CHILD = """
 import sys
 from holdfast.store import open_store
-from holdfast.audit.seals import seal
+from holdfast.audit.seals.sealer import seal
 with open_store(sys.argv[1]) as store:
     print("ready", flush=True)
     seal(store, block_rows=1)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.seals import seal
-from holdfast.audit.verify import Report, verify
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import Report, verify
 from holdfast.core.commands import Complete
-from holdfast.engine.retention import GcReport, Retention, gc
+from holdfast.engine.duties.retention import GcReport, Retention, gc
 from holdfast.store import Lease, Store, create_store
 from tests.audit.sealing import COLUMNS, guards_off, journal, rewrite_all, seals, submit
 from tests.support.clock import VirtualClock
@@ -215,7 +215,7 @@ def test_blocks_that_leave_while_they_are_verified(store: Store[Any], clock: Vir
             left.append(collect(store, clock, folder))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.audit.verify.PAGE", 30)
+        patch.setattr("holdfast.audit.seals.verify.PAGE", 30)
         report = verify(store, on_progress=leave)
     assert len(left[0].archives) == 1
     assert kinds(report) == []

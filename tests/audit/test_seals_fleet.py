@@ -23,9 +23,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.audit.horizons import floor_of
-from holdfast.audit.seals import seal
-from holdfast.audit.verify import verify
+from holdfast.audit.seals.horizons import floor_of
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import verify
 from holdfast.store import Store, Submission, create_store, open_store
 from tests.audit.sealing import journal, loose_rows, seals, submit
 from tests.store.conftest import phases
@@ -115,7 +115,7 @@ def test_a_transaction_that_was_open_all_the_while(
     store: Store[Any], hold: Callable[[], Held], monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     """Its rows are the first and the last ones, and all sort before what was written meanwhile."""
-    monkeypatch.setattr("holdfast.audit.seals.WINDOW", window)
+    monkeypatch.setattr("holdfast.audit.seals.sealer.WINDOW", window)
     long = hold()
     long.write(1)
     for _ in range(6):
@@ -261,7 +261,7 @@ STEP = st.one_of(
 def test_any_interleaving(store: Store[Any], steps: list[tuple[str, int, int]], window: int) -> None:
     held = [Held(store) for _ in range(3)]
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr("holdfast.audit.seals.WINDOW", window)  # how much a sealing looks at in one go
+        patch.setattr("holdfast.audit.seals.sealer.WINDOW", window)  # how much a sealing looks at in one go
         for one in held:
             stack.callback(one.close)
         for step, who, n in steps:
@@ -292,7 +292,7 @@ def test_any_interleaving(store: Store[Any], steps: list[tuple[str, int, int]], 
 SEALER = """
 import sys, time
 from holdfast.store import open_store
-from holdfast.audit.seals import seal
+from holdfast.audit.seals.sealer import seal
 made = 0
 with open_store(sys.argv[1]) as store:
     print("ready", flush=True)

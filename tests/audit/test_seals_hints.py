@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.audit.check import check
-from holdfast.audit.export import export_file
-from holdfast.audit.seals import head, seal
-from holdfast.audit.snapshot import create
-from holdfast.audit.verify import verify
+from holdfast.audit.check.runner import check
+from holdfast.audit.files.snapshot import create
+from holdfast.audit.seals.export import export_file
+from holdfast.audit.seals.sealer import head, seal
+from holdfast.audit.seals.verify import verify
 from holdfast.core.errors import StoreDamagedError
 from holdfast.store import Store, create_store, open_store
 from holdfast.store.migrations import rewrite_enforcement

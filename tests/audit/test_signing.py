@@ -15,8 +15,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from holdfast.audit import signing
-from holdfast.audit.seals import Head
+from holdfast.audit.seals import signing
+from holdfast.audit.seals.sealer import Head
 from holdfast.core.errors import ExtraMissingError, FileThereError, HeadInvalidError, InputError, KeyInvalidError
 
 HEAD = Head(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.snapshot_diff import diff
-from holdfast.audit.snapshot_verify import verify
+from holdfast.audit.files.snapshot_diff import diff
+from holdfast.audit.files.snapshot_verify import verify
 from holdfast.core.errors import LedgerNotEmptyError, NotALedgerError
 from holdfast.store import connect, create_store, open_store
 from holdfast.store.migrations import is_empty
@@ -43,16 +43,16 @@ def batches(snapshot: Path) -> int:
 
 # Where a restore can be struck before its commit: a function, and which of its calls; 0 is the last one.
 BEFORE = {
-    "verified": ("holdfast.audit.restore:verify", 1),
-    "prepared": ("holdfast.audit.restore:schema_steps.prepare", 1),
-    "advanced": ("holdfast.audit.restore:advance", 1),
-    "settings brought": ("holdfast.audit.restore:bring", 1),
-    "jobs brought": ("holdfast.audit.restore:bring", 7),
-    "all brought": ("holdfast.audit.restore:bring", 0),
-    "leases ended": ("holdfast.audit.restore:end_leases", 1),
+    "verified": ("holdfast.audit.files.restore:verify", 1),
+    "prepared": ("holdfast.audit.files.restore:schema_steps.prepare", 1),
+    "advanced": ("holdfast.audit.files.restore:advance", 1),
+    "settings brought": ("holdfast.audit.files.restore:bring", 1),
+    "jobs brought": ("holdfast.audit.files.restore:bring", 7),
+    "all brought": ("holdfast.audit.files.restore:bring", 0),
+    "leases ended": ("holdfast.audit.files.restore:end_leases", 1),
     "counted": ("holdfast.store.transaction:Transaction.fold_counts", 1),
 }
-AFTER = "holdfast.audit.restore:schema_steps.verify"
+AFTER = "holdfast.audit.files.restore:schema_steps.verify"
 
 
 @pytest.mark.req("K-63")
@@ -123,11 +123,11 @@ def test_a_snapshot_that_is_killed_has_no_name(
     put(snapshot, url)
     path = tmp_path / "again.snapshot"
     for point, nth in (
-        ("holdfast.audit.snapshot:LiveLedger", 1),
-        ("holdfast.audit.snapshot:line_of", 1),
-        ("holdfast.audit.snapshot:line_of", 100),
-        ("holdfast.audit.snapshot:_write", 1),
-        ("holdfast.audit.snapshot:os.fsync", 1),
+        ("holdfast.audit.files.snapshot:LiveLedger", 1),
+        ("holdfast.audit.files.snapshot:line_of", 1),
+        ("holdfast.audit.files.snapshot:line_of", 100),
+        ("holdfast.audit.files.snapshot:_write", 1),
+        ("holdfast.audit.files.snapshot:os.fsync", 1),
     ):
         child = forks.spawn(f"{ROLES}:create_and_die", url=url, file=str(path), point=point, nth=nth)
         assert child.wait(60) == -signal.SIGKILL, point
@@ -146,7 +146,7 @@ def test_a_snapshot_that_is_killed_once_it_has_its_name_is_whole(
     put(snapshot, url)
     path = tmp_path / "again.snapshot"
     child = forks.spawn(
-        f"{ROLES}:create_and_die", url=url, file=str(path), point="holdfast.audit.snapshot:os.link", nth=1
+        f"{ROLES}:create_and_die", url=url, file=str(path), point="holdfast.audit.files.snapshot:os.link", nth=1
     )
     assert child.wait(60) == -signal.SIGKILL
     assert verify(path).trailer.rows["jobs"] == verify(snapshot).trailer.rows["jobs"]

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.audit.seals import seal
-from holdfast.audit.snapshot import SnapshotFile, create, line_of, row_of
-from holdfast.audit.snapshot_verify import verify
+from holdfast.audit.files.snapshot import SnapshotFile, create, line_of, row_of
+from holdfast.audit.files.snapshot_verify import verify
+from holdfast.audit.seals.sealer import seal
 from holdfast.core.errors import (
     FileThereError,
     HoldfastError,
@@ -374,7 +374,7 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path, what: str) -> None:
 def test_an_endless_line_is_refused_before_it_fills_the_memory(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.snapshot.LINE_MAX", 10_000)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.LINE_MAX", 10_000)
     lines = lines_of(sound)
     endless = pack(tmp_path / "endless", [*lines[:2], b'["meta","a","' + b"x" * 10_000 + b'"]\n', *lines[2:]])
     with pytest.raises(SnapshotInvalidError, match="line 3 does not end"):
@@ -400,7 +400,7 @@ def test_a_snapshot_replaces_nothing(ledger_url: str, tmp_path: Path) -> None:
 def test_a_name_that_was_taken_meanwhile_is_not_replaced(
     ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.snapshot.EVERY", 1)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 1)
     path = tmp_path / "a"
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
@@ -418,7 +418,7 @@ def test_a_name_that_was_taken_meanwhile_is_not_replaced(
 def test_a_snapshot_that_cannot_be_finished_leaves_nothing(
     ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.snapshot.EVERY", 1)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 1)
     with create_store(ledger_url) as store:
 
         def full(*_: object) -> None:
@@ -431,7 +431,7 @@ def test_a_snapshot_that_cannot_be_finished_leaves_nothing(
 
 
 def test_progress_is_told(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.audit.snapshot.EVERY", 10)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 10)
     heard: list[tuple[str, int, int]] = []
 
     def progress(*words: Any) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.audit.restore import Permission, restore
-from holdfast.audit.seals import seal
-from holdfast.audit.snapshot_diff import diff
-from holdfast.audit.snapshot_verify import verify
+from holdfast.audit.files.restore import Permission, restore
+from holdfast.audit.files.snapshot_diff import diff
+from holdfast.audit.files.snapshot_verify import verify
+from holdfast.audit.seals.sealer import seal
 from holdfast.core.errors import (
     EffectsMayBeNewerError,
     EnforcementDriftError,
@@ -138,7 +138,7 @@ def test_a_ledger_that_was_made_for_something_else_stays_so(
 def test_a_submit_that_comes_meanwhile_waits_its_turn(
     kind: str, snapshot: Path, new_url: NewUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.snapshot.EVERY", 1)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 1)
     url = new_url(kind)
     greatest = verify(snapshot).given_out["jobs"]
     with create_store(url) as store, ThreadPoolExecutor(1) as pool:
@@ -403,7 +403,7 @@ def test_a_snapshot_that_changes_while_it_is_restored_is_refused(
         path.write_bytes(other.read_bytes())
         return looked
 
-    monkeypatch.setattr("holdfast.audit.restore.verify", look_then_change)
+    monkeypatch.setattr("holdfast.audit.files.restore.verify", look_then_change)
     url = new_url("sqlite")
     with pytest.raises(SnapshotInvalidError, match="was changed while it was restored"):
         put(path, url)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.check import check
-from holdfast.audit.seals import head_now, seal
-from holdfast.audit.slips import write_slip
-from holdfast.audit.snapshot import create
-from holdfast.audit.snapshot_diff import diff
-from holdfast.audit.snapshot_verify import verify
-from holdfast.audit.verify import verify as sealed_history
+from holdfast.audit.check.runner import check
+from holdfast.audit.files.slips import write_slip
+from holdfast.audit.files.snapshot import create
+from holdfast.audit.files.snapshot_diff import diff
+from holdfast.audit.files.snapshot_verify import verify
+from holdfast.audit.seals.sealer import head_now, seal
+from holdfast.audit.seals.verify import verify as sealed_history
 from holdfast.core.commands import Complete, GrantEvent
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError

@@ -17,11 +17,11 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.audit import signing
-from holdfast.audit.check import check
-from holdfast.audit.problems import KINDS, Problem
-from holdfast.audit.seals import Head, head_now, seal
-from holdfast.audit.verify import Report, verify
+from holdfast.audit.check.runner import check
+from holdfast.audit.seals import signing
+from holdfast.audit.seals.problems import KINDS, Problem
+from holdfast.audit.seals.sealer import Head, head_now, seal
+from holdfast.audit.seals.verify import Report, verify
 from holdfast.core.errors import HeadInvalidError
 from holdfast.store import Store, connect, create_store, open_store
 from tests.audit.knife import _drop_triggers
@@ -133,8 +133,8 @@ def one_scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
 def scene(one_scene: Scene, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """The sealed ledger, read at once or in pages smaller than a block; whatever a test does to it is undone."""
     if request.param == "in pages":
-        monkeypatch.setattr("holdfast.audit.verify.PAGE", 5)
-        monkeypatch.setattr("holdfast.audit.chain.PAGE", 2)
+        monkeypatch.setattr("holdfast.audit.seals.verify.PAGE", 5)
+        monkeypatch.setattr("holdfast.audit.seals.chain.PAGE", 2)
     assert one_scene.found() == []
     yield one_scene
     one_scene.put_back()
@@ -330,7 +330,7 @@ def test_what_is_not_sealed_yet_is_not_vouched_for(scene: Scene) -> None:
 
 
 def test_a_list_of_problems_has_an_end(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.audit.problems.LISTED_MAX", 50)
+    monkeypatch.setattr("holdfast.audit.seals.problems.LISTED_MAX", 50)
     for n in range(57):
         # Every other row is of the past, so that no two stand together.
         scene.insert(seq=10_000 + 2 * n, version=1000 + 2 * n, epoch=0)
@@ -578,7 +578,7 @@ def test_a_head_that_says_other_things_of_its_seal(scene: Scene, field: str, val
 
 
 def test_a_head_of_nothing_and_a_head_of_the_future(scene: Scene) -> None:
-    from holdfast.audit.seals import genesis
+    from holdfast.audit.seals.sealer import genesis
 
     nothing = Head(
         ledger_id=scene.head.ledger_id, epoch=1, seal=0, hash=genesis(scene.head.ledger_id), rows=0, sealed_at=None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from holdfast.cli import nodd_replay
+from holdfast.cli.nodd import replay as nodd_replay
 from holdfast.store import create_store, open_store
 from tests.cli import commands
 from tests.cli.commands import Outcome, holdfast

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.app import COMMANDS, INTERRUPTED, Lazy
-from holdfast.cli.work import STOPPED_AT_ONCE
+from holdfast.cli.commands.work import STOPPED_AT_ONCE
 from holdfast.core import errors
 from holdfast.core.errors import BrokenError, HoldfastError
 from tests.cli.commands import PROGRAM, Outcome, clean_environment, holdfast, process
@@ -117,7 +117,7 @@ def test_an_interrupt_ends_it_quietly(sqlite_ledger: str, monkeypatch: pytest.Mo
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("holdfast.cli.submit._read", interrupt)
+    monkeypatch.setattr("holdfast.cli.commands.submit._read", interrupt)
     told = holdfast("submit", "noop", "-", "--json", "--db", sqlite_ledger)
     assert (told.code, told.json["error_code"]) == (130, "interrupted")
     assert holdfast("submit", "noop", "-", "--db", sqlite_ledger) == (130, "", "error: interrupted (interrupted)\n")
@@ -132,7 +132,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: Exception, *mode: str) -> Out
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("holdfast.cli.jobs.opened", fail)
+    monkeypatch.setattr("holdfast.cli.commands.jobs.opened", fail)
     return holdfast("stats", "--db", "x.db", *mode)
 
 

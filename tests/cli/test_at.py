@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.cli.moments import past_moment
+from holdfast.cli.times import past_moment
 from holdfast.core.errors import InputError
 from holdfast.core.records import Execution, JournalRow
 from holdfast.store import open_store

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.audit.invariants import BY_NAME
+from holdfast.audit.check.catalogue import BY_NAME
 from tests.cli.commands import at, holdfast, typed
 from tests.cli.test_setup import drop_a_trigger, execute
 from tests.enforcement.schema import everything_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.archive import verify as verify_archive
+from holdfast.audit.files.archive import verify as verify_archive
 from holdfast.cli.options import actor
 from holdfast.store import open_store
 from tests.cli.commands import at, heed_permissions, holdfast, process

@@ -245,7 +245,7 @@ def test_telemetry_tells_of_the_call_and_of_what_it_did(lite: str) -> None:
 
 def test_without_telemetry_nothing_of_opentelemetry_is_imported(lite: str) -> None:
     code = (
-        "import sys; from holdfast.cli.nodd_replay import run;"
+        "import sys; from holdfast.cli.nodd.replay import run;"
         f"code = run(['select', '--env', 'dev', '--db', {lite!r}]);"
         "sys.exit(code or any(name.partition('.')[0] == 'opentelemetry' for name in sys.modules))"
     )

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import holdfast as package
-from holdfast.cli.pasting import NEEDED, Place, has_password
+from holdfast.cli.shell import NEEDED, Place, has_password
 from holdfast.store import create_store
 from tests.cli.commands import at, holdfast, process, typed
 from tests.cli.replaying import DO, GOES, SINCE, failed_jobs, nodd

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
-from holdfast.engine.procedures import Mode, Step, procedure, run, undo
-from holdfast.engine.standing import standing
 from holdfast.engine.world import Crash
+from holdfast.governance.runs.procedure import Mode, Step, procedure, run, undo
+from holdfast.governance.runs.status import standing
 from holdfast.store import Store, open_store
 from tests.cli.commands import PROGRAM, Outcome, at, clean_environment, holdfast
 from tests.governance.shelves import WHO, books, crashing, everything, fill, make, put

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cli.values import JOB_FIELDS
 from holdfast.core.commands import Cancel
-from holdfast.engine.quarantine import add
+from holdfast.governance.quarantine import add
 from holdfast.store import create_store, open_store
 from tests.cli.commands import Outcome, at, holdfast, process
 from tests.governance.quarantining import submitted

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import grants
+from holdfast.governance import grants
 from holdfast.store import open_store
 from tests.cli.commands import Outcome, holdfast, process
 from tests.governance.registries import everything

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.overlays import overlay_of
-from holdfast.cli.spec_files import parse_tree, selection_of
+from holdfast.cli.replay.overlays import overlay_of
+from holdfast.cli.replay.spec_files import parse_tree, selection_of
 from tests.cli.commands import holdfast
 from tests.cli.replaying import failed_jobs, nodd
 

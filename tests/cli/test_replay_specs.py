@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.overlays import overlay_of
+from holdfast.cli.replay.overlays import overlay_of
 from holdfast.core.errors import SpecInvalidError
-from holdfast.engine.replay import policy_of
+from holdfast.governance.replay.replay import policy_of
 from tests.cli.replaying import DO, GOES, SINCE, SPEC, failed_jobs, refused, replay, states_of, sum_of, written
 
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.commands import Cancel
 from holdfast.core.decide import Move
 from holdfast.core.records import Job
-from holdfast.engine.switches import lift, throw
+from holdfast.governance.switches import lift, throw
 from holdfast.store import Declared, Lease, Store, Submission, create_store
 from tests.compat.support import everything, rows
 from tests.support.clock import VirtualClock

@@ -25,7 +25,7 @@ from holdfast.core.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from holdfast.engine.switches import lift, throw
+from holdfast.governance.switches import lift, throw
 from holdfast.store import Submission
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, mark, put, rows

@@ -17,9 +17,9 @@ from unittest import mock
 import psycopg
 
 from holdfast import Ledger
-from holdfast.audit.seals import seal
-from holdfast.engine import archiving, retention
-from holdfast.engine.retention import GcReport, Retention, gc
+from holdfast.audit.seals.sealer import seal
+from holdfast.engine.duties import archiving, retention
+from holdfast.engine.duties.retention import GcReport, Retention, gc
 from holdfast.store.sqlite.store import SqliteStore
 from tests.crash.reference_run import reference_ledger
 from tests.support.clock import VirtualClock

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.errors import AuthorityError
 from holdfast.core.machines import ProcedureState
-from holdfast.engine.procedures import At, Mode, Step, StepFailed, procedure, run
+from holdfast.governance.runs.procedure import At, Mode, Step, StepFailed, procedure, run
 from holdfast.store import Store, create_store, open_store
 from tests.crash.gc_run import _Trap
 from tests.support.roles import note, wait_until

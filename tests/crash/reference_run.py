@@ -17,8 +17,8 @@ from holdfast.core.commands import Commit, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
 from holdfast.engine.committer import ClaimTask, EndTask, Task
-from holdfast.engine.reaper import recover
-from holdfast.engine.running import Running
+from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from holdfast.store.sqlite.store import SqliteStore

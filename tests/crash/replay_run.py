@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from holdfast.core.selection import Limits, Selection
-from holdfast.engine import replay
 from holdfast.engine.events import ReplayBatch
-from holdfast.engine.replay import Policy, policy_of
 from holdfast.engine.world import World
+from holdfast.governance.replay import replay
+from holdfast.governance.replay.replay import Policy, policy_of
 from holdfast.store import Store, open_store
 from tests.governance.replays import WHO, selection
 from tests.support.roles import note, noted

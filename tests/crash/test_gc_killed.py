@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.archive import read
-from holdfast.audit.check import check
-from holdfast.audit.verify import verify as verify_seals
+from holdfast.audit.check.runner import check
+from holdfast.audit.files.archive import read
+from holdfast.audit.seals.verify import verify as verify_seals
 from holdfast.store.migrations import verify
 from tests.crash.gc_run import KEYS, aged_ledger, collect, make
 from tests.support.forkserver import Child, ForkServer

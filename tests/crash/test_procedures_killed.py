@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.check import check
-from holdfast.engine.approvals import Identity
-from holdfast.engine.grants import approve, request
-from holdfast.engine.procedures import run
+from holdfast.audit.check.runner import check
+from holdfast.governance.approvals import Identity
+from holdfast.governance.grants import approve, request
+from holdfast.governance.runs.procedure import run
 from holdfast.store import Store, open_store
 from tests.crash.procedure_run import BOOKS, WHO, fill, make
 from tests.governance.shelves import essence

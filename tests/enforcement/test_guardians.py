@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.decide import Move
 from holdfast.core.machines import GRANT, JOB, PROCEDURE, GrantState, JobState
 from holdfast.core.records import Evidence

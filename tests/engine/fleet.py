@@ -12,7 +12,7 @@ import signal
 import time
 
 from holdfast import Execution, Ledger, Operations, RetryPolicy, Strategy, Worker
-from holdfast.engine import running
+from holdfast.engine.worker import attempt as running
 from tests.support.roles import note
 
 NAME = "ship"

@@ -28,7 +28,7 @@ from holdfast import (
     Snooze,
     Strategy,
 )
-from holdfast.engine.retry import classify
+from holdfast.engine.worker.retry import classify
 
 R = TypeVar("R")
 

@@ -12,12 +12,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Cancel, Execution, Ledger, Quarantine, RetryAfter, Snooze
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.compat import Boundary, IdempotentJobQueue, IngestionJob, JobStatus, Wal, WalEntry
 from holdfast.core import commands
 from holdfast.core.errors import InputError
 from holdfast.core.redaction import LEFT_OUT, MESSAGE_MAX, redacted
-from holdfast.engine.quarantine import add
+from holdfast.governance.quarantine import add
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock
 from tests.engine.database import Database

@@ -15,12 +15,12 @@ from holdfast.core.commands import Cancel, Commit, Complete, GiveBack, Quarantin
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
-from holdfast.engine.explain import AHEAD_MAX, ALIVE_S, explain
-from holdfast.engine.explanation import Code, Explanation, Finding, Verdict
-from holdfast.engine.heartbeat import BEATS_A_LEASE, Heartbeat
-from holdfast.engine.quarantine import release_commands
-from holdfast.engine.switches import throw
-from holdfast.engine.worker import POLL_S
+from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, Heartbeat
+from holdfast.engine.worker.worker import POLL_S
+from holdfast.explain.explain import AHEAD_MAX, ALIVE_S, explain
+from holdfast.explain.explanation import Code, Explanation, Finding, Verdict
+from holdfast.governance.quarantine import release_commands
+from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
 from tests.engine.working import PATIENCE_S, eventually, working
 from tests.store.verbs import OPERATOR, WORKER, Verbs, fail
@@ -279,7 +279,7 @@ def test_others_come_first(verbs: Verbs) -> None:
 
 
 def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.explain.AHEAD_MAX", 3)
+    monkeypatch.setattr("holdfast.explain.explain.AHEAD_MAX", 3)
     hello(verbs)
     verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
     found = only(asked(verbs, verbs.submit()), Verdict.WAITING, "behind_others")

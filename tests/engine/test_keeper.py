@@ -15,11 +15,11 @@ import psycopg
 import pytest
 
 from holdfast import Ledger, Worker
-from holdfast.audit.archive import verify as verify_archive
+from holdfast.audit.files.archive import verify as verify_archive
 from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine.duties.retention import Retention, set_policy
 from holdfast.engine.events import InvariantViolated
-from holdfast.engine.keeper import Duty, Keeper, Periods
-from holdfast.engine.retention import Retention, set_policy
+from holdfast.engine.worker.keeper import Duty, Keeper, Periods
 from tests.engine.working import eventually, working
 
 LONG_S = 3600.0

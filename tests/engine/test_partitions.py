@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import check
-from holdfast.audit.seals import seal
-from holdfast.audit.verify import verify as verify_seals
+from holdfast.audit.check.runner import check
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import verify as verify_seals
 from holdfast.core.errors import EnforcementDriftError, RefusedByDatabaseError
 from holdfast.core.machines import JOB
-from holdfast.engine.retention import GcReport, Held, Retention, extend_journal, gc
+from holdfast.engine.duties.retention import GcReport, Held, Retention, extend_journal, gc
 from holdfast.store import open_store
 from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import verify

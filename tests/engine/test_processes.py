@@ -24,9 +24,9 @@ from holdfast import Execution, LeaseLostError, Ledger, Worker
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.processes import _reply
-from holdfast.engine.remote import Line, _AskingExecution, handler_name, plain
-from holdfast.engine.running import Running
+from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.child import Line, _AskingExecution, handler_name, plain
+from holdfast.engine.worker.processes import _reply
 from holdfast.store import Lease
 from holdfast.store.postgres import watch
 from holdfast.testing import VirtualClock, virtual_world

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Call, Execution, Ledger
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.compat import Boundary, Wal, WalEntry
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState

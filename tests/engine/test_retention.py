@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from holdfast import Cancel, Execution, Ledger, Snooze
-from holdfast.audit.archive import read
-from holdfast.audit.check import check
-from holdfast.audit.seals import seal
-from holdfast.audit.verify import verify as verify_seals
+from holdfast.audit.check.runner import check
+from holdfast.audit.files.archive import read
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import verify as verify_seals
 from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Move
 from holdfast.core.errors import (
@@ -33,9 +33,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Archive, time_text
-from holdfast.engine import archiving, retention
-from holdfast.engine.archiving import Archived
-from holdfast.engine.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy
+from holdfast.engine.duties import archiving, retention
+from holdfast.engine.duties.archiving import Archived
+from holdfast.engine.duties.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy
 from holdfast.store import create_store
 from holdfast.store.migrations import verify
 from holdfast.testing import VirtualClock, virtual_world

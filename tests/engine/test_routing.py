@@ -17,8 +17,8 @@ from holdfast import Call, Execution, Ledger, Operations
 from holdfast.core.errors import ArgumentsError, InputError, UnknownOperationError
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import chosen, newest, ranked, speaks
-from holdfast.engine.explain import explain
-from holdfast.engine.explanation import Verdict
+from holdfast.explain.explain import explain
+from holdfast.explain.explanation import Verdict
 from holdfast.store import Declared, create_store
 from holdfast.testing import VirtualClock, virtual_world
 from tests.engine import fleet
@@ -244,7 +244,7 @@ def test_settings_of_the_same_version_can_be_changed(sqlite_url: str) -> None:
 def test_a_long_lived_client_without_handlers_learns_of_a_new_version(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.calling.KNOWN_S", 0.0)
+    monkeypatch.setattr("holdfast.engine.submit.KNOWN_S", 0.0)
     with Ledger(sqlite_url) as old, Ledger(sqlite_url) as new, Ledger(sqlite_url) as client:
         declare(old, "1.0.0")
         assert known(old) == {"ship": "1.0.0"}

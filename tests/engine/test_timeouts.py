@@ -21,8 +21,8 @@ from holdfast.core import commands
 from holdfast.core.decide import Move
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.machines import JobState
-from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.running import Raised, Returned, Running, Then
+from holdfast.engine.worker.attempt import Raised, Returned, Running, Then
+from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.store import Lease, create_store, open_store
 from holdfast.store.postgres import watch
 from holdfast.testing import VirtualClock

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit.signing import make_keys, public_key_text, signature_of
+from holdfast.audit.seals.signing import make_keys, public_key_text, signature_of
 from holdfast.core.authority import KEY, Act, Wanted, approval_text
 from holdfast.core.records import Grant
-from holdfast.engine.approvers import register
-from holdfast.engine.grants import Identity, approve, authorise, request
+from holdfast.governance.approvers import register
+from holdfast.governance.grants import Identity, approve, authorise, request
 from holdfast.store import Store, Submission
 
 WHY = "a test"

@@ -18,8 +18,8 @@ from holdfast.core.commands import Fail, Quarantine
 from holdfast.core.errors import HoldfastError
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Grant, Job
-from holdfast.engine import releases, switches
-from holdfast.engine.grants import Identity, approve, environment_of, request
+from holdfast.governance import releases, switches
+from holdfast.governance.grants import Identity, approve, environment_of, request
 from holdfast.store import Declared, Lease, Store, Submission, open_store
 
 ANN: Any = {"operator": "ann", "reason": "the reader was mended"}

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.errors import AuthorityError
-from holdfast.engine.grants import authorise
-from holdfast.engine.leases import acquire
+from holdfast.governance.grants import authorise
+from holdfast.governance.leases import acquire
 from holdfast.store import Submission, open_store
 from tests.support.roles import note
 

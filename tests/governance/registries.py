@@ -23,10 +23,10 @@ from holdfast.core.authority import Act, Wanted
 from holdfast.core.digest import canonical, cser_digest, sha256
 from holdfast.core.errors import HoldfastError
 from holdfast.core.vocabulary import Manifest, read_manifest
-from holdfast.engine import grants
-from holdfast.engine.grants import Identity
-from holdfast.engine.registry import BUILD, build, request_build
 from holdfast.engine.world import Crash, World
+from holdfast.governance import grants
+from holdfast.governance.grants import Identity
+from holdfast.governance.registry.registry import BUILD, build, request_build
 from holdfast.store import Store, create_store, open_store
 from holdfast.store.migrations import rewrite_enforcement
 from tests.enforcement.raw import Client

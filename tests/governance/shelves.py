@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.engine.procedures import At, Step, StepFailed, procedure
 from holdfast.engine.world import Crash, World
+from holdfast.governance.runs.procedure import At, Step, StepFailed, procedure
 from holdfast.store import Store, create_store
 
 WHO: Any = {"actor": "ann", "reason": "a test"}

@@ -14,9 +14,9 @@ from typing import Any
 from holdfast import Execution, Ledger, Operations
 from holdfast.core.errors import HoldfastError
 from holdfast.core.vocabulary import read_manifest
-from holdfast.engine import grants
-from holdfast.engine.registry import build, request_build
-from holdfast.engine.supersession import Changed, retire, supersede
+from holdfast.governance import grants
+from holdfast.governance.registry.registry import build, request_build
+from holdfast.governance.registry.supersede import Changed, retire, supersede
 from holdfast.store import Store, create_store, open_store
 from tests.governance.registries import REAL, WHO, value
 from tests.support.roles import note

@@ -15,10 +15,10 @@ from holdfast.core.authority import CONSOLE, KEY, ROLE, Act, Reject, Scope, Want
 from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundError
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Grant
-from holdfast.engine import grants
-from holdfast.engine.approvals import doubt_of
-from holdfast.engine.approvers import dismiss, register
-from holdfast.engine.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
+from holdfast.governance import grants
+from holdfast.governance.approvals import doubt_of
+from holdfast.governance.approvers import dismiss, register
+from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
 from holdfast.store import Store, create_store, open_store
 from tests.governance.granting import WHY, People, act, asked, contents, told, wanted
 from tests.support.clock import VirtualClock

@@ -13,8 +13,8 @@ import pytest
 from holdfast.core.authority import Reject, Rejected, Wanted, approval_mark
 from holdfast.core.errors import AuthorityError
 from holdfast.core.records import Grant
-from holdfast.engine.approvers import dismiss
-from holdfast.engine.grants import Identity, approve, verdict_on
+from holdfast.governance.approvers import dismiss
+from holdfast.governance.grants import Identity, approve, verdict_on
 from holdfast.store import Store, connect, create_store
 from holdfast.store.migrations import rewrite_enforcement
 from tests.enforcement.raw import Client

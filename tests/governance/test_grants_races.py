@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import GovernanceError
-from holdfast.engine.approvers import register
-from holdfast.engine.grants import Identity, approve
+from holdfast.governance.approvers import register
+from holdfast.governance.grants import Identity, approve
 from holdfast.store import Store, create_store
 from tests.governance.granting import act, asked, contents, told, wanted
 from tests.support.forkserver import ForkServer

@@ -12,13 +12,13 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from holdfast.audit.check import check
-from holdfast.audit.repair import plan, repair
-from holdfast.audit.restore import Permission, Restored, restore
-from holdfast.audit.seals import seal
-from holdfast.audit.slips import read_slip, write_slip
-from holdfast.audit.snapshot import create
-from holdfast.audit.verify import verify as sealed_history
+from holdfast.audit.check.runner import check
+from holdfast.audit.files.restore import Permission, Restored, restore
+from holdfast.audit.files.slips import read_slip, write_slip
+from holdfast.audit.files.snapshot import create
+from holdfast.audit.repair.repair import plan, repair
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import verify as sealed_history
 from holdfast.core.authority import Act, Reject, Slip, Wanted
 from holdfast.core.commands import Quarantine, Release, Replay, Retry
 from holdfast.core.decide import Move, Refused
@@ -30,7 +30,7 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
     SpecInvalidError,
 )
-from holdfast.engine.grants import Identity, approve, authorise, permission
+from holdfast.governance.grants import Identity, approve, authorise, permission
 from holdfast.store import Lease, Store, Submission, create_store, open_store
 from tests.audit.snapshots import NewUrl, forge, work
 from tests.governance.granting import People, asked, told, wanted

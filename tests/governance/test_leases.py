@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import InputError, RuntimeLeaseError
-from holdfast.engine.leases import acquire, held, hold, release
+from holdfast.governance.leases import acquire, held, hold, release
 from holdfast.store import Store, create_store
 from tests.support.clock import VirtualClock
 

@@ -20,9 +20,20 @@ from holdfast.core.errors import (
     RuntimeLeaseError,
 )
 from holdfast.core.machines import PROCEDURE, STEP
-from holdfast.engine.procedures import At, Mode, Procedure, Report, Step, StepFailed, procedure, resume, run, undo
-from holdfast.engine.standing import standing
 from holdfast.engine.world import Crash
+from holdfast.governance.runs.procedure import (
+    At,
+    Mode,
+    Procedure,
+    Report,
+    Step,
+    StepFailed,
+    procedure,
+    resume,
+    run,
+    undo,
+)
+from holdfast.governance.runs.status import standing
 from holdfast.store import Store, Submission
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, make, put
 

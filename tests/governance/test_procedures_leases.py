@@ -17,10 +17,10 @@ from holdfast.core.errors import (
     StoreBusyError,
     StoreUnavailableError,
 )
-from holdfast.engine.approvals import Identity
-from holdfast.engine.grants import approve, request
-from holdfast.engine.procedures import At, Mode, Procedure, Step, procedure, resume, run, undo
 from holdfast.engine.world import Crash
+from holdfast.governance.approvals import Identity
+from holdfast.governance.grants import approve, request
+from holdfast.governance.runs.procedure import At, Mode, Procedure, Step, procedure, resume, run, undo
 from holdfast.store import Store, open_store
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, hooked, make, put
 from tests.support.clock import VirtualClock

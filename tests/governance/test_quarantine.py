@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.authority import Act
 from holdfast.core.commands import Cancel, Fail
 from holdfast.core.errors import InputError, InvalidStateTransitionError, JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import JournalRow
-from holdfast.engine import quarantine
-from holdfast.engine.explain import explain
-from holdfast.engine.quarantine import Filters, add, find, history, purge, show, statistics
-from holdfast.engine.reasons import Reason
-from holdfast.engine.releases import release
+from holdfast.explain.explain import explain
+from holdfast.governance import quarantine
+from holdfast.governance.quarantine import Filters, add, find, history, purge, show, statistics
+from holdfast.governance.reasons import Reason
+from holdfast.governance.releases import release
 from holdfast.store import Lease, Store, Submission, create_store
 from tests.governance.quarantining import (
     ANN,

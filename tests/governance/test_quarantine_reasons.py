@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.reasons import Reason, reason_of
+from holdfast.governance.reasons import Reason, reason_of
 from holdfast.nodd import ingest, metadata
 from holdfast.nodd.admission import SUPERSEDED
 from holdfast.nodd.governance import HARD_FAIL_CODE

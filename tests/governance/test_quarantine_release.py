@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Execution, Ledger
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.authority import Act
 from holdfast.core.errors import (
     AuthorityError,
@@ -24,12 +24,12 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.selection import candidates_hash
-from holdfast.engine import releases
 from holdfast.engine.events import Transition
-from holdfast.engine.quarantine import Filters, add, history, purge
-from holdfast.engine.reasons import Reason
-from holdfast.engine.releases import planned, release, release_many
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
+from holdfast.governance import releases
+from holdfast.governance.quarantine import Filters, add, history, purge
+from holdfast.governance.reasons import Reason
+from holdfast.governance.releases import planned, release, release_many
 from holdfast.store import Store, create_store, open_store
 from holdfast.testing import drain, virtual_world
 from tests.enforcement.raw import LATER, Client

@@ -21,11 +21,11 @@ import pytest
 from holdfast.core.digest import cser_digest, sha256
 from holdfast.core.errors import AuthorityError, IdempotencyConflictError, RegistryError, RuntimeLeaseError
 from holdfast.core.vocabulary import read_manifest, vocab_id
-from holdfast.engine.build_proof import EVIDENCE
-from holdfast.engine.grants import Identity, approve
-from holdfast.engine.procedures import resume
-from holdfast.engine.registry import BUILD, build, default_root, faults, request_build, resolve
 from holdfast.engine.world import Crash
+from holdfast.governance.grants import Identity, approve
+from holdfast.governance.registry.build_proof import EVIDENCE
+from holdfast.governance.registry.registry import BUILD, build, default_root, faults, request_build, resolve
+from holdfast.governance.runs.procedure import resume
 from holdfast.store import Store
 from tests.governance.registries import (
     BOTH,

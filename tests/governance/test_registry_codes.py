@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.seals import seal
+from holdfast.audit.seals.sealer import seal
 from holdfast.core.authority import Wanted
 from holdfast.core.digest import sha256
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
 from holdfast.core.vocabulary import Manifest, RegistryCode, read_manifest
-from holdfast.engine import grants
-from holdfast.engine.grants import Identity
-from holdfast.engine.preflight import Asked, preflight, verdict_of
-from holdfast.engine.registry import BUILD, build, faults, hold, request_build, resolve
+from holdfast.governance import grants
+from holdfast.governance.grants import Identity
+from holdfast.governance.registry.preflight import Asked, preflight, verdict_of
+from holdfast.governance.registry.registry import BUILD, build, faults, hold, request_build, resolve
 from holdfast.store import Store
 from holdfast.store.migrations import rewrite_enforcement
 from tests.enforcement.raw import Client

@@ -9,10 +9,10 @@ import pytest
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.errors import AuthorityError, InputError, RefusedByDatabaseError
 from holdfast.core.vocabulary import Standing
-from holdfast.engine import grants
-from holdfast.engine.grants import Identity
 from holdfast.engine.operations import Operations
-from holdfast.engine.registry import build, draft, hold, registration_hold, resolve
+from holdfast.governance import grants
+from holdfast.governance.grants import Identity
+from holdfast.governance.registry.registry import build, draft, hold, registration_hold, resolve
 from holdfast.store import Store, create_store
 from tests.enforcement.raw import Client
 from tests.governance.registries import (

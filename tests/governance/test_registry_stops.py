@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.core.errors import RegistryError
 from holdfast.core.vocabulary import Manifest, read_manifest
-from holdfast.engine.procedures import At, Mode, Procedure, Step, StepFailed, resume, run
-from holdfast.engine.registry import BUILD, Built, build, faults, hold
 from holdfast.engine.world import Crash
+from holdfast.governance.registry.registry import BUILD, Built, build, faults, hold
+from holdfast.governance.runs.procedure import At, Mode, Procedure, Step, StepFailed, resume, run
 from holdfast.store import Store
 from tests.governance.registries import (
     BOTH,

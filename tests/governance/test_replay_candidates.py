@@ -14,9 +14,10 @@ from holdfast.core.commands import Cancel, Replay
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import Attempts, Limits, ReplayMode, Window, candidates_hash
-from holdfast.engine import replay, replay_candidates
-from holdfast.engine.replay_candidates import Rules, is_lower, kept, unpacked
-from holdfast.engine.replay_guards import policy_of
+from holdfast.governance.replay import candidates as replay_candidates
+from holdfast.governance.replay import replay
+from holdfast.governance.replay.candidates import Rules, is_lower, kept, unpacked
+from holdfast.governance.replay.guards import policy_of
 from holdfast.store import Store
 from tests.governance.replays import claim, fail, fill, selection, work
 from tests.support.clock import START, VirtualClock

@@ -14,9 +14,10 @@ from holdfast.core.commands import Complete, Replay
 from holdfast.core.errors import AuthorityError, InputError, PlanStaleError, ReplayGuardError, SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import Limits, Options, ReplayMode, Selection, Window
-from holdfast.engine import grants, replay
 from holdfast.engine.events import Bus, ReplayRefused
-from holdfast.engine.replay import DryRun, GuardType, ReplayBatch, ReplayReport, policy_of
+from holdfast.governance import grants
+from holdfast.governance.replay import replay
+from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, policy_of
 from holdfast.store import Store, Submission, create_store
 from tests.governance.replays import AGAIN, WHO, checksum, claim, fill, on_both, replays, selection, states, work
 from tests.support.clock import VirtualClock

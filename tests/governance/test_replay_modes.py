@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.authority import Reject
 from holdfast.core.commands import Complete, Replay
 from holdfast.core.errors import AuthorityError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import Limits, Options, ReplayMode, Selection
-from holdfast.engine import grants, replay
-from holdfast.engine.supersession import retire, supersede
 from holdfast.engine.world import Crash, World
+from holdfast.governance import grants
+from holdfast.governance.registry.supersede import retire, supersede
+from holdfast.governance.replay import replay
 from holdfast.store import Declared, Store, Submission, create_store
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.governance.successions import governed

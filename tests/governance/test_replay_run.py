@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.authority import Reject
 from holdfast.core.commands import Cancel, Complete, Replay
 from holdfast.core.errors import (
@@ -22,10 +22,11 @@ from holdfast.core.errors import (
     StoreDamagedError,
 )
 from holdfast.core.selection import Limits
-from holdfast.engine import grants, replay
 from holdfast.engine.events import Bus, ReplayBatch, Transition
-from holdfast.engine.replay import Policy, ReplayReport, policy_of
 from holdfast.engine.world import Crash, World
+from holdfast.governance import grants
+from holdfast.governance.replay import replay
+from holdfast.governance.replay.replay import Policy, ReplayReport, policy_of
 from holdfast.store import Store, Transaction, create_store
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.support.clock import VirtualClock

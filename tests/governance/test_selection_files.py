@@ -14,7 +14,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.cli.spec_files import (
+from holdfast.cli.replay.spec_files import (
     DEPTH_MAX,
     DOCUMENT,
     FILE_BYTES_MAX,

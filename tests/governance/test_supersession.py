@@ -14,8 +14,8 @@ from holdfast.core.digest import sha256
 from holdfast.core.errors import HoldfastError, RefusedByDatabaseError, RuntimeLeaseError
 from holdfast.core.rollback import Contract, Disposition, Verdict
 from holdfast.core.vocabulary import read_manifest, vocab_id
-from holdfast.engine.registry import build, faults, hold
-from holdfast.engine.supersession import retire, review, supersede
+from holdfast.governance.registry.registry import build, faults, hold
+from holdfast.governance.registry.supersede import retire, review, supersede
 from holdfast.store import Store, Submission
 from tests.governance.registries import REAL, WHO, everything, value
 from tests.governance.successions import SHIP_1, SHIP_2, built, governed, permitted, states

@@ -15,9 +15,9 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.errors import RegistryError
 from holdfast.core.rollback import Disposition, Named
-from holdfast.engine import supersession
-from holdfast.engine.registry import faults
-from holdfast.engine.supersession import supersede
+from holdfast.governance.registry import supersede as supersession
+from holdfast.governance.registry.registry import faults
+from holdfast.governance.registry.supersede import supersede
 from holdfast.store import Submission, open_store
 from tests.governance.registries import WHO, everything
 from tests.governance.successions import SHIP_2, governed, shipping, states

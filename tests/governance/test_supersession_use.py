@@ -18,9 +18,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.vocabulary import read_manifest
-from holdfast.engine.registry import build
-from holdfast.engine.supersession import retire, supersede
 from holdfast.engine.world import Crash
+from holdfast.governance.registry.registry import build
+from holdfast.governance.registry.supersede import retire, supersede
 from holdfast.store import Store, Submission
 from tests.engine.database import Database
 from tests.governance.registries import REAL, WHO, crashing, value
@@ -316,7 +316,7 @@ def statements(ledger: Ledger, act: Any) -> Counter[str]:
 
 
 def test_the_judgement_is_one_statement_a_batch(store: Store[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.calling.KNOWN_S", 3600.0)
+    monkeypatch.setattr("holdfast.engine.submit.KNOWN_S", 3600.0)
     with Ledger(store.url, shipping("1.0.0")) as ledger:
         ledger.submit("ship", {})
         assert statements(ledger, lambda: ledger.submit("ship", {})) == {"usable_values": 1, "insert_jobs": 1}

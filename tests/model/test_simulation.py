@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.engine.world import POINTS
 from holdfast.model import __main__ as command
 from holdfast.model.simulation import Broken, Flaw, simulate

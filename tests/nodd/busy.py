@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from holdfast import Ledger
-from holdfast.audit.check import Report
-from holdfast.audit.invariants import Violation
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.audit.check.catalogue import Violation
+from holdfast.audit.check.runner import Report
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.nodd import rejected, specimens
 from holdfast.nodd.admission import Message, admit

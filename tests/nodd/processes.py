@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Ledger, Worker
-from holdfast.engine.execution import Execution
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
 from holdfast.nodd import observations, tables, upgrade
 from holdfast.nodd.dataset import shipped

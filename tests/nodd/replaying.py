@@ -21,7 +21,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.records import time_text
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import provenance, specimens
 from holdfast.nodd.admission import DECLARED, Message, admit, admit_notices
 from holdfast.nodd.dataset import shipped

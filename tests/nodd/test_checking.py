@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import Report
-from holdfast.audit.check import check as check_ledger
-from holdfast.audit.invariants import Severity, Violation
+from holdfast.audit.check.catalogue import Severity, Violation
+from holdfast.audit.check.runner import Report
+from holdfast.audit.check.runner import check as check_ledger
 from holdfast.core.errors import InputError, NotALedgerError, StoreDamagedError
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import specimens
 from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.checking import BY_NAME, PROMISES, check

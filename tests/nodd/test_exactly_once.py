@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.nodd import specimens
 from holdfast.nodd.queues import Queue
 from holdfast.store import Store

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger, Worker
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import Crash
 from holdfast.nodd import rejected, specimens
 from holdfast.nodd.dataset import shipped

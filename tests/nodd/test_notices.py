@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.notices import Ignored, Notice, Parsed, Rejected, is_later, parsed

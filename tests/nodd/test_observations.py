@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import check as check_ledger
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.audit.check.runner import check as check_ledger
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import observations, specimens, stac
 from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.checking import check

@@ -14,13 +14,13 @@ import msgspec
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.errors import SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, time_text
 from holdfast.core.selection import Filters, Options, ReplayMode, Selection, Window
-from holdfast.engine import replay
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
+from holdfast.governance.replay import replay
 from holdfast.nodd import doctor, ingest, provenance, subscribe
 from holdfast.nodd.admission import DECLARED, Message, admit
 from holdfast.nodd.dataset import Datasets, loaded, shipped, with_own

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from holdfast import Ledger
-from holdfast.engine.releases import release
-from holdfast.engine.retention import Retention, gc
+from holdfast.engine.duties.retention import Retention, gc
 from holdfast.engine.world import BETWEEN
+from holdfast.governance.releases import release
 from holdfast.nodd import ingest, stac
 from holdfast.nodd.admission import DECLARED, admit
 from holdfast.nodd.checking import check

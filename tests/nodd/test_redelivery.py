@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS
-from holdfast.engine.execution import Execution
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
 from holdfast.nodd import specimens
 from holdfast.nodd.admission import Message, admit

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Ledger
-from holdfast.engine.explain import explain
-from holdfast.engine.quarantine import show
-from holdfast.engine.releases import release
+from holdfast.explain.explain import explain
+from holdfast.governance.quarantine import show
+from holdfast.governance.releases import release
 from holdfast.nodd import specimens
 from tests.nodd.ingesting import GRIB, REFERENCE, announce, records
 from tests.nodd.objects import MemorySource

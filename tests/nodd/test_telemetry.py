@@ -24,8 +24,8 @@ from holdfast import Ledger
 from holdfast.core.errors import BrokenError, ExtraMissingError, ReplayGuardError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import Filters, Options, ReplayMode, Selection, Window
-from holdfast.engine import replay
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
+from holdfast.governance.replay import replay
 from holdfast.nodd import provenance, specimens, stac
 from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.dataset import shipped
@@ -505,7 +505,7 @@ def test_the_command_tells_on_standard_error_and_answers_on_standard_output(
 
 def test_without_telemetry_nothing_of_opentelemetry_is_imported() -> None:
     code = (
-        "import sys, holdfast.cli.nodd, holdfast.telemetry as t; assert t.start(t.Target.OFF) is None;"
+        "import sys, holdfast.cli.nodd.commands, holdfast.telemetry as t; assert t.start(t.Target.OFF) is None;"
         "sys.exit(any(name.partition('.')[0] == 'opentelemetry' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import StoreUnavailableError
-from holdfast.engine import reaper
-from holdfast.engine.reaper import Reaper, RecoveryReport, recover
+from holdfast.engine.worker import reaper
+from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from tests.support.clock import VirtualClock

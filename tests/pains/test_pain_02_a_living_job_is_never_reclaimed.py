@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from holdfast import Execution, Ledger, Worker
-from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.reaper import Reaper, recover
-from holdfast.engine.running import Running
+from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.engine.worker.reaper import Reaper, recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from tests.pains.conftest import LEASE_S

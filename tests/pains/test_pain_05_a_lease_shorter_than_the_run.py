@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import Execution, Ledger, Worker
-from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.worker.heartbeat import Heartbeat
 from tests.pains.conftest import LEASE_S
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import NO_DELAY, create_effects, stage_effect

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import check
+from holdfast.audit.check.runner import check
 from holdfast.core.machines import JobState
 from holdfast.store.statements import statements
 

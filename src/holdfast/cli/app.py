@@ -33,33 +33,53 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "init": Command("The ledger", "holdfast.cli.setup:init", "Make a ledger, or say that there is one."),
-    "migrate": Command("The ledger", "holdfast.cli.setup:migrate", "Bring a ledger to this version of Holdfast."),
-    "machines": Command("The ledger", "holdfast.cli.machines:machines", "Draw the state machines."),
-    "submit": Command("Work", "holdfast.cli.submit:submit", "Record a unit of work."),
-    "jobs": Command("Work", "holdfast.cli.jobs:jobs", "List jobs, newest first."),
-    "show": Command("Work", "holdfast.cli.jobs:show", "Show one job: its attempts and its history."),
-    "explain": Command("Work", "holdfast.cli.explain:explain", "Say why a job is not running, and what to type next."),
-    "worker": Command("Work", "holdfast.cli.work:worker", "Run the operations of a ledger until stopped."),
-    "cancel": Command("Operate", "holdfast.cli.work:cancel", "Cancel a job; a running one is asked to stop."),
-    "retry": Command("Operate", "holdfast.cli.work:retry", "Put a failed job back, within its whole budget."),
-    "pause": Command("Operate", "holdfast.cli.work:pause", "Stop giving out work of a queue; what is running goes on."),
-    "resume": Command("Operate", "holdfast.cli.work:resume", "Give out work of a queue again."),
-    "stalled": Command("Operate", "holdfast.cli.work:stalled", "List the attempts whose lease has run out."),
-    "recover": Command("Operate", "holdfast.cli.work:recover", "End what expired leases left behind."),
-    "gc": Command("Operate", "holdfast.cli.gc:gc", "Drop and archive what is past its age."),
-    "snapshot": Command("Operate", "holdfast.cli.snapshot:snapshot", "Keep a ledger in a file; restore or compare it."),
-    "audit": Command("Operate", "holdfast.cli.audit:audit", "Prove that history is what it was: verify, head, export."),
-    "check": Command("Operate", "holdfast.cli.check:check", "Ask the ledger every invariant, and say what is broken."),
-    "repair": Command("Operate", "holdfast.cli.repair:repair", "Show what would put a broken ledger right, and do it."),
-    "grant": Command("Govern", "holdfast.cli.grant:grant", "Ask for permission, give it, take it back."),
-    "procedure": Command("Govern", "holdfast.cli.procedure:procedure", "Run several steps that end done, or undone."),
-    "registry": Command("Govern", "holdfast.cli.registry:registry", "Govern which operations may be used."),
-    "replay": Command("Govern", "holdfast.cli.replay:replay", "Put failed jobs back under rules."),
-    "quarantine": Command("Govern", "holdfast.cli.quarantine:quarantine", "Look at what was taken out; release it."),
-    "switch": Command("Govern", "holdfast.cli.switch:switch", "Stop something for the fleet; lift it by a grant."),
-    "nodd": Command("Applications", "holdfast.cli.nodd:nodd", "NOAA's open data, catalogued exactly once."),
-    "stats": Command("Work", "holdfast.cli.jobs:stats", "Count jobs by state and operation."),
+    "init": Command("The ledger", "holdfast.cli.commands.setup:init", "Make a ledger, or say that there is one."),
+    "migrate": Command(
+        "The ledger", "holdfast.cli.commands.setup:migrate", "Bring a ledger to this version of Holdfast."
+    ),
+    "machines": Command("The ledger", "holdfast.cli.commands.machines:machines", "Draw the state machines."),
+    "submit": Command("Work", "holdfast.cli.commands.submit:submit", "Record a unit of work."),
+    "jobs": Command("Work", "holdfast.cli.commands.jobs:jobs", "List jobs, newest first."),
+    "show": Command("Work", "holdfast.cli.commands.jobs:show", "Show one job: its attempts and its history."),
+    "explain": Command(
+        "Work", "holdfast.cli.commands.explain:explain", "Say why a job is not running, and what to type next."
+    ),
+    "worker": Command("Work", "holdfast.cli.commands.work:worker", "Run the operations of a ledger until stopped."),
+    "cancel": Command("Operate", "holdfast.cli.commands.work:cancel", "Cancel a job; a running one is asked to stop."),
+    "retry": Command("Operate", "holdfast.cli.commands.work:retry", "Put a failed job back, within its whole budget."),
+    "pause": Command(
+        "Operate", "holdfast.cli.commands.work:pause", "Stop giving out work of a queue; what is running goes on."
+    ),
+    "resume": Command("Operate", "holdfast.cli.commands.work:resume", "Give out work of a queue again."),
+    "stalled": Command("Operate", "holdfast.cli.commands.work:stalled", "List the attempts whose lease has run out."),
+    "recover": Command("Operate", "holdfast.cli.commands.work:recover", "End what expired leases left behind."),
+    "gc": Command("Operate", "holdfast.cli.commands.gc:gc", "Drop and archive what is past its age."),
+    "snapshot": Command(
+        "Operate", "holdfast.cli.commands.snapshot:snapshot", "Keep a ledger in a file; restore or compare it."
+    ),
+    "audit": Command(
+        "Operate", "holdfast.cli.commands.audit:audit", "Prove that history is what it was: verify, head, export."
+    ),
+    "check": Command(
+        "Operate", "holdfast.cli.commands.check:check", "Ask the ledger every invariant, and say what is broken."
+    ),
+    "repair": Command(
+        "Operate", "holdfast.cli.commands.repair:repair", "Show what would put a broken ledger right, and do it."
+    ),
+    "grant": Command("Govern", "holdfast.cli.commands.grant:grant", "Ask for permission, give it, take it back."),
+    "procedure": Command(
+        "Govern", "holdfast.cli.commands.procedure:procedure", "Run several steps that end done, or undone."
+    ),
+    "registry": Command("Govern", "holdfast.cli.commands.registry:registry", "Govern which operations may be used."),
+    "replay": Command("Govern", "holdfast.cli.replay.commands:replay", "Put failed jobs back under rules."),
+    "quarantine": Command(
+        "Govern", "holdfast.cli.commands.quarantine:quarantine", "Look at what was taken out; release it."
+    ),
+    "switch": Command(
+        "Govern", "holdfast.cli.commands.switch:switch", "Stop something for the fleet; lift it by a grant."
+    ),
+    "nodd": Command("Applications", "holdfast.cli.nodd.commands:nodd", "NOAA's open data, catalogued exactly once."),
+    "stats": Command("Work", "holdfast.cli.commands.jobs:stats", "Count jobs by state and operation."),
 }
 
 

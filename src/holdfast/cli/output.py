@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON ne
     from rich.console import Console
     from rich.text import Text
 
-    from holdfast.cli.pasting import Place
+    from holdfast.cli.shell import Place
 
 STYLES = {
     "pending": "cyan",
@@ -62,7 +62,7 @@ def place() -> "Place":
     """Return how the ledger was named, for a flag to add itself."""
     global _place  # noqa: PLW0603 - see above
     if _place is None:
-        from holdfast.cli.pasting import Place  # noqa: PLC0415 - help needs none of it
+        from holdfast.cli.shell import Place  # noqa: PLC0415 - help needs none of it
 
         _place = Place()
     return _place

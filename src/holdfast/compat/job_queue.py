@@ -32,7 +32,7 @@ from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.redact import short_code
-from holdfast.engine.switches import stopping, switched_off
+from holdfast.governance.switches import stopping, switched_off
 from holdfast.store import Clock, Lease
 from holdfast.store.reading import Reading
 

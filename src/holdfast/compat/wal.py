@@ -45,7 +45,7 @@ from holdfast.core.errors import (
 from holdfast.core.machines import EntryStatus
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.redact import error_code, error_message, redacted
-from holdfast.engine.retry import Cancel, Quarantine, Snooze
+from holdfast.engine.worker.retry import Cancel, Quarantine, Snooze
 from holdfast.store.effects import Effect, staged
 
 if TYPE_CHECKING:

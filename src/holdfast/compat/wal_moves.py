@@ -26,8 +26,8 @@ from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitio
 from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.committer import CallTask, Points
-from holdfast.engine.heartbeat import BEATS_A_LEASE
-from holdfast.engine.switches import stopping, switched_off
+from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
+from holdfast.governance.switches import stopping, switched_off
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect
 

@@ -23,13 +23,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from holdfast import Ledger, Worker
-from holdfast.audit.check import check
-from holdfast.audit.seals import seal
-from holdfast.audit.verify import verify
+from holdfast.audit.check.runner import check
+from holdfast.audit.seals.sealer import seal
+from holdfast.audit.seals.verify import verify
 from holdfast.core.machines import JobState
 from holdfast.demo import page
 from holdfast.demo.sky import BUCKETS, Sky, Thing, notice, sky, things
-from holdfast.engine.retry import RetryPolicy, Strategy
+from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import specimens
 from holdfast.nodd.catalog import PUBLISH_QUEUE
 from holdfast.nodd.dataset import shipped

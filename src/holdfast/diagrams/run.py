@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.core.machines import ProcedureState
-from holdfast.engine.standing import BY_OPERATOR, Standing, StepStanding
+from holdfast.governance.runs.status import BY_OPERATOR, Standing, StepStanding
 
 
 class Signs(NamedTuple):

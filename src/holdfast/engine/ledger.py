@@ -30,20 +30,20 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.calling import Calling
-from holdfast.engine.checking import look_at_open
 from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask, Task
+from holdfast.engine.duties.checks import look_at_open
 from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription, Transition, of_move, of_task
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.redact import redacted
+from holdfast.engine.submit import Calling
 from holdfast.engine.world import World
 from holdfast.store import Admission, Store, Submission, Transaction, create_store, open_store
 from holdfast.store.reading import Count
 from holdfast.store.requests import ENGINE
 
 if TYPE_CHECKING:
-    from holdfast.engine.execution import Execution
+    from holdfast.engine.worker.execution import Execution
 
 logger = logging.getLogger("holdfast")
 
@@ -239,8 +239,8 @@ class Ledger:
         self, job_id: int, *, operator: str, reason: str, grant_id: int | None = None, run_at: datetime | None = None
     ) -> JobState:
         """Put a job back that is in quarantine, under a grant that is used up with it. Return its state."""
-        from holdfast.engine.releases import releasing  # noqa: PLC0415 - few who submit ever release
-        from holdfast.engine.switches import settled  # noqa: PLC0415 - the same
+        from holdfast.governance.releases import releasing  # noqa: PLC0415 - few who submit ever release
+        from holdfast.governance.switches import settled  # noqa: PLC0415 - the same
 
         act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
 
@@ -279,7 +279,7 @@ class Ledger:
 
         On a clock of its own a run must be the same twice: it makes one attempt at a time, in this thread.
         """
-        from holdfast.engine.worker import Worker  # noqa: PLC0415 - the worker knows the ledger, not the other way
+        from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - the worker knows the ledger, not the other way
 
         attempts = 0
         worked_on: set[str] = set()

@@ -30,11 +30,11 @@ from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json, payload_text
 from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.protocol import chosen, newest, ranked
 from holdfast.core.records import REPLAY_ATTEMPTS
-from holdfast.engine.retry import FailureKind, RetryPolicy, classify
+from holdfast.engine.worker.retry import FailureKind, RetryPolicy, classify
 from holdfast.store import Declared, Submission
 
 if TYPE_CHECKING:
-    from holdfast.engine.execution import Execution
+    from holdfast.engine.worker.execution import Execution
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,19 +20,19 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from holdfast.audit.check import check_jobs
+from holdfast.audit.check.runner import check_jobs
 from holdfast.core.decide import Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.engine.committer import ClaimTask
-from holdfast.engine.execution import Execution
+from holdfast.engine.duties.retention import Retention, gc
 from holdfast.engine.ledger import FOLLOWUP_CLIENT, Ledger
 from holdfast.engine.operations import Call
-from holdfast.engine.reaper import recover
-from holdfast.engine.retention import Retention, gc
-from holdfast.engine.retry import Quarantine, RetryAfter, Snooze
-from holdfast.engine.running import Running
+from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.reaper import recover
+from holdfast.engine.worker.retry import Quarantine, RetryAfter, Snooze
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.store import Lease
 from holdfast.store.effects import staged

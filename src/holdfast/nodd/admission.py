@@ -20,7 +20,7 @@ from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 from holdfast.engine.events import Bus, Transition, of_move
-from holdfast.engine.reasons import Reason
+from holdfast.governance.reasons import Reason
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.notices import Notice, Parsed, Rejected, is_later, parsed
 from holdfast.nodd.signatures import Signatures

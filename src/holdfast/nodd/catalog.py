@@ -16,9 +16,9 @@ import msgspec
 
 from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import InputError
-from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call
+from holdfast.engine.worker.execution import Execution
 from holdfast.nodd import stac
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.statements import ask

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.audit.check import LIMIT, Progress, Report
-from holdfast.audit.faults import Fault
-from holdfast.audit.invariants import Severity, Violation
+from holdfast.audit.check.catalogue import Severity, Violation
+from holdfast.audit.check.page import Fault
+from holdfast.audit.check.runner import LIMIT, Progress, Report
 from holdfast.core.digest import Json
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JOB

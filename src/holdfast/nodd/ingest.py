@@ -16,10 +16,10 @@ import msgspec
 from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import EffectError
 from holdfast.core.records import time_text
-from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Operation
-from holdfast.engine.retry import FailureKind, Quarantine, RetryPolicy, Snooze, classify
+from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.retry import FailureKind, Quarantine, RetryPolicy, Snooze, classify
 from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
 from holdfast.nodd.admission import DECLARED, SUPERSEDED, superseded_by
 from holdfast.nodd.dataset import Dataset, Datasets

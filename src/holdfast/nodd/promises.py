@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.audit.faults import Fault
+from holdfast.audit.check.page import Fault
 from holdfast.core.digest import Json, sha256
 from holdfast.nodd import observations, provenance, stac
 from holdfast.nodd.dataset import Datasets

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.records import Job, JournalRow
-from holdfast.engine.replay_guards import PROCEDURE
-from holdfast.engine.replay_record import terms_of
+from holdfast.governance.replay.guards import PROCEDURE
+from holdfast.governance.replay.record import terms_of
 from holdfast.nodd.units import Operator
 
 if TYPE_CHECKING:

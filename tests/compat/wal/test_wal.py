@@ -34,7 +34,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import ENTRY_STATUS, JobState
 from holdfast.core.records import Attempt
-from holdfast.engine.switches import lift, throw
+from holdfast.governance.switches import lift, throw
 from holdfast.store import Lease, Submission
 from holdfast.testing import START, VirtualClock
 from tests.compat.support import everything, rows

@@ -1,0 +1,1 @@
+"""Check: the catalogue of invariants, and the rules that look for violations."""

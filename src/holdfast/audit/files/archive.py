@@ -1,0 +1,403 @@
+"""Archives: files that hold the journal rows of some seals, and the executions that ended in them.
+
+JSON Lines, compressed: a header with the seals, then each seal's rows in order, the executions, and a trailer.
+
+Invariants: a file under its name is whole and durable, and was compared with its seals while it was written; the same
+history makes the same bytes; an archive that was cut off, altered or mixed up is refused with ArchiveInvalidError; no
+more of a file is held in memory than one line, unless the caller asks for all of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Self, cast
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
+from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, SealsBrokenError, invariant
+from holdfast.core.records import Seal
+from holdfast.store.files import sync_directory
+
+VERSION = 1
+LEVEL = 6
+LINE_BYTES_MAX = 64 << 20
+PIECE = 1 << 16
+_GZIP = 31  # what zlib calls the format of a gzip file
+STALE_S = 3600.0  # no archive takes so long to write: a draft as old as that was left by somebody who was killed
+_DRAFT = re.compile(r"\.journal-\d+-\d+\.[0-9a-f]{32}\.part")
+
+Row = tuple[
+    int, int, int, str, int, int, str | None, str, str, str, str | None, int | None, str, int | None, int | None, str
+]
+"""A journal row as it is sealed: seq, epoch, xid, machine, subject, version, …, at."""
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first line: whose history this is, and the seals that close it."""
+
+    holdfast_archive: int
+    ledger_id: str
+    first_seal: int
+    last_seal: int
+    seals: tuple[Seal, ...]
+
+
+class _JournalLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    journal: Row
+
+
+class _ExecutionLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    execution: dict[str, str | int | float | bool | None]
+
+
+class _Trailer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rows: int
+    executions: int
+
+
+class Written(msgspec.Struct, frozen=True):
+    """An archive that has just been written: its name and what is in it."""
+
+    file: str
+    sha256: str
+    rows: int
+    executions: int
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """Everything that an archive holds."""
+
+    header: Header
+    journal: list[Row]
+    executions: list[dict[str, str | int | float | bool | None]]
+
+
+def name_of(first_seal: int, last_seal: int) -> str:
+    """Return the name of the archive that holds these seals."""
+    return f"journal-{first_seal}-{last_seal}.jsonl.gz"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def require_directory(directory: Path) -> None:
+    """Raise ArchiveUnwritableError unless archives can be written here; remove what a killed writer left."""
+    with _told(directory):
+        if not directory.is_dir():
+            missing = errno.ENOTDIR if directory.exists() else errno.ENOENT
+            raise OSError(missing, os.strerror(missing))
+        for path in list(directory.iterdir()):
+            with suppress(FileNotFoundError):  # another writer's draft, which has got its name meanwhile
+                if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < time.time() - STALE_S:
+                    path.unlink()
+        draft = directory / _draft_of(0, 0)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        draft.unlink()
+
+
+class ArchiveWriter:
+    """Writes one archive: its blocks in order, then the executions, then its name; nothing is left if that fails."""
+
+    def __init__(self, directory: Path, ledger_id: str, seals: Sequence[Seal]) -> None:
+        self._header = Header(VERSION, ledger_id, seals[0].seal_id, seals[-1].seal_id, tuple(seals))
+        self._path = directory / name_of(self._header.first_seal, self._header.last_seal)
+        self._draft = directory / _draft_of(self._header.first_seal, self._header.last_seal)
+        self._sealed = iter(self._header.seals)
+        self._rows = self._executions = 0
+
+    def __enter__(self) -> Self:
+        with _told(self._draft.parent):
+            self._sink = _Sink(os.open(self._draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640))
+            try:
+                self._gzip = gzip.GzipFile(
+                    filename="", mode="wb", compresslevel=LEVEL, fileobj=cast("BinaryIO", self._sink), mtime=0
+                )
+                self._line(msgspec.json.encode(self._header))
+            except BaseException:
+                self.__exit__()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sink.close()
+        with suppress(OSError):
+            self._draft.unlink(missing_ok=True)
+
+    def add_block(self, rows: Iterable[Row]) -> None:
+        """Write the rows of the next seal; raise SealsBrokenError if they are not what was sealed."""
+        seal = next(self._sealed)
+        block = _Block(seal)
+        with _told(self._path):
+            for row in rows:
+                line = row_lines([row])
+                block.add(line)
+                self._line(b'{"journal":' + line[:-1] + b"}")
+        flaw = block.flaw()
+        if flaw:
+            raise SealsBrokenError(
+                f"block {seal.seal_id} cannot be archived: {flaw}",
+                context={"seal_id": seal.seal_id},
+            )
+        self._rows += block.rows
+
+    def add_execution(self, execution: Mapping[str, object]) -> None:
+        """Write an execution, column by column."""
+        with _told(self._path):
+            self._line(msgspec.json.encode({"execution": execution}))
+        self._executions += 1
+
+    def finish(self) -> Written:
+        """Make the archive durable, give it its name, and return what was written."""
+        invariant(next(self._sealed, None) is None, "an archive without the rows of one of its seals")
+        with _told(self._path):
+            self._line(msgspec.json.encode(_Trailer(self._rows, self._executions)))
+            self._gzip.close()
+            self._sink.sync()
+            self._refuse_to_replace_another()
+            self._draft.replace(self._path)
+            sync_directory(self._path.parent)
+        return Written(self._path.name, self._sink.sha256, self._rows, self._executions)
+
+    def _line(self, line: bytes) -> None:
+        self._gzip.write(line)
+        self._gzip.write(b"\n")
+
+    def _refuse_to_replace_another(self) -> None:
+        """Let this very history be replaced, whole or not, but never that of another ledger, or what nobody can read.
+
+        A writer that was killed leaves no part of a file under this name; a disk or a copy may.
+        """
+        if not self._path.exists() or not self._path.stat().st_size:
+            return
+        try:
+            there = first_line(self._path)
+        except ArchiveInvalidError as error:
+            raise ArchiveUnwritableError(
+                f"{self._path} is there already, and nobody can tell whose history it holds",
+                next_step="Move the file away, and look whose it is; then run `holdfast gc` again.",
+                context={"file": str(self._path), "why": error.message},
+            ) from None
+        if (there.ledger_id, there.seals) != (self._header.ledger_id, self._header.seals):
+            raise ArchiveUnwritableError(
+                f"{self._path} holds the history of another ledger, or of another copy of this one",
+                next_step="Give each ledger, and each copy of one, a directory of its own: holdfast gc --set …",
+                context={"file": str(self._path), "ledger_id": there.ledger_id},
+            )
+
+
+class _Sink:
+    """A file that is written to by plain writes, and hashed on the way."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        if self._descriptor is None:  # given up; a compressor may still let go of what it kept back
+            return len(data)
+        self._hash.update(data)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Keep nothing back."""
+
+    def sync(self) -> None:
+        os.fsync(cast("int", self._descriptor))
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+class _Block:
+    """What is known of a seal's rows while they pass."""
+
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+        self._digest = hashlib.sha256()
+        self.rows = 0
+
+    def add(self, line: bytes) -> None:
+        self._digest.update(line)
+        self.rows += 1
+
+    def flaw(self) -> str | None:
+        """Return what is wrong with the rows that have passed, or None."""
+        if self.rows != self._seal.rows:
+            return f"it has {self.rows} rows, and {self._seal.rows} were sealed"
+        if self._digest.hexdigest() != self._seal.digest:
+            return "its rows are not those that were sealed"
+        if seal_hash(self._seal) != self._seal.hash:
+            return "its seal was altered"
+        return None
+
+
+def _draft_of(first_seal: int, last_seal: int) -> str:
+    return f".journal-{first_seal}-{last_seal}.{uuid4().hex}.part"
+
+
+@contextmanager
+def _told(where: Path) -> Iterator[None]:
+    """Turn what the file system refuses into words."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ArchiveUnwritableError(
+            f"no archive can be written at {where}: {reason}",
+            context={"path": str(where), "errno": errno.errorcode.get(error.errno or 0)},
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def verify(path: Path, *, sha256: str | None = None) -> Header:
+    """Read an archive through and return its header; raise ArchiveInvalidError unless it is whole and unaltered.
+
+    Its seals are compared with its rows and with each other; whether the ledger has the same seals is for the caller.
+    Executions are under no seal: only the SHA-256, which the ledger has and its journal tells, speaks for them.
+    """
+    lines = _checked(path, sha256)
+    header = cast("Header", next(lines))
+    for _ in lines:
+        pass
+    return header
+
+
+def first_line(path: Path) -> Header:
+    """Return the header of an archive, whether the rest of it is whole or not."""
+    try:
+        with path.open("rb") as file:
+            return _header(path, _first_line(path, file))
+    except zlib.error as error:
+        raise _invalid(path, f"it cannot be decompressed: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(path, f"its first line cannot be read: {error}") from None
+    except OSError as error:
+        raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
+
+
+def _first_line(path: Path, file: BinaryIO) -> bytes:
+    # Piece by piece, because a reader of whole files gives nothing of one that was cut off near its beginning.
+    inflate, text = zlib.decompressobj(wbits=_GZIP), b""
+    while b"\n" not in text:
+        piece = inflate.unconsumed_tail or file.read(PIECE)
+        if not piece or len(text) > LINE_BYTES_MAX:
+            raise _invalid(path, "its first line has no end")
+        text += inflate.decompress(piece, PIECE)
+    return text[: text.index(b"\n")]
+
+
+def read(path: Path, *, sha256: str | None = None) -> Contents:
+    """Return all that an archive holds; raise ArchiveInvalidError unless it is whole and unaltered."""
+    lines = _checked(path, sha256)
+    contents = Contents(cast("Header", next(lines)), [], [])
+    for line in lines:
+        if isinstance(line, _JournalLine):
+            contents.journal.append(line.journal)
+        elif isinstance(line, _ExecutionLine):
+            contents.executions.append(line.execution)
+    return contents
+
+
+_Line = Header | _JournalLine | _ExecutionLine
+
+
+def _checked(path: Path, sha256: str | None) -> Iterator[_Line]:
+    """Yield the lines of an archive, each checked as it passes; what ends without an error was whole."""
+    try:
+        with path.open("rb") as file:
+            if sha256 is not None:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+                if found != sha256:
+                    raise _invalid(path, "its SHA-256 is not the one that the ledger knows")
+                file.seek(0)
+            with gzip.GzipFile(fileobj=file, mode="rb") as lines:
+                yield from _parsed(path, _split(path, lines))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _invalid(path, f"it cannot be decompressed: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _invalid(path, f"a line of it cannot be read: {error}") from None
+    except OSError as error:
+        raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
+
+
+def _parsed(path: Path, lines: Iterator[bytes]) -> Iterator[_Line]:
+    header = _header(path, next(lines, b""))
+    yield header
+    rows = executions = 0
+    for seal in header.seals:
+        block = _Block(seal)
+        for line in _some(lines, seal.rows):
+            parsed = msgspec.json.decode(line, type=_JournalLine)
+            block.add(row_lines([parsed.journal]))
+            yield parsed
+        if flaw := block.flaw():
+            raise _invalid(path, f"block {seal.seal_id}: {flaw}")
+        rows += block.rows
+    for line in lines:
+        if not line.startswith(b'{"execution"'):
+            trailer = msgspec.json.decode(line, type=_Trailer)
+            break
+        yield msgspec.json.decode(line, type=_ExecutionLine)
+        executions += 1
+    else:
+        raise _invalid(path, "it has no end")
+    if trailer != _Trailer(rows, executions):
+        raise _invalid(path, f"it has {rows} rows and {executions} executions, and its end says otherwise")
+    if next(lines, None) is not None:
+        raise _invalid(path, "something follows its end")
+
+
+def _header(path: Path, line: bytes) -> Header:
+    header = msgspec.json.decode(line, type=Header)
+    if header.holdfast_archive != VERSION:
+        raise _invalid(path, f"it is of version {header.holdfast_archive}, and this Holdfast knows {VERSION}")
+    ids = [seal.seal_id for seal in header.seals]
+    if not ids or ids != list(range(header.first_seal, header.last_seal + 1)):
+        raise _invalid(path, "its seals are not those that it names")
+    if header.first_seal == 1 and header.seals[0].previous != genesis(header.ledger_id):
+        raise _invalid(path, "its first seal is of another ledger")
+    for before, seal in zip(header.seals, header.seals[1:], strict=False):
+        if seal.previous != before.hash:
+            raise _invalid(path, f"seal {seal.seal_id} does not follow the one before it")
+    return header
+
+
+def _some(lines: Iterator[bytes], n: int) -> Iterator[bytes]:
+    """Yield the next n lines, or fewer if a line is no row of the journal."""
+    for _, line in zip(range(n), lines, strict=False):
+        yield line
+
+
+def _split(path: Path, file: gzip.GzipFile) -> Iterator[bytes]:
+    while line := file.readline(LINE_BYTES_MAX):
+        if not line.endswith(b"\n"):
+            raise _invalid(path, "a line of it has no end")
+        yield line
+
+
+def _invalid(path: Path, why: str) -> ArchiveInvalidError:
+    return ArchiveInvalidError(f"{path} is not an archive to trust: {why}", context={"file": str(path)})

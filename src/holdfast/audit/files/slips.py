@@ -1,0 +1,260 @@
+"""Slips: permission to make a ledger where there is none yet, carried as a file, and kept as a grant of what was made.
+
+What is signed are the bytes `holdfast slip v1`, a line feed, and the canonical JSON of every field but the signature.
+
+Invariants: a slip is judged by the same rules and codes as a grant, before anything is opened; by whom it must be is
+said by the environment of the snapshot, and by the approvers that the snapshot carries; in the ledger that is made it
+is requested, approved and consumed in the transaction that makes it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.audit.files.snapshot_verify import Verified
+from holdfast.audit.seals.signing import private_key, verified
+from holdfast.core.authority import (
+    BOOTSTRAP,
+    CLAIMED,
+    DEV,
+    KEY,
+    STAGE,
+    TEXT_BYTES_MAX,
+    TTL_MAX,
+    Act,
+    Reject,
+    Rejected,
+    Slip,
+    Wanted,
+    approval_mark,
+    is_exact,
+    judge,
+    require_words,
+)
+from holdfast.core.commands import GrantEvent
+from holdfast.core.decide import Refused
+from holdfast.core.digest import Json, canonical, sha256
+from holdfast.core.errors import ApprovalError, AuthorityError, InputError, SpecInvalidError, invariant
+from holdfast.core.machines import GRANT, GrantState
+from holdfast.core.records import Grant, time_from, time_text
+from holdfast.store.transaction import Transaction
+
+SLIP_BYTES_MAX = 1 << 16
+VERSION = 1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing and reading
+
+
+def write_slip(
+    *,
+    action: str,
+    target: str,
+    executor: str,
+    rollback_plan: str,
+    reason: str,
+    approved_by: str,
+    ttl: timedelta,
+    key: Path | None = None,
+    now: datetime | None = None,
+) -> Slip:
+    """Return a permission for one act elsewhere, signed if there is a key to sign it with."""
+    if action != Act.RESTORE:
+        raise InputError(
+            f"{action} is done in a ledger, which keeps its grants itself",
+            next_step=f"A slip is for {Act.RESTORE}; else use `holdfast grant request`.",
+            context={"field": "action"},
+        )
+    require_words(target=target, executor=executor, approver=approved_by)
+    require_words(TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
+    if not timedelta(0) < ttl <= TTL_MAX:
+        raise InputError(f"a slip is good for some time, and for {TTL_MAX.days} days at most", context={"field": "ttl"})
+    if not is_exact(target, executor):
+        raise AuthorityError("a slip says exactly what it permits: no wildcards", code=Reject.GENERIC_SCOPE)
+    private = private_key(key) if key else None
+    begun = now or datetime.now(UTC)
+    slip = Slip(
+        action=action,
+        target=target,
+        executor=executor,
+        rollback_plan=rollback_plan,
+        reason=reason,
+        approved_by=approved_by,
+        issued_at=time_text(begun),
+        expires_at=time_text(begun + ttl),
+        nonce=uuid4().hex,
+        public_key=private.public_key().public_bytes_raw().hex() if private else None,
+    )
+    return msgspec.structs.replace(slip, signature=private.sign(slip.text).hex()) if private else slip
+
+
+def read_slip(path: Path) -> Slip:
+    """Return the slip that a file holds, or raise SpecInvalidError with the path of what is wrong."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(SLIP_BYTES_MAX + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from None
+    try:
+        if len(text) > SLIP_BYTES_MAX:
+            raise msgspec.ValidationError("it is too large to be one")
+        slip = msgspec.json.decode(text, type=Slip)
+        _require_sound(slip)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SpecInvalidError(f"{path} holds no slip: {error}", context={"path": str(path)}) from None
+    return slip
+
+
+def _require_sound(slip: Slip) -> None:
+    if slip.holdfast_slip != VERSION:
+        raise msgspec.ValidationError(f"its version is {slip.holdfast_slip}, and this Holdfast knows {VERSION}")
+    if (slip.signature is None) != (slip.public_key is None):
+        raise msgspec.ValidationError("it has half of a signature")
+    for field, word in msgspec.structs.asdict(slip).items():
+        if isinstance(word, str) and (not word.strip() or "\0" in word) and field != "rollback_plan":
+            raise msgspec.ValidationError(f"it says nothing - at `$.{field}`")
+    for field in ("issued_at", "expires_at"):
+        try:
+            moment = time_from(getattr(slip, field))
+            sound = moment.tzinfo is not None and time_text(moment) == getattr(slip, field)
+        except ValueError:
+            sound = False
+        if not sound:
+            raise msgspec.ValidationError(f"a time such as 2030-01-31T12:00:00.000000Z is expected - at `$.{field}`")
+    if time_from(slip.expires_at) - time_from(slip.issued_at) > TTL_MAX:
+        raise msgspec.ValidationError(f"it is good for more than {TTL_MAX.days} days - at `$.expires_at`")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Judging
+
+
+class Permit(msgspec.Struct, frozen=True, kw_only=True):
+    """A slip that permits an act, and how its approver was known."""
+
+    slip: Slip
+    wanted: Wanted
+    via: dict[str, Json]
+
+
+def permit_restore(slip: Slip | None, snapshot: Verified, *, executor: str, now: datetime) -> Permit | None:
+    """Return the permission to restore a snapshot; None where it needs none and has none. Raise where it may not be."""
+    environment = snapshot.header.environment
+    wanted = Wanted(act=Act.RESTORE, target=snapshot.trailer.sha256, environment=environment, executor=executor)
+    if slip is None:
+        if environment == DEV:
+            return None
+        raise _rejection(
+            Rejected(Reject.MISSING, f"to restore a {environment} ledger needs a slip, and there is none"), wanted
+        )
+    method = _method(slip, snapshot)
+    verdict = judge(None, [_as_grant(slip, wanted)], wanted, now)
+    if isinstance(verdict, Rejected):
+        raise _rejection(Rejected(verdict.code, verdict.message.replace("grant 0", "the slip")), wanted)
+    via: dict[str, Json] = {"method": method, "slip": msgspec.to_builtins(slip)}
+    return Permit(slip=slip, wanted=wanted, via=via)
+
+
+def _method(slip: Slip, snapshot: Verified) -> str:
+    """Return how the approver is known, or raise ApprovalError where that is not enough."""
+    environment, name = snapshot.header.environment, slip.approved_by
+    strict = environment not in (DEV, STAGE)
+    if environment != DEV and name == slip.executor:
+        raise ApprovalError("the slip needs the approval of somebody else than who restores", code="self_approval")
+    if slip.signature is None or slip.public_key is None:
+        if strict:
+            raise ApprovalError(
+                "in prod a word is not enough: the slip is not signed",
+                code="approver_not_authenticated",
+                next_step="Let a registered approver write it with `holdfast grant slip … --key FILE`.",
+            )
+        return CLAIMED
+    if not verified(slip.text, slip.signature, slip.public_key):
+        raise ApprovalError(
+            "the signature of the slip does not hold: it or the slip was altered",
+            code="signature_invalid",
+            next_step="Let it be written anew: `holdfast grant slip … --key FILE`.",
+        )
+    if snapshot.approvers.get(name) == slip.public_key:
+        return KEY
+    if not strict:
+        return CLAIMED
+    if not snapshot.approvers:
+        return BOOTSTRAP  # as in a ledger that knows nobody yet: the first key is believed, and that is recorded
+    raise ApprovalError(
+        f"the snapshot knows no approver {name} with the key that signed the slip",
+        code="approver_unknown",
+        next_step="Let somebody sign it who was registered, and not revoked, when the snapshot was taken.",
+        context={"known": sorted(who for who, key in snapshot.approvers.items() if key)},
+    )
+
+
+def _as_grant(slip: Slip, wanted: Wanted) -> Grant:
+    """Return a slip as the grant that it stands for."""
+    begun = time_from(slip.issued_at)
+    asked = msgspec.structs.replace(wanted, executor=slip.executor)
+    return Grant(
+        grant_id=0,
+        state=GrantState.ACTIVE,
+        version=len(GRANT.path("request", None).edges) + len(GRANT.path("approve", GrantState.DRAFT).edges),
+        action=slip.action,
+        target=slip.target,
+        scope=asked.scope(slip.rollback_plan).text,
+        requested_by=slip.executor,
+        approved_by=slip.approved_by,
+        consumed_by=None,
+        expires_at=time_from(slip.expires_at),
+        reason=slip.reason,
+        requested_via=None,
+        approved_via=None,
+        created_at=begun,
+        updated_at=begun,
+    )
+
+
+def _rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
+    return AuthorityError(
+        rejected.message,
+        code=rejected.code,
+        next_step=f"Let somebody else write one: `holdfast grant slip --action {wanted.act} --target {wanted.target}"
+        " --executor … --rollback-plan … --reason … --as NAME --key FILE > slip.json`, and give --grant slip.json.",
+        context={"action": str(wanted.act), "target": wanted.target, "environment": wanted.environment},
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keeping
+
+
+def kept(transaction: Transaction, permit: Permit, *, ledger_id: str, reason: str) -> int:
+    """Make a slip a grant of the ledger that is being made, used up by this transaction; return its id."""
+    slip, wanted = permit.slip, permit.wanted
+    grant_id = transaction.request_grant(
+        action=slip.action,
+        target=slip.target,
+        scope=wanted.scope(slip.rollback_plan).text,
+        actor=slip.executor,
+        reason=slip.reason,
+        expires_at=time_from(slip.expires_at),
+        via=canonical({"slip": sha256(slip.text.decode())}),
+    )
+    draft = _known(transaction, grant_id)
+    mark = approval_mark(draft, ledger_id)
+    approval = GrantEvent("approve", slip.approved_by, may_self_approve=wanted.environment == DEV)
+    for command, moved, why in ((approval, mark, slip.reason), (GrantEvent("consume", wanted.executor), None, reason)):
+        grant = _known(transaction, grant_id)
+        answer = transaction.move_grant(grant, command, reason=why, via=canonical(permit.via), move_id=moved)
+        if isinstance(answer, Refused):  # its time was up meanwhile
+            raise AuthorityError(answer.message, code=Reject.EXPIRED)
+    return grant_id
+
+
+def _known(transaction: Transaction, grant_id: int) -> Grant:
+    grant = transaction.grant(grant_id)
+    invariant(grant is not None, "a grant that was written is there")
+    return grant  # type: ignore[return-value] # checked above

@@ -1,0 +1,142 @@
+"""What two ledgers, or snapshots of ledgers, say differently.
+
+Invariants: both are read side by side, in order, in flat memory; every row and every column that travels is compared,
+but for what a restore must change: the epoch itself, and what the journal and its seals say of epochs that only one of
+the two has come to. What happened in such an epoch shows all the same: no record moves without its row changing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.audit.files.snapshot import EVERY, GZIP, Header, LiveLedger, Progress, SnapshotFile, Source
+from holdfast.core.errors import InputError
+from holdfast.store import open_store
+from holdfast.store.portable import TABLES, Row, Table
+
+SHOWN = 20
+# The epoch is a restore's to change; the others repeat what the seals say.
+_OWN = frozenset({"epoch", "seal_head", "seal_floor"})
+_EPOCHS = ("journal", "seals")
+_EPOCH_COLUMN = 1
+
+Key = tuple[Any, ...]
+
+
+class Differences(msgspec.Struct, kw_only=True):
+    """How the rows of one table differ: how many, and the keys of the first ones."""
+
+    only_a: int = 0
+    only_b: int = 0
+    changed: int = 0
+    keys_only_a: list[Key] = []
+    keys_only_b: list[Key] = []
+    keys_changed: list[Key] = []
+
+    @property
+    def total(self) -> int:
+        """Return how many rows differ."""
+        return self.only_a + self.only_b + self.changed
+
+    def add(self, which: str, key: Key) -> None:
+        """Count a row that differs, and keep its key if it is one of the first."""
+        setattr(self, which, getattr(self, which) + 1)
+        shown: list[Key] = getattr(self, f"keys_{which}")
+        if len(shown) < SHOWN:
+            shown.append(key)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two sources, side by side."""
+
+    a: Header
+    b: Header
+    rows: int  # compared, of the longer one
+    tables: dict[str, Differences]  # only those that differ
+
+    @property
+    def same(self) -> bool:
+        """Tell whether nothing differs."""
+        return not self.tables
+
+
+def diff(a: str, b: str, *, schema: str = "public", progress: Progress | None = None) -> Comparison:
+    """Compare two snapshots or ledgers, each given as a file or a URL."""
+    with ExitStack() as opened:
+        one, other = (opened.enter_context(_source(place, schema)) for place in (a, b))
+        epoch = min(one.header.epoch, other.header.epoch)
+        tables, seen = {}, 0
+        for table in TABLES:
+            found = Differences()
+            for key, left, right in _pairs(table, _told(table, one, epoch), _told(table, other, epoch)):
+                seen += 1
+                if left != right:
+                    found.add("only_a" if right is None else "only_b" if left is None else "changed", key)
+                if progress and seen % EVERY == 0:
+                    progress("comparing", seen, 0)
+            if found.total:
+                tables[table.name] = found
+        for source in (one, other):
+            if isinstance(source, SnapshotFile):
+                source.finish()
+        return Comparison(a=one.header, b=other.header, rows=seen, tables=tables)
+
+
+@contextmanager
+def _source(place: str, schema: str) -> Iterator[Source]:
+    """Open what a word names: a snapshot if it is a file that is packed, else a ledger."""
+    if "://" not in place and _is_packed(place):
+        with SnapshotFile(Path(place)) as snapshot:
+            yield snapshot
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-") as directory,
+        open_store(place, schema=schema) as store,
+        store.standing(Path(directory)) as reading,
+    ):
+        yield LiveLedger(store, reading)
+
+
+def _is_packed(place: str) -> bool:
+    try:
+        with Path(place).open("rb") as file:
+            return file.read(len(GZIP)) == GZIP
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{place!r} cannot be read: {getattr(error, 'strerror', error)}",
+            next_step="Name a snapshot, or a ledger by its file or URL.",
+        ) from error
+
+
+def _told(table: Table, source: Source, epoch: int) -> Iterator[Row]:
+    """Yield the rows that count."""
+    if table.name == "meta":
+        return (row for row in source.rows(table) if row[0] not in _OWN)
+    if table.name in _EPOCHS:
+        return (row for row in source.rows(table) if row[_EPOCH_COLUMN] <= epoch)
+    return source.rows(table)
+
+
+def _pairs(
+    table: Table, a: Iterator[Row], b: Iterator[Row]
+) -> Iterator[tuple[Key, Sequence[Any] | None, Sequence[Any] | None]]:
+    """Yield each key with the row that either side has under it; both come in order."""
+    left, right = next(a, None), next(b, None)
+    while left is not None or right is not None:
+        left_key = None if left is None else table.key_of(left)
+        right_key = None if right is None else table.key_of(right)
+        if right_key is None or (left_key is not None and left_key < right_key):
+            yield left_key or (), left, None
+            left = next(a, None)
+        elif left_key is None or right_key < left_key:
+            yield right_key, None, right
+            right = next(b, None)
+        else:
+            yield left_key, left, right
+            left, right = next(a, None), next(b, None)

@@ -1,0 +1,157 @@
+"""Whether a snapshot is whole, and whether its history is what was sealed.
+
+Invariants: one pass over the file, line by line; a snapshot that passes can be restored as far as a file can tell. What
+is wrong with the file is SnapshotInvalidError; a sound file whose history breaks its seals is SealsBrokenError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from pathlib import Path
+
+import msgspec
+
+from holdfast.audit.files.snapshot import Progress, SnapshotFile, Summary
+from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
+from holdfast.core.errors import SealsBrokenError, SnapshotInvalidError
+from holdfast.core.records import Archive, Seal
+from holdfast.store.portable import TABLES, Row
+
+
+class Verified(Summary, frozen=True, kw_only=True):
+    """A snapshot that was read through and found right."""
+
+    seals: int
+    head: str  # the hash of the last seal
+    sealed: int  # rows of the journal, those of archived blocks included
+    unsealed: int
+    given_out: dict[str, int]  # the greatest id of each table
+    approvers: dict[str, str | None]  # the public key of everybody who ever might approve; None if that was revoked
+
+
+def verify(path: Path, *, progress: Progress | None = None) -> Verified:
+    """Read a snapshot through, and raise unless it is whole and its history is what was sealed."""
+    with SnapshotFile(path, progress=progress, doing="verifying") as snapshot:
+        sealed = SealedHistory(snapshot.header.ledger_id)
+        carried = _Carried(sealed)
+        takes = {
+            "approvers": carried.take_approver,
+            "meta": carried.take_setting,
+            "seals": sealed.take_seal,
+            "archives": sealed.take_archive,
+            "journal": sealed.take_row,
+        }
+        for table in TABLES:
+            take = takes.get(table.name)
+            for row in snapshot.rows(table):
+                if take:
+                    take(row)
+        summary = snapshot.finish()  # first: of a file that was altered, the seals tell less
+        given_out = snapshot.given_out()
+    carried.require_agreement(summary)
+    sealed.finish()
+    return Verified(
+        **msgspec.structs.asdict(summary),
+        seals=len(sealed.seals),
+        head=sealed.head,
+        sealed=sum(seal.rows for seal in sealed.seals),
+        unsealed=sealed.unsealed,
+        given_out=given_out,
+        approvers=carried.approvers,
+    )
+
+
+class _Carried:
+    """What a snapshot says of the ledger itself."""
+
+    def __init__(self, sealed: SealedHistory) -> None:
+        self.approvers: dict[str, str | None] = {}
+        self._sealed = sealed
+        self._environment: str | None = None
+
+    def take_setting(self, row: Row) -> None:
+        self._sealed.take_setting(row)
+        if row[0] == "environment":
+            self._environment = row[1]
+
+    def take_approver(self, row: Row) -> None:
+        name, public_key, _, _, _, _, revoked_at, _ = row
+        self.approvers[name] = public_key if revoked_at is None else None
+
+    def require_agreement(self, summary: Summary) -> None:
+        """Raise unless the first line says of which environment it is: who may restore it depends on that."""
+        if self._environment != summary.header.environment:
+            raise SnapshotInvalidError(
+                f"{summary.file} is not a snapshot that can be used: its first line calls it one of a"
+                f" {summary.header.environment} ledger, and its settings one of a {self._environment} ledger"
+            )
+
+
+class SealedHistory:
+    """The seals of a ledger and, while they pass in the order of their number, the rows that each of them closed."""
+
+    def __init__(self, ledger_id: str) -> None:
+        self.seals: list[Seal] = []
+        self.head = genesis(ledger_id)
+        self.unsealed = 0
+        self._ends: list[tuple[int, int, int]] = []
+        self._open: dict[int, hashlib._Hash] = {}
+        self._passed: list[int] = []
+        self._noted: str | None = None  # what the ledger itself says of the last seal
+        self._archived = 0  # the last seal whose rows may be gone
+        self._flaws: list[str] = []
+
+    def take_setting(self, row: Row) -> None:
+        """Take one of the ledger's settings."""
+        if row[0] == "seal_head":
+            self._noted = row[1]
+
+    def take_seal(self, row: Row) -> None:
+        """Take the next seal."""
+        seal = Seal(*row)
+        number = len(self.seals) + 1
+        if seal.seal_id != number or seal.previous != self.head or (self._ends and seal.end <= self._ends[-1]):
+            self._flaws.append(f"seal {seal.seal_id} does not follow the one before it")
+        if seal_hash(seal) != seal.hash:
+            self._flaws.append(f"seal {seal.seal_id} was altered")
+        self.seals.append(seal)
+        self._ends.append(seal.end)
+        self._passed.append(0)
+        self.head = seal.hash
+
+    def take_archive(self, row: Row) -> None:
+        """Take the record of an archive: the rows of its seals may be gone from the journal."""
+        self._archived = max(self._archived, Archive(*row).last_seal)
+
+    def take_row(self, row: Row) -> None:
+        """Take the next row of the journal."""
+        seq, epoch, xid = row[:3]
+        index = bisect_left(self._ends, (epoch, xid, seq))
+        if index == len(self._ends):
+            self.unsealed += 1
+            return
+        hashed = self._open.get(index)
+        if hashed is None:
+            hashed = self._open[index] = hashlib.sha256()
+        hashed.update(row_lines([row]))
+        self._passed[index] += 1
+        if self._passed[index] == self.seals[index].rows:
+            if hashed.hexdigest() != self.seals[index].digest:
+                self._flaws.append(f"the rows of seal {index + 1} are not those that were sealed")
+            del self._open[index]
+
+    def finish(self) -> None:
+        """Raise SealsBrokenError unless every row that was sealed has passed, and no other."""
+        if self._noted != (f"{len(self.seals)} {self.head}" if self.seals else None):
+            self._flaws.append("the last seal is not the one that the ledger has noted")
+        for seal, passed in zip(self.seals, self._passed, strict=True):
+            # The rows of an archived block leave when they can, on PostgreSQL with their partition.
+            if passed > seal.rows or (passed < seal.rows and seal.seal_id > self._archived):
+                self._flaws.append(f"seal {seal.seal_id} has {seal.rows} rows, and {passed} are there")
+        if self._flaws:
+            raise SealsBrokenError(
+                f"the snapshot's history is not what was sealed: {self._flaws[0]}",
+                next_step="Use a snapshot from before; this one keeps what was altered, for whoever looks into it.",
+                context={"flaws": self._flaws[:20]},
+            )

@@ -1,0 +1,1 @@
+"""Repair: what is wrong with a record, and what puts it right."""

@@ -1,0 +1,169 @@
+"""A record as a diagnosis looks at it: as it stands, what its journal says of it, and whether the two can be believed.
+
+Invariants: nothing is written here; a journal is believed if it is sound, and the record's last move vouches for it.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import chain, pairwise
+from typing import Any
+
+import msgspec
+
+from holdfast.audit.check import record_rules as histories
+from holdfast.audit.check.page import Page
+from holdfast.core.digest import Json
+from holdfast.core.machine import Machine
+from holdfast.core.machines import JOB, JobState
+from holdfast.core.records import time_from, time_text
+from holdfast.store.enforcement import GUARDED
+from holdfast.store.evidence import Entry, Evidence, History
+from holdfast.store.reading import Reading
+
+GUARDED_BY_NAME = {guarded.machine.name: guarded for guarded in GUARDED}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+VERSION_MAX = 1 << 62  # a version that leaves no room for the next ones was never written
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a repair does, with what stands there before."""
+
+    kind: str  # mend, move, tell, put_back, forget; and for the whole ledger: recount, rewrite, recover
+    subject: str
+    why: str
+    machine: str | None = None
+    id: int | None = None
+    before: dict[str, Json] | None = None
+    after: dict[str, Json] = {}
+
+
+class Record:
+    """One record, its journal, and whether the two can be believed."""
+
+    def __init__(self, reading: Reading, machine: Machine, subject: int) -> None:
+        self.guarded, self.machine, self.id = GUARDED_BY_NAME[machine.name], machine, subject
+        images = reading.images(self.guarded.table, **{self.guarded.id: subject})
+        self.image: dict[str, Any] | None = images[0] if images else None
+        evidence = Evidence(reading)
+        self.rows, readable = evidence.told(machine, subject)
+        begins = 1 if self.image is None else self.image["history_from"]
+        self.kept = [row for row in self.rows if row.version >= begins]
+        kept_payload = machine is JOB and self.image is not None and self.image["payload"] is not None
+        # Gone without an archive that could have them: a job is slimmed before its history is archived.
+        lost = histories.lacks_rows(self.rows, begins) and (kept_payload or evidence.archived_until is None)
+        self.archived = begins > 1 and not self.kept and not lost
+        self.sound = self.archived or (
+            readable and not lost and is_sound(machine, self.kept, begins, Page(evidence, limit=1, batch=1))
+        )
+
+    @property
+    def last(self) -> Entry | None:
+        return self.kept[-1] if self.kept else None
+
+    @property
+    def vouched(self) -> bool:
+        """Whether the record was last written by the move that its journal ends with: then the journal is believed."""
+        last = self.last
+        return (
+            self.sound
+            and last is not None
+            and self.image is not None
+            and (self.image["event"], self.image["move_id"]) == (last.event, last.move_id)
+        )
+
+    @property
+    def state(self) -> str:
+        return "" if self.image is None else str(self.image[self.guarded.state])
+
+    @property
+    def base(self) -> int:
+        """The version that the next move follows: the journal's, where there is one."""
+        if self.rows:
+            return max(row.version for row in self.rows)
+        return 1 if self.image is None else int(self.image["version"])
+
+    def act(self, kind: str, why: str, **after: Json) -> Act:
+        words = {name: value.value if isinstance(value, Enum) else value for name, value in after.items()}
+        return Act(
+            kind=kind,
+            subject=f"{self.machine.name} {self.id}",
+            why=why,
+            machine=self.machine.name,
+            id=self.id,
+            before=self.image,
+            after=words,
+        )
+
+    def put(self, state: str, why: str, *, anew: bool = False, **columns: Json) -> Iterator[Act]:
+        """Yield what brings the record to a state and its journal's version; `anew` begins its history here."""
+        if self.image is None:
+            return
+        if self.image["version"] != self.base:
+            # With all the rest: a row that breaks a constraint of the table takes no change but to a whole one.
+            yield self.act("mend", f"its journal ends at version {self.base}", version=self.base, **columns)
+        history = {"history_from": self.base + 1} if anew else {}
+        if state != self.state:
+            yield self.act("move", why, **{self.guarded.state: state}, **history, **columns)
+        elif anew or (self.last is not None and self.last.target != state):
+            yield self.act("tell", why, **{self.guarded.state: state}, **history, **columns)
+        elif changed := {name: value for name, value in columns.items() if self.image[name] != value}:
+            yield self.act("mend", why, **changed)
+
+
+def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, page: Page) -> bool:
+    """Tell whether rows make a whole history, as `check` would judge a record that stands where they end."""
+    if not rows:
+        return False
+    history = History(
+        machine=machine, subject=rows[0].subject, state=rows[-1].target, version=rows[-1].version, history_from=begins,
+        created_at=rows[0].at, updated_at=rows[-1].at, rows=tuple(rows),
+    )  # fmt: skip
+    found = chain(histories.continuous(history, page), histories.legal(history, page))
+    faults = (fault for fault in found if fault.evidence["kind"] != "taken")  # of rows before these, others judge
+    return next(faults, None) is None and rows[-1].target in machine.states and _counts_up(machine, rows)
+
+
+def _counts_up(machine: Machine, rows: Sequence[Entry]) -> bool:
+    """Tell whether the attempts that a job's rows name grow by one with each claim, and only then."""
+    return machine is not JOB or all(
+        row.maintenance_id is not None or (row.attempt or 0) == (before.attempt or 0) + (row.target == JobState.RUNNING)
+        for before, row in pairwise(rows)
+    )
+
+
+def is_torn(row: dict[str, Any]) -> bool:
+    """Tell whether a row of the journal holds what nobody wrote there, so that nothing can be read from it."""
+    words = (row["target"], row["event"], row["move_id"])
+    numbers = [row[name] or 0 for name in ("attempt", "grant_id", "maintenance_id")]
+    return (
+        moment_of(row["at"]) is None
+        or not all(isinstance(word, str) for word in words)
+        or not all(isinstance(number, int) for number in (row["version"], *numbers))
+        or not 0 < row["version"] < VERSION_MAX
+    )
+
+
+def moment_of(text: object) -> datetime | None:
+    """Return the moment that a text names, if it names one."""
+    try:
+        moment = time_from(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return moment if moment is not None and moment.tzinfo is not None else None  # without a zone it is no moment
+
+
+def at_of(row: Entry) -> str | None:
+    """Return when a row of the journal was written, if that can be read."""
+    at: Any = row.at  # None where the journal holds what is no time
+    return time_text(at) if at else None
+
+
+def times_of(record: Record) -> dict[str, Json]:
+    """Return when a record was made and last changed, as its journal knows it."""
+    image, first, last = record.image or {}, record.rows[0] if record.rows else None, record.last
+    created, updated = moment_of(image["created_at"]), moment_of(image["updated_at"])
+    if first is not None and first.version == 1 and at_of(first):
+        created = first.at
+    latest = [moment for moment in (created, updated, last.at if last and at_of(last) else None) if moment is not None]
+    return {"created_at": time_text(created or EPOCH), "updated_at": time_text(max(latest, default=EPOCH))}

@@ -1,0 +1,1 @@
+"""Seals: a chain of hashes over the journal, and its verification."""

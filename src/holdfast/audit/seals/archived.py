@@ -1,0 +1,147 @@
+"""Archives as a verification sees them: which blocks may be gone, and whether the files hold what was sealed.
+
+Invariants: a block may be missing from the journal only if a recorded archive holds it, and in part only where a whole
+partition has left; every archive was noted in the journal under a door; files are judged only if they are given, one at
+a time, and each of them fits into memory by the way it was made.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.audit.files.archive import Contents, read
+from holdfast.audit.seals.problems import Problem, Problems
+from holdfast.audit.seals.sealer import row_lines
+from holdfast.core.errors import ArchiveInvalidError
+from holdfast.core.records import Archive, Seal
+from holdfast.store.enforcement import MAINTENANCE
+from holdfast.store.sealed import Key, SealedValues
+from holdfast.store.store import Store
+
+NOTE = "archive"  # the event under which an archive is noted
+_MACHINE, _EVENT, _REASON = 3, 8, 10
+
+Rows = Sequence[SealedValues]
+
+
+class _Note(msgspec.Struct):
+    """What the journal says of an archive."""
+
+    sha256: str
+
+
+class Archives:
+    """The archives of a ledger, and what was seen of them on the way through the journal."""
+
+    def __init__(self, store: Store[Any], folder: Path | None, problems: Problems) -> None:
+        self._store, self._folder, self._problems = store, folder, problems
+        self._noted: set[str] = set()
+        self._left_behind: dict[int, Key] = {}  # blocks that are here in part, and where they begin
+        self._read()
+        self._at_first = self._records
+
+    def _read(self) -> None:
+        with self._store.reading() as reading:
+            self._records = reading.archives()
+            self._begins = reading.journal_begins()
+
+    def seen(self, page: Rows) -> None:
+        """Look for notes among rows that pass."""
+        if self._at_first:
+            self._note(page)
+
+    def explain(self, start: Key, seal: Seal) -> bool:
+        """Tell whether a block that is not whole has left as it should, perhaps while the pass was on its way."""
+        if not self._covered(seal):
+            self._read()
+        if not self._covered(seal):
+            return False
+        with self._store.reading() as reading:
+            if not reading.journal_block(start, seal, after=0, limit=1):
+                return True
+        self._read()  # where the journal begins may have changed since
+        if seal.low_seq >= self._begins:
+            return False
+        self._left_behind[seal.seal_id] = start
+        return True
+
+    def took_whole(self, seal: Seal) -> bool:
+        """Tell whether all rows of a block have left together: only where there are partitions do some of them wait."""
+        return self._store.one_writer and self._covered(seal)
+
+    def judge(self) -> None:
+        """Read the files, if they are given, and look for the note of each archive that must still have one.
+
+        The note of an archive that was made meanwhile may have been written behind the pass. An older one's note may
+        be in a later archive by now: without the files, only that of the newest is surely here.
+        """
+        self._read()
+        judged = self._at_first
+        if self._folder is not None:
+            for record in self._records:
+                self._judge_file(record, self._folder / Path(record.file).name)
+        else:
+            judged = self._at_first[-1:] if self._records == self._at_first else []
+        for record in judged:
+            if record.sha256 not in self._noted:
+                self._add("archive_unnoted", record, "the journal has no note of it")
+
+    def _judge_file(self, record: Archive, path: Path) -> None:
+        if not path.exists():
+            self._add("archive_missing", record, f"there is no file {path}")
+            return
+        try:
+            contents = read(path, sha256=record.sha256)
+        except ArchiveInvalidError as error:
+            self._add("archive_changed", record, error.message)
+            return
+        self._note(contents.journal)
+        self._compare(record, contents)
+
+    def _compare(self, record: Archive, contents: Contents) -> None:
+        """Compare an archive that is whole in itself with the ledger's seals, and with what is left of its blocks."""
+        found = (contents.header.first_seal, contents.header.last_seal, len(contents.journal), len(contents.executions))
+        if found != (record.first_seal, record.last_seal, record.rows, record.executions):
+            self._add("archive_differs", record, "it does not hold what the ledger has on record")
+            return
+        with self._store.reading() as reading:
+            seals = reading.seals(after=record.first_seal - 1, upto=record.last_seal, limit=len(contents.header.seals))
+        hashes = {seal.seal_id: seal.hash for seal in seals}
+        for seal in contents.header.seals:
+            if hashes.get(seal.seal_id) != seal.hash:
+                self._add("archive_differs", record, f"its seal {seal.seal_id} is not the ledger's", seal)
+            elif seal.seal_id in self._left_behind:
+                self._compare_rest(record, seal, contents.journal)
+
+    def _compare_rest(self, record: Archive, seal: Seal, archived: Rows) -> None:
+        start = self._left_behind[seal.seal_id]
+        kept = [row for row in archived if row[0] >= self._begins and start < (row[1], row[2], row[0]) <= seal.end]
+        with self._store.reading() as reading:
+            here = reading.journal_block(start, seal, after=0, limit=seal.rows + 1)
+        if row_lines(here) != row_lines(kept):
+            self._add("block_differs", record, "what is left of the block is not what was archived", seal)
+
+    def _note(self, rows: Rows) -> None:
+        for row in rows:
+            if row[_EVENT] == NOTE and row[_MACHINE] == MAINTENANCE:
+                try:
+                    self._noted.add(msgspec.json.decode(row[_REASON] or "", type=_Note).sha256)
+                except msgspec.DecodeError:
+                    continue  # a note that nobody can read notes nothing
+
+    def _covered(self, seal: Seal) -> bool:
+        return any(record.first_seal <= seal.seal_id <= record.last_seal for record in self._records)
+
+    def _add(self, kind: str, record: Archive, detail: str, seal: Seal | None = None) -> None:
+        first, last = (seal.low_seq, seal.high_seq) if seal else (None, None)
+        self._problems.add(
+            Problem(
+                kind=kind,
+                seal=seal.seal_id if seal else record.first_seal,
+                seq=first,
+                to_seq=last,
+                detail=f"archive {record.file} of seals {record.first_seal} to {record.last_seal}: {detail}",
+            )
+        )

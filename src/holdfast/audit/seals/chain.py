@@ -1,0 +1,129 @@
+"""The seals themselves: how each follows the one before, and whether the chain ends where it should.
+
+Invariants: seals are read in pages, first to last, and none that was added after the chain was opened; a seal that was
+changed is not believed: the next one is then known not to tell where its block begins. Every head that was given is
+held against the chain.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.audit.seals.horizons import Horizons, floor_of, note_flaw
+from holdfast.audit.seals.problems import Problem, Problems
+from holdfast.audit.seals.sealer import Head, genesis, head_of, seal_hash
+from holdfast.core.records import Seal
+from holdfast.store.sealed import BEFORE_ALL, SEQ_MIN, Key
+from holdfast.store.store import Store
+
+PAGE = 500
+
+
+class Link(NamedTuple):
+    """A seal that can be believed, and after which key its rows begin, unless a seal before it is missing."""
+
+    start: Key
+    seal: Seal
+    after_gap: bool
+
+
+class Chain:
+    """The seals of a ledger at one moment, read once from first to last."""
+
+    def __init__(self, store: Store[Any], problems: Problems, heads: Sequence[Head]) -> None:
+        self._store, self._problems = store, problems
+        self._heads: dict[int, list[Head]] = defaultdict(list)  # by seal, first to last, each once
+        for head in sorted(set(heads), key=lambda head: head.seal):
+            self._heads[head.seal].append(head)
+        with store.reading() as reading:
+            self.meta = reading.meta()
+            self._newest = reading.last_seal()
+            early = reading.seals(after=SEQ_MIN, upto=0, limit=PAGE)
+            self._horizons = Horizons(reading, self.meta, one_writer=store.one_writer)
+            self.note_flaw = note_flaw(reading, self.meta)
+            self.floor = floor_of(reading, self.meta, self._newest)  # no row below can still be sealed
+        self._upto = max(self._newest.seal_id, 0) if self._newest else 0
+        self._read = 0  # the number of the last seal that was read
+        self._previous = genesis(self.meta["ledger_id"])
+        self._gap = False
+        self.end: Key = BEFORE_ALL  # of the last seal that can be believed
+        self.rows = 0  # closed by the seals that were read
+        for seal in early:
+            self._add("seal_order", seal.seal_id, f"seal {seal.seal_id} was inserted: the first one is number 1")
+        for head in self._heads.get(0, ()):
+            self._compare_head(head, self._previous, None)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every seal has been read."""
+        return self._read >= self._upto
+
+    @property
+    def head(self) -> Head:
+        """Where the chain ends, once it is read."""
+        return head_of(self.meta, self._newest, self.rows)
+
+    def next_links(self) -> list[Link]:
+        """Read a page of seals, check them, and return those that can be believed."""
+        with self._store.reading() as reading:
+            page = reading.seals(after=self._read, upto=self._upto, limit=PAGE)
+        if not page:  # somebody removes seals while they are verified
+            self._add("seal_missing", self._read + 1, f"{_seals(self._read + 1, self._upto)} went away meanwhile")
+            self._read = self._upto
+        return [link for seal in page for link in self._judged(seal)]
+
+    def judge_end(self) -> None:
+        """Compare the end with what the ledger has noted, and with the head that was given."""
+        found = self._newest.mark if self._newest else None
+        noted = self.meta.get("seal_head")
+        if noted != found:
+            number = (noted or "").split(" ")[0]
+            if number.isdecimal() and int(number) > self._upto:
+                cut = _seals(self._upto + 1, int(number))
+                self._add("seal_missing", self._upto + 1, f"{cut} gone: the ledger has noted number {number} as last")
+            else:
+                self._add("head_differs", self._upto or None, f"the ledger has noted {noted!r} as its last seal")
+        for named in self._heads:
+            if named > self._upto:
+                self._add("head_differs", named, f"the head names seal {named}; the chain ends at {self._upto}")
+
+    def _judged(self, seal: Seal) -> Iterator[Link]:
+        if seal.seal_id != self._read + 1:
+            self._add("seal_missing", self._read + 1, f"{_seals(self._read + 1, seal.seal_id - 1)} gone")
+            self._miss_head(seal.seal_id)
+            self._gap = True
+        elif seal.previous != self._previous:
+            self._add("seal_order", seal.seal_id, f"seal {seal.seal_id} does not follow seal {self._read}")
+        self._read, self._previous = seal.seal_id, seal.hash
+        self.rows += seal.rows
+        for head in self._heads.get(seal.seal_id, ()):
+            self._compare_head(head, seal.hash, seal)
+        if seal_hash(seal) != seal.hash:
+            self._add("seal_changed", seal.seal_id, f"seal {seal.seal_id} does not have its own hash")
+            self._gap = True
+        elif seal.end <= self.end:
+            self._add("seal_order", seal.seal_id, f"seal {seal.seal_id} ends before the one that it follows")
+            self._gap = True
+        else:
+            for number, why in self._horizons.flaws(seal):
+                self._add("seal_changed", number, why)
+            yield Link(self.end, seal, self._gap)
+            self.end, self._gap = seal.end, False
+
+    def _compare_head(self, head: Head, found: str, seal: Seal | None) -> None:
+        if head.hash != found:
+            self._add("head_differs", head.seal or None, f"seal {head.seal} has another hash than the head says")
+        elif seal and (head.epoch, head.sealed_at, head.rows) != (seal.epoch, seal.sealed_at, self.rows):
+            self._add("head_differs", head.seal, f"the head says other things of seal {head.seal} than the chain")
+
+    def _miss_head(self, next_seal: int) -> None:
+        for number in self._heads:
+            if self._read < number < next_seal:
+                self._add("head_differs", number, f"the head names seal {number}, which is gone")
+
+    def _add(self, kind: str, seal: int | None, detail: str) -> None:
+        self._problems.add(Problem(kind=kind, seal=seal, detail=detail))
+
+
+def _seals(first: int, last: int) -> str:
+    return f"seal {first} is" if first == last else f"seals {first} to {last} are"

@@ -1,0 +1,120 @@
+"""The export: seals and the journal rows that they close, as JSON Lines from which anybody can recompute the chain.
+
+A header, then for each seal its rows as they are hashed (`{"journal": [seq, epoch, xid, …, at]}`, in order of seq) and
+the seal itself (`{"seal": {…}, "exported_rows": n}`), and a last line with the counts, without which the export was cut
+off. A seal whose rows have left the journal stands alone.
+
+Invariants: blocks are read in short transactions, a page at a time; an export to a file appears under its name whole or
+not at all, and replaces nothing; what differs from its seal is exported as it is: judging is for whoever reads it.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.audit.seals.sealer import HASHED, PAGE, genesis
+from holdfast.core.errors import FileThereError, InputError
+from holdfast.core.records import Seal
+from holdfast.store.files import give_name
+from holdfast.store.sealed import BEFORE_ALL, Key
+from holdfast.store.store import Store
+
+VERSION = 1
+SEALS_PAGE = 500
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What an export holds."""
+
+    from_seal: int
+    to_seal: int
+    seals: int
+    rows: int
+
+
+def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: int | None = None) -> Exported:
+    """Write the seals of a range, and their rows, to a stream."""
+    with store.reading() as reading:
+        ledger_id, last = reading.meta()["ledger_id"], reading.last_seal()
+        newest = last.seal_id if last else 0
+        before = reading.seals(after=from_seal - 2, upto=from_seal - 1, limit=1) if from_seal > 1 else []
+    upto = newest if to_seal is None else to_seal
+    if from_seal < 1 or upto > newest or (to_seal is not None and to_seal < from_seal) or from_seal > newest + 1:
+        raise InputError(
+            f"there are seals 1 to {newest}, and {from_seal} to {upto} is no range of them",
+            next_step="Close what is open first with `holdfast audit head`, or name other seals.",
+            context={"from_seal": from_seal, "to_seal": upto, "newest": newest},
+        )
+    start = before[0].end if before else BEFORE_ALL
+    header = {
+        "holdfast_export": VERSION,
+        "ledger_id": ledger_id,
+        "from_seal": from_seal,
+        "to_seal": upto,
+        "previous": before[0].hash if before else genesis(ledger_id),
+    }
+    _line(sink, header)
+    seals = rows = 0
+    for seal in _seals(store, from_seal - 1, upto):
+        written = _write_block(store, sink, start, seal)
+        start = seal.end
+        seals, rows = seals + 1, rows + written
+    _line(sink, {"end": {"seals": seals, "rows": rows}})
+    return Exported(from_seal, upto, seals, rows)
+
+
+def export_file(store: Store[Any], path: Path, *, from_seal: int = 1, to_seal: int | None = None) -> Exported:
+    """Write an export to a new file; raise FileThereError if there is one."""
+    if path.exists():
+        raise _there(path)
+    draft = path.with_name(f".holdfast-{uuid4().hex}")
+    try:
+        with draft.open("xb") as sink:
+            exported = export(store, sink, from_seal=from_seal, to_seal=to_seal)
+            sink.flush()
+            os.fsync(sink.fileno())
+        if not give_name(draft, path):
+            raise _there(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}", context={"path": str(path)}) from error
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+    return exported
+
+
+def _seals(store: Store[Any], after: int, upto: int) -> Iterator[Seal]:
+    while True:
+        with store.reading() as reading:
+            page = reading.seals(after=after, upto=upto, limit=SEALS_PAGE)
+        if not page:
+            return
+        yield from page
+        after = page[-1].seal_id
+
+
+def _write_block(store: Store[Any], sink: BinaryIO, start: Key, seal: Seal) -> int:
+    rows, after = 0, seal.low_seq - 1
+    while True:
+        with store.reading() as reading:
+            page = reading.journal_block(start, seal, after=after, limit=PAGE)
+        if not page:
+            break
+        sink.write(b"".join(b'{"journal":%b}\n' % msgspec.json.encode(row) for row in page))
+        rows, after = rows + len(page), page[-1][0]
+    fields = {name: getattr(seal, name) for name in (*HASHED, "hash")}
+    _line(sink, {"seal": fields, "exported_rows": rows})
+    return rows
+
+
+def _line(sink: BinaryIO, value: object) -> None:
+    sink.write(msgspec.json.encode(value) + b"\n")
+
+
+def _there(path: Path) -> FileThereError:
+    return FileThereError(f"{path} exists already", context={"path": str(path)})

@@ -1,0 +1,261 @@
+"""The sealer: it closes blocks of the journal, each by a hash that includes the hash of the one before.
+
+Invariants: every row is closed by exactly one seal, in the order of its key (epoch, transaction id, number), and no row
+can appear later below a key that was closed; no seal is added to a chain whose end is broken; rows are read in short
+transactions, a page at a time, and each seal is written in a transaction of its own; equal rows have equal bytes on
+both databases.
+
+Why a floor. Transaction ids have no index, so unsealed rows are looked for by number, above a floor below which every
+row is known to be sealed. On PostgreSQL a later commit can carry a lower number, so the highest sealed number is no
+floor. Each seal therefore keeps a horizon: `horizon_seq`, the last number that the sequence had given out at a moment,
+and `horizon_xid`, the id of the sealing transaction itself, which it took after that moment. (The `xmax` of a snapshot
+would not do: it is one above the last transaction that has *ended*, and one that still runs may be above it and have
+its numbers already.) A transaction takes its id before its first number, numbers are given out one at a time, and ids
+only grow; so a transaction with an id above `horizon_xid` has only numbers above `horizon_seq`, and the sealing one has
+none. Hence: once all rows of transactions below B are sealed and B >= horizon_xid, every unsealed row is numbered above
+horizon_seq. B is the `last_xid` of the last seal, because blocks are closed in the order of their keys; after a sealing
+that has closed all it saw, B is the oldest transaction that was running then, and if that lifts the floor, which
+happens when nothing has been written since, the floor is kept in the meta table. On SQLite writers take turns, numbers
+follow the commits, and the highest sealed number is the floor. No hash covers horizons and floors: `horizons.py` judges
+which of them are believed.
+"""
+
+import hashlib
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.audit.seals.horizons import NOTE, floor_of
+from holdfast.core.digest import digest, sha256
+from holdfast.core.errors import EpochError, InputError, SealsBrokenError, invariant
+from holdfast.core.records import Seal, time_text
+from holdfast.store.reading import Reading
+from holdfast.store.sealed import BEFORE_ALL, Block, Bounds, Key
+from holdfast.store.store import Store
+
+BLOCK_ROWS = 8192
+WINDOW = 16 * BLOCK_ROWS  # how many numbers are looked at in one transaction
+PAGE = 4096
+HASHED = (
+    "seal_id", "epoch", "last_xid", "last_seq", "low_seq", "high_seq", "rows", "digest", "previous", "sealed_at",
+)  # fmt: skip
+
+# A journal row as it is hashed: its sixteen values as a JSON array, and a line feed.
+row_lines = msgspec.json.Encoder().encode_lines
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the chain ends: what to keep elsewhere, because nobody can rewrite it there."""
+
+    ledger_id: str
+    epoch: int
+    seal: int
+    hash: str
+    rows: int  # closed by this seal and all before it
+    sealed_at: str | None
+
+
+def genesis(ledger_id: str) -> str:
+    """Return what the first seal of a ledger follows."""
+    return sha256(f"holdfast:{ledger_id}")
+
+
+def seal_hash(seal: Seal) -> str:
+    """Return the hash that a seal should have."""
+    return digest({name: getattr(seal, name) for name in HASHED})
+
+
+def seal(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> list[Seal]:
+    """Close all rows that can be closed, in blocks of so many at most, and return the new seals.
+
+    Any number of processes may seal at once: whoever is late looks again at what is left.
+    """
+    if block_rows < 1:
+        raise InputError("a block has at least one row", context={"block_rows": block_rows})
+    made: list[Seal] = []
+    view = _View(store, block_rows)
+    while True:
+        view.look()
+        for block in view.blocks:
+            written = _close(store, view, block)
+            if written is None:
+                break
+            made.append(written)
+            view.last = written
+        else:
+            if view.is_whole:
+                _keep_floor(store, view)
+                return made
+
+
+def head(store: Store[Any]) -> Head:
+    """Close what can be closed, and return where the chain ends."""
+    seal(store)
+    with store.reading() as reading:
+        return head_now(reading)
+
+
+def head_now(reading: Reading) -> Head:
+    """Return where the chain ends, without closing anything."""
+    meta, last = reading.meta(), reading.last_seal()
+    require_sound_end(meta, last)
+    return head_of(meta, last, reading.sealed_rows(last.seal_id) if last else 0)
+
+
+def head_of(meta: dict[str, str], last: Seal | None, rows: int) -> Head:
+    """Return the head of a chain that ends with this seal."""
+    ledger_id = meta["ledger_id"]
+    return Head(
+        ledger_id=ledger_id,
+        epoch=last.epoch if last else int(meta["epoch"]),
+        seal=last.seal_id if last else 0,
+        hash=last.hash if last else genesis(ledger_id),
+        rows=rows,
+        sealed_at=last.sealed_at if last else None,
+    )
+
+
+def require_sound_end(meta: dict[str, str], last: Seal | None) -> None:
+    """Raise SealsBrokenError if seals were cut off or the last one was changed: another would cover it up."""
+    noted = meta.get("seal_head")
+    found = last.mark if last else None
+    if noted != found:
+        raise SealsBrokenError(
+            f"the last seal is {_named(found)}, but the ledger has noted {_named(noted)}",
+            context={"found": found, "noted": noted},
+        )
+    if last and seal_hash(last) != last.hash:
+        raise SealsBrokenError(f"seal {last.seal_id} was changed", context={"seal": last.seal_id})
+
+
+def _named(noted: str | None) -> str:
+    return f"number {noted.split(' ')[0]}" if noted else "none"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What can be closed
+
+
+class _View:
+    """What a sealing sees: the rows of transactions that had ended when it began, and no others, a part at a time.
+
+    Whoever is late looks again at the same rows, so that a sealing ends while others write. A part are the numbers up
+    to a top, and of those only the rows whose keys come before all that lie beyond it.
+    """
+
+    def __init__(self, store: Store[Any], block_rows: int) -> None:
+        self._store = store
+        self._block_rows = block_rows
+        self._window = max(WINDOW, 2 * block_rows)
+        self._bounds: Bounds | None = None
+        self.floor = 0
+        self.last: Seal | None = None
+        self.blocks: list[Block] = []
+        self.is_whole = False  # whether this part is the last one
+
+    def look(self) -> None:
+        """Find the next blocks that can be closed."""
+        with self._store.reading() as reading:
+            meta, last = reading.meta(), reading.last_seal()
+            require_sound_end(meta, last)
+            self.ledger_id, self.epoch, self.last = meta["ledger_id"], int(meta["epoch"]), last
+            self.floor = max(self.floor, floor_of(reading, meta, last))
+            if self._bounds is None:
+                self._bounds = reading.sealing_bounds()
+                self._require_present(reading)
+            self._find_blocks(reading)
+
+    def _find_blocks(self, reading: Reading) -> None:
+        bounds = self.bounds
+        first = reading.first_unsealed(self.start, floor=self.floor, upto=bounds.seq)
+        self.floor = bounds.seq if first is None else first - 1
+        top, bound = self.floor + self._window, (self.epoch, bounds.xid, 0)
+        self.is_whole = top >= bounds.seq
+        if not self.is_whole:
+            beyond = reading.least_beyond(self.start, after=top, upto=bounds.seq)
+            bound = min(bound, beyond or bound)
+        self.blocks = reading.unsealed_blocks(
+            self.start, bound, floor=self.floor, upto=min(top, bounds.seq), block_rows=self._block_rows
+        )
+        if not self.is_whole:
+            if self.blocks and self.blocks[-1].rows < self._block_rows:
+                self.blocks.pop()  # there is more to come for it
+            # A transaction that was open for long holds up all behind it: then only a larger part has anything.
+            self._window = 2 * self._window if not self.blocks else max(WINDOW, 2 * self._block_rows)
+
+    def _require_present(self, reading: Reading) -> None:
+        """Raise EpochError if rows, sealed or not, are of transactions that this database has not come to yet."""
+        next_xid, last = self.bounds.next_xid, self.last
+        if last and last.epoch > self.epoch:
+            raise EpochError(
+                f"the last seal is of epoch {last.epoch}, and the ledger is at {self.epoch} only",
+                context={"epoch": self.epoch, "sealed_epoch": last.epoch},
+            )
+        ahead = reading.ahead_of_time(epoch=self.epoch, floor=self.floor, next_xid=next_xid)
+        if last and last.epoch == self.epoch and last.last_xid >= next_xid:
+            ahead = last.last_xid
+        if ahead is not None:
+            raise EpochError(
+                f"the journal has rows of transaction {ahead}, and this database has come to {next_xid} only",
+                context={"epoch": self.epoch, "transaction": ahead, "next": next_xid},
+            )
+
+    @property
+    def bounds(self) -> Bounds:
+        """Return what the first look was sure of."""
+        invariant(self._bounds, "nothing was looked at yet")
+        return cast("Bounds", self._bounds)
+
+    @property
+    def start(self) -> Key:
+        """Return the key after which nothing is sealed."""
+        return self.last.end if self.last else BEFORE_ALL
+
+    @property
+    def previous(self) -> str:
+        """Return the hash that the next seal follows."""
+        return self.last.hash if self.last else genesis(self.ledger_id)
+
+
+def _keep_floor(store: Store[Any], view: _View) -> None:
+    """Keep the floor that a finished sealing has shown, if the seals alone do not tell of it."""
+    with store.reading() as reading:
+        known = floor_of(reading, reading.meta(), reading.last_seal())
+        shown = reading.horizon(view.epoch, view.bounds.xid, below=view.bounds.seq + 1)
+    if shown > known:
+        with store.transaction() as transaction:
+            transaction.set_meta(NOTE, f"{view.epoch} {shown}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Closing
+
+
+def _close(store: Store[Any], view: _View, block: Block) -> Seal | None:
+    """Hash a block and write its seal; None if somebody else has sealed meanwhile."""
+    hashed, rows, after = hashlib.sha256(), 0, block.low_seq - 1
+    while rows < block.rows:
+        with store.reading() as reading:
+            page = reading.journal_block(view.start, block, after=after, limit=PAGE)
+        if not page:
+            return None
+        hashed.update(row_lines(page))
+        rows, after = rows + len(page), page[-1][0]
+    last = view.last
+    draft = Seal(
+        seal_id=last.seal_id + 1 if last else 1,
+        epoch=block.epoch,
+        last_xid=block.last_xid,
+        last_seq=block.last_seq,
+        low_seq=block.low_seq,
+        high_seq=block.high_seq,
+        rows=rows,
+        digest=hashed.hexdigest(),
+        previous=view.previous,
+        hash="",
+        sealed_at=time_text(store.now()),
+        horizon_xid=0,
+        horizon_seq=block.high_seq if store.one_writer else view.bounds.seq,
+    )
+    with store.transaction() as transaction:
+        return transaction.add_seal(msgspec.structs.replace(draft, hash=seal_hash(draft)))

@@ -1,0 +1,195 @@
+"""`holdfast audit`: prove that history is what it was when it was sealed.
+
+Invariants: `verify` and `export` write nothing to the ledger; `head` seals what can be sealed first; `verify` exits
+with 1 when it found anything; no file is overwritten.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+
+from holdfast.audit.seals import signing
+from holdfast.audit.seals.export import Exported, export_file
+from holdfast.audit.seals.export import export as export_stream
+from holdfast.audit.seals.problems import Problem
+from holdfast.audit.seals.sealer import Head
+from holdfast.audit.seals.sealer import head as current_head
+from holdfast.audit.seals.verify import Report
+from holdfast.audit.seals.verify import verify as recompute
+from holdfast.cli import output
+from holdfast.cli.options import Db, Json, Schema, opened
+from holdfast.cli.output import Column
+from holdfast.core.errors import InputError
+
+audit = typer.Typer(
+    help="Prove that history is what it was: verify, head, export.",
+    epilog="Every command takes --json. Guide: docs/audit.md.",
+    add_completion=False,
+)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# verify
+
+
+@audit.command()
+def verify(
+    *,
+    head: Annotated[
+        Path | None, typer.Option("--head", metavar="FILE", help="A head that was kept, or several, one a line.")
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", metavar="FILE", help="The key that must have signed each of them.")
+    ] = None,
+    archives: Annotated[
+        Path | None, typer.Option("--archives", metavar="DIR", help="Where the archives' files are: verify them too.")
+    ] = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Recompute every seal from the journal, and say where history differs.
+
+    Exit code 1 if anything does. It reads in short transactions: the ledger may be in use.
+    """
+    if public_key is not None and head is None:
+        raise InputError("--public-key is for a head that was kept", next_step="Give --head FILE too.")
+    if archives is not None and not archives.is_dir():
+        raise InputError(f"{archives} is no directory", context={"archives": str(archives)})
+    kept = signing.read_heads(head, public_key=public_key) if head else []
+    with opened(db, schema) as store, output.progress(as_json=as_json) as show:
+        on_progress = (lambda reached, last: show("verifying", reached, last)) if show else None
+        report = recompute(store, head=[one.head for one in kept], archives=archives, on_progress=on_progress)
+    output.answer(msgspec.to_builtins(report), lambda: _print_report(report, kept), as_json=as_json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print_report(report: Report, kept: Sequence[signing.SignedHead]) -> None:
+    counts = [f"{_rows(report.sealed)} sealed", f"{report.unsealed:,} not sealed yet"]
+    if report.archived:
+        counts.append(f"{report.archived:,} archived")
+    output.line(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(counts)}")
+    output.line(f"head: seal {report.head.seal} {report.head.hash}")
+    if kept and report.ok:
+        output.line(_contained(kept))
+    if report.problems:
+        columns = [Column("PROBLEM"), Column("SEAL", right=True), Column("ROWS"), Column("FROM"), Column("TO")]
+        rows = [[p.kind, p.seal or "", _numbers(p), p.at or "", p.to_at or "", p.detail] for p in report.problems]
+        output.table([*columns, Column("DETAIL", folds=True)], rows)
+
+
+def _contained(kept: Sequence[signing.SignedHead]) -> str:
+    newest = max(kept, key=lambda head: head.seal)
+    keys = sorted({head.public_key or "" for head in kept})
+    by = "not signed" if keys == [""] else f"signed by {' and '.join(key or 'nobody' for key in keys)}"
+    if len(kept) == 1:
+        return f"kept: seal {newest.seal}, which the chain contains, {by}"
+    return f"kept: {len(kept)} heads, the newest of seal {newest.seal}, which the chain contains, {by}"
+
+
+def _numbers(problem: Problem) -> str:
+    if problem.seq is None:
+        return ""
+    return str(problem.seq) if problem.to_seq in (None, problem.seq) else f"{problem.seq} to {problem.to_seq}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# head, keygen
+
+
+@audit.command()
+def head(
+    *,
+    sign: Annotated[
+        Path | None, typer.Option("--sign", metavar="KEY", help="Sign it with this private key (see keygen).")
+    ] = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Seal what can be sealed, then print where the chain ends: what to keep elsewhere.
+
+    `holdfast audit head --json > head.json` is a file that `verify --head` takes.
+    """
+    private = signing.private_key(sign) if sign else None
+    with opened(db, schema) as store:
+        found: Head = current_head(store)
+    if private is not None:
+        found = signing.sign(found, private)
+    value: dict[str, Any] = msgspec.to_builtins(found)
+    output.answer(
+        value,
+        lambda: output.fields((name, "none" if v is None else str(v)) for name, v in value.items()),
+        as_json=as_json,
+    )
+
+
+@audit.command()
+def keygen(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="Where the private key goes; PATH.pub is the public one.")
+    ],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Make a pair of Ed25519 keys: one to sign heads with, one to verify them."""
+    private, public = signing.make_keys(path)
+    value = {"private_key": str(private), "public_key": str(public)}
+    said = f"{private} signs: keep it to yourself\n{public} verifies: give it away"
+    output.answer(value, lambda: output.line(said), as_json=as_json)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# export
+
+
+@audit.command()
+def export(
+    *,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A new file; without it, print.")] = None,
+    from_seal: Annotated[int, typer.Option("--from-seal", metavar="N", min=1, help="The first seal.")] = 1,
+    to_seal: Annotated[
+        int | None, typer.Option("--to-seal", metavar="N", min=1, help="The last seal; without it, the newest.")
+    ] = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Write seals and the rows that they close as JSON Lines, from which anybody can recompute the chain."""
+    if out is None and as_json:
+        raise InputError("--json tells of a file that was written", next_step="Give --out FILE, or leave --json out.")
+    with opened(db, schema) as store:
+        if out is None:
+            with _printed() as sink:
+                export_stream(store, sink, from_seal=from_seal, to_seal=to_seal)
+            return
+        exported = export_file(store, out, from_seal=from_seal, to_seal=to_seal)
+    value = {"file": str(out), **msgspec.to_builtins(exported)}
+    output.answer(value, lambda: output.line(_said(out, exported)), as_json=as_json)
+
+
+@contextmanager
+def _printed() -> Iterator[BinaryIO]:
+    """Yield standard output as bytes; what is written to a closed one is dropped."""
+    sys.stdout.flush()
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is not None:
+        yield stream
+        return
+    with Path(os.devnull).open("wb") as nothing:
+        yield nothing
+
+
+def _said(out: Path, exported: Exported) -> str:
+    return f"{out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}"
+
+
+def _rows(n: int) -> str:
+    return "1 row" if n == 1 else f"{n:,} rows"

@@ -1,0 +1,117 @@
+"""`holdfast check`: asks a ledger every invariant, and says what is broken, what that means and what to type next.
+
+Invariants: nothing is written; a ledger that other commands refuse, because its triggers differ, can be checked.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, Severity, Violation
+from holdfast.audit.check.runner import Report
+from holdfast.audit.check.runner import check as run
+from holdfast.cli import output
+from holdfast.cli.options import Db, Json, Schema, ledger_url
+from holdfast.cli.output import Column
+from holdfast.nodd.tables import SETTING
+from holdfast.store import Store, connect
+
+LIMIT_MAX = 1_000_000
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME", help=f"Only this invariant; may be repeated: {', '.join(BY_NAME)}."),
+]
+Cheap = Annotated[
+    bool, typer.Option("--cheap", help="Only what is asked whenever a ledger opens: a few milliseconds at any size.")
+]
+
+
+def check(
+    *,
+    only: Only = None,
+    cheap: Cheap = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="How many to report at most.")] = 1000,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the ledger every invariant, and say what is broken.
+
+    Nothing is changed. The exit code is 1 if anything of severity error was found.
+    """
+    # Not verified: triggers that were dropped are among the things to find.
+    with connect(ledger_url(db, schema), schema=schema or "public") as store:
+        report = run(store, only=only or None, cheap=cheap, limit=limit)
+        beside = not (as_json or cheap or _is_unreadable(report)) and _has_nodd(store)
+    output.answer(value(report), lambda: _print(report, cheap=cheap, beside=beside), as_json=as_json)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def value(report: Report) -> dict[str, object]:
+    """Return a report as JSON has it."""
+    return {
+        "ok": report.ok,
+        "violations": [msgspec.to_builtins(violation) for violation in report.violations],
+        "checked": report.checked,
+        "more": report.more,
+    }
+
+
+def print_violations(report: Report, meanings: Iterable[tuple[str, str]]) -> None:
+    """Print what is broken, what each of the broken means, and whether there may be more."""
+    output.table(
+        [Column("SUBJECT"), Column("INVARIANT"), Column("SEVERITY"), Column("WHAT IS WRONG", folds=True)],
+        [_row(violation) for violation in report.violations],
+    )
+    output.line("")
+    output.fields(meanings)
+    output.line("")
+    if report.more:
+        output.line("there may be more: --limit")
+
+
+def _print(report: Report, *, cheap: bool, beside: bool) -> None:
+    if report.violations:
+        broken = {violation.invariant for violation in report.violations}
+        print_violations(report, ((i.name, f"{i.meaning} Repair {i.mending}.") for i in INVARIANTS if i.name in broken))
+        output.line(f"next:  {_next_step(broken, report)}")
+    elif cheap:
+        output.line("nothing wrong that a quick look can tell")
+    else:
+        seen = report.checked
+        looked_at = f"{seen['jobs']} jobs, {seen['executions']} executions, {seen['journal']} journal rows"
+        output.line(f"nothing wrong: {looked_at} looked at")
+    if beside:
+        output.line("the tables of nodd are looked at by `holdfast nodd check`")
+
+
+def _has_nodd(store: Store[Any]) -> bool:
+    with store.reading() as reading:
+        return SETTING in reading.meta()
+
+
+def _is_unreadable(report: Report) -> bool:
+    return any(
+        found.invariant == "database" and found.evidence.get("kind") == "unreadable" for found in report.violations
+    )
+
+
+def _row(violation: Violation) -> tuple[object, ...]:
+    style = "red" if violation.severity is Severity.ERROR else "yellow"
+    shown = output.styled(violation.severity, style)
+    return violation.subject, violation.invariant, shown, violation.detail
+
+
+def _next_step(broken: set[str], report: Report) -> str:
+    if _is_unreadable(report):
+        return "Keep the files, and restore the newest snapshot (`holdfast snapshot restore`) or backup."
+    if broken == {"lease_overdue"}:
+        return "Start a worker, or run `holdfast recover`."
+    if broken == {"enforcement"}:
+        return "Find out who changed them, then run `holdfast migrate`."
+    if broken == {"seals_chained"}:
+        return "Keep the ledger as it is, and see what differs with `holdfast audit verify`."
+    return "See what would put it right with `holdfast repair`; it changes nothing before it is told to."

@@ -1,0 +1,51 @@
+"""`holdfast explain`: why is this job not running, and what to type next. Nothing here writes."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.options import ID_MAX, Db, Json, Schema, opened
+from holdfast.explain.explain import explain as explained
+from holdfast.explain.explanation import Explanation, Verdict
+
+SAYS = {
+    Verdict.FINISHED: "it is over",
+    Verdict.RUNNING: "somebody works on it",
+    Verdict.WAITING: "it will run by itself",
+    Verdict.BLOCKED: "it will not run by itself",
+}
+
+
+def explain(
+    *,
+    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's id.")],
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Say why a job is not running, and what to type next.
+
+    Reasons come most decisive first, each with what was seen (in the JSON) and a command.
+    """
+    with opened(db, schema) as store, store.reading() as reading:
+        explanation = explained(reading, job_id, store.now())
+    value = {
+        "job_id": explanation.job_id,
+        "state": explanation.state,
+        "verdict": explanation.verdict,
+        "findings": [
+            {"code": found.code, "message": found.message, "evidence": found.evidence, "next": found.next}
+            for found in explanation.findings
+        ],
+    }
+    output.answer(value, lambda: _print(explanation), as_json=as_json)
+
+
+def _print(explanation: Explanation) -> None:
+    terminal = output.console()
+    head = output.styled(f"job {explanation.job_id} ", "bold").append_text(output.state(explanation.state))
+    terminal.print(head.append(f": {SAYS[explanation.verdict]}", ""))
+    for found in explanation.findings:
+        terminal.print(output.styled("- " + found.message.replace("\n", " ")))
+        terminal.print(output.styled("  next: ", "dim"), output.styled(output.pasteable(found.next), "bold"), sep="")

@@ -1,0 +1,369 @@
+"""`holdfast grant`: ask for permission, give it, take it back, and look at what was given.
+
+Invariants: a grant is shown as it stands by now, so one that has run out is expired; who approves and how that is known
+is said on the command line, and believed no further than the ledger's environment allows; a private key is read, and
+never printed.
+"""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.audit.files import slips
+from holdfast.audit.seals import signing
+from holdfast.cli import output
+from holdfast.cli.commands.approvers import approvers
+from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
+from holdfast.cli.output import Column
+from holdfast.cli.times import duration
+from holdfast.cli.values import row_value
+from holdfast.core.authority import (
+    CLAIMED,
+    DEV,
+    KEY,
+    ROLE,
+    Act,
+    Wanted,
+    approval_text,
+    scope_of,
+    standing,
+)
+from holdfast.core.errors import ApprovalError, InputError
+from holdfast.core.machines import GRANT, GrantState
+from holdfast.core.records import Grant, JournalRow, time_text
+from holdfast.governance import grants
+from holdfast.governance.approvals import known, method_of
+from holdfast.store import Store
+
+grant = typer.Typer(
+    help="Ask for permission, give it, take it back.",
+    epilog="Every command takes --json. Guide: docs/grants.md.",
+    add_completion=False,
+)
+grant.add_typer(approvers, name="approvers")
+
+STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
+PAGE_MAX = 1000
+ID = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The grant.")]
+As = Annotated[str | None, word("--as", "Who does this; without it, the user who types.", "--operator")]
+Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metavar="TEXT")]
+RollbackPlan = Annotated[str, word("--rollback-plan", "How the act would be undone.", metavar="TEXT")]
+Executor = Annotated[str, word("--executor", "Who is to act.")]
+Ttl = Annotated[str, word("--ttl", "How long it is good for: 30m, 2h, 1d.", metavar="TIME")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--key", metavar="FILE", help="The private key that signs (see `holdfast audit keygen`).")
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# request, approve, revoke
+
+
+@grant.command()
+def request(
+    *,
+    action: Annotated[str, typer.Argument(metavar="ACTION", help=f"What: {', '.join(Act)}.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="To what.")],
+    executor: Executor,
+    reason: Reason,
+    rollback_plan: RollbackPlan,
+    plan: Annotated[str | None, word("--plan", "The digest of what is to be done.", metavar="DIGEST")] = None,
+    manifest: Annotated[str | None, word("--manifest", "The digest of what it is done with.", metavar="DIGEST")] = None,
+    actions: Annotated[str | None, word("--actions", "The exact set of actions, if not ACTION.", metavar="A,B")] = None,
+    ttl: Ttl = "2h",
+    approve: Annotated[bool, typer.Option("--approve", help="Approve it as well: one's own, in a dev ledger.")] = False,
+    as_: As = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Ask for a grant: a permission for one act, once, for some time.
+
+    It says exactly what is to be done, by whom and how it would be undone. Somebody else approves it; in a dev ledger
+    oneself may.
+    """
+    wanted_act, lasts, who = _act(action), duration(ttl, "--ttl"), as_ or actor()
+    named = tuple(part.strip() for part in actions.split(",")) if actions else ()
+    with opened(db, schema) as store:
+        with store.reading() as reading:
+            environment = grants.environment_of(reading)
+        if approve and environment != DEV:
+            raise ApprovalError(
+                f"in a {environment} ledger somebody else approves",
+                code="self_approval",
+                next_step="Leave --approve out.",
+            )
+        wanted = Wanted(
+            act=wanted_act,
+            target=target,
+            environment=environment,
+            executor=executor,
+            actions=named,
+            plan=plan,
+            manifest=manifest,
+        )
+        made = grants.request(store, wanted, requester=who, rollback_plan=rollback_plan, reason=reason, ttl=lasts)
+        if approve:
+            made = grants.approve(store, made.grant_id, grants.Identity(name=who), reason=reason)
+        now = store.now()
+    output.answer(_value(made, now), lambda: _print_made(made), as_json=as_json)
+
+
+def _act(text: str) -> Act:
+    try:
+        return Act(text)
+    except ValueError:
+        raise InputError(
+            f"nothing called {text!r} needs a grant",
+            next_step=f"Name one of: {', '.join(Act)}.",
+            context={"action": text},
+        ) from None
+
+
+def _print_made(made: Grant) -> None:
+    output.line(f"grant {made.grant_id} is {'a draft' if made.state == GrantState.DRAFT else made.state}")
+    if made.state == GrantState.DRAFT:
+        output.line(f"Somebody else approves it: holdfast grant approve {made.grant_id} --as NAME")
+
+
+@grant.command()
+def approve(
+    *,
+    grant_id: ID,
+    as_: As = None,
+    key: KeyFile = None,
+    role: Annotated[bool, typer.Option("--role", help="As the role that the database knows this session by.")] = False,
+    signature: Annotated[
+        str | None, word("--signature", "A signature that `grant sign` printed elsewhere.", metavar="HEX")
+    ] = None,
+    reason: Annotated[str | None, word("--reason", "Why: it stays in the journal.", metavar="TEXT")] = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Approve a draft.
+
+    In dev anybody may, in stage anybody but the requester; in prod it takes a registered key (--key, or --signature
+    with --as) or a role of a PostgreSQL database (--role), other than the requester's.
+    """
+    if sum((key is not None, role, signature is not None)) > 1:
+        raise InputError("an approver is known in one way", next_step="Give one of --key, --signature and --role.")
+    with opened(db, schema) as store:
+        who = _identity(store, grant_id, as_, key, signature, role=role)
+        made = grants.approve(store, grant_id, who, reason=reason)
+        now = store.now()
+    output.answer(
+        _value(made, now),
+        lambda: output.line(f"grant {grant_id} is active until {output.instant(made.expires_at)} UTC"),
+        as_json=as_json,
+    )
+
+
+def _identity(
+    store: Store[Any], grant_id: int, name: str | None, key: Path | None, signature: str | None, *, role: bool
+) -> grants.Identity:
+    with store.reading() as reading:
+        if role:
+            found = reading.session_role()
+            if found is None:
+                raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
+            return grants.Identity(name=name or found, method=ROLE)
+        if key is not None:
+            made = signing.signature_of(approval_text(known(reading, grant_id), reading.meta()["ledger_id"]), key)
+            public = _public_key(key)
+            owner = next((a.name for a in reading.approvers().values() if a.public_key == public), None)
+            if name is None and owner is None:
+                raise ApprovalError("nobody is registered with this key", code="approver_unknown")
+            return grants.Identity(name=name or owner or "", method=KEY, signature=made)
+    if signature is not None:
+        if name is None:
+            raise InputError("a signature is somebody's", next_step="Say whose it is: --as NAME.")
+        return grants.Identity(name=name, method=KEY, signature=signature)
+    return grants.Identity(name=name or actor(), method=CLAIMED)
+
+
+def _public_key(key: Path) -> str:
+    return signing.private_key(key).public_key().public_bytes_raw().hex()
+
+
+@grant.command()
+def sign(*, grant_id: ID, key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key.")],
+         db: Db = None, schema: Schema = None, as_json: Json = False) -> None:  # fmt: skip
+    """Print a signature under a draft, for `grant approve --signature` by somebody who may write to the ledger."""
+    with opened(db, schema) as store, store.reading() as reading:
+        text = approval_text(known(reading, grant_id), reading.meta()["ledger_id"])
+    value = {"grant_id": grant_id, "signature": signing.signature_of(text, key), "public_key": _public_key(key)}
+    output.answer(value, lambda: output.line(str(value["signature"])), as_json=as_json)
+
+
+@grant.command()
+def revoke(
+    *, grant_id: ID, reason: Reason, as_: As = None, db: Db = None, schema: Schema = None, as_json: Json = False
+) -> None:
+    """Take back a grant that is not used yet."""
+    with opened(db, schema) as store:
+        made = grants.revoke(store, grant_id, actor=as_ or actor(), reason=reason)
+        now = store.now()
+    output.answer(_value(made, now), lambda: output.line(f"grant {grant_id} is revoked"), as_json=as_json)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# list, show
+
+
+@grant.command(name="list")
+def list_grants(
+    *,
+    state: Annotated[str | None, word("--state", "Only these: " + ", ".join(GrantState) + ".", metavar="STATE")] = None,
+    action: Annotated[str | None, word("--action", "Only those for this.", metavar="ACTION")] = None,
+    target: Annotated[str | None, word("--target", "Only those for this target.", metavar="TARGET")] = None,
+    before: Annotated[int | None, typer.Option("--before", metavar="ID", min=1, max=ID_MAX, help="Only older.")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=PAGE_MAX, help="How many.")] = 100,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """List grants, newest first."""
+    if state is not None and state not in GRANT.states:
+        raise InputError(f"no grant is {state!r}", next_step=f"Name one of: {', '.join(GrantState)}.")
+    with opened(db, schema) as store:
+        with store.reading() as reading:
+            found = reading.grants(
+                state=state, action=str(_act(action)) if action else None, target=target, before=before, limit=limit
+            )
+        now = store.now()
+    output.answer([_value(one, now) for one in found], lambda: _print_list(found, now, limit), as_json=as_json)
+
+
+def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
+    if not found:
+        output.line("no grants")
+        return
+    columns = (
+        Column("ID", right=True), Column("STATE"), Column("ACTION"), Column("TARGET", folds=True), Column("EXECUTOR"),
+        Column("ASKED BY"), Column("APPROVED BY"), Column("ENDS"),
+    )  # fmt: skip
+    rows = [
+        (
+            one.grant_id, _state(one, now), one.action, one.target, _executor(one), one.requested_by,
+            one.approved_by or "", output.age(one.expires_at, now) if one.state not in GRANT.final else "",
+        )
+        for one in found
+    ]  # fmt: skip
+    output.table(columns, rows)
+    if len(found) == limit:
+        output.line(f"there may be more: --before {found[-1].grant_id}")
+
+
+@grant.command()
+def show(*, grant_id: ID, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+    """Show one grant: what it permits, how it was approved, and its history."""
+    with opened(db, schema) as store:
+        with store.reading() as reading:
+            found, ledger_id = known(reading, grant_id), reading.meta()["ledger_id"]
+            journal = reading.journal(grant_id, GRANT.name)
+        now = store.now()
+    value = {
+        "grant": _value(found, now),
+        "journal": [row_value(row) for row in journal],
+        "approval_text": approval_text(found, ledger_id).decode(),
+    }
+    output.answer(value, lambda: _print_grant(found, journal, now), as_json=as_json)
+
+
+def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None:
+    output.console().print(output.styled(f"grant {found.grant_id}", "bold"), _state(found, now))
+    shown = _value(found, now)
+    names = ("action", "target", "environment", "executor", "actions", "plan", "manifest", "rollback_plan",
+             "requested_by", "approved_by", "approved_via", "consumed_by", "expires_at", "reason")  # fmt: skip
+    output.fields((name.replace("_", " "), _words(shown[name])) for name in names if shown[name])
+    output.line("")
+    columns = (Column("AT"), Column("EVENT"), Column("TO"), Column("BY"), Column("REASON", folds=True))
+    rows = [
+        (
+            output.instant(row.at),
+            row.event,
+            output.styled(row.target, STYLES.get(row.target, "")),
+            row.actor,
+            row.reason or "",
+        )
+        for row in journal
+    ]
+    output.table(columns, rows, title="history")
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _state(found: Grant, now: datetime) -> Any:
+    word = standing(found, now)
+    return output.styled(word, STYLES.get(word, ""))
+
+
+def _executor(found: Grant) -> str:
+    scope = scope_of(found)
+    return scope.executor if scope else "?"
+
+
+def _value(found: Grant, now: datetime) -> dict[str, object]:
+    """Return a grant as its JSON object; what its scope does not say is null."""
+    scope = scope_of(found)
+    return {
+        "grant_id": found.grant_id,
+        "state": str(standing(found, now)),
+        "version": found.version,
+        "action": found.action,
+        "target": found.target,
+        "environment": scope.environment if scope else None,
+        "executor": scope.executor if scope else None,
+        "actions": list(scope.actions) if scope else None,
+        "plan": scope.plan if scope else None,
+        "manifest": scope.manifest if scope else None,
+        "rollback_plan": scope.rollback_plan if scope else None,
+        "requested_by": found.requested_by,
+        "approved_by": found.approved_by,
+        "approved_via": method_of(found),
+        "consumed_by": found.consumed_by,
+        "reason": found.reason,
+        "expires_at": time_text(found.expires_at),
+        "created_at": time_text(found.created_at),
+        "updated_at": time_text(found.updated_at),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# slip
+
+
+@grant.command()
+def slip(
+    *,
+    action: Annotated[str, word("--action", f"What: {Act.RESTORE}.", metavar="ACTION")],
+    target: Annotated[str, word("--target", "The SHA-256 of the snapshot.", metavar="DIGEST")],
+    executor: Executor,
+    reason: Reason,
+    rollback_plan: RollbackPlan,
+    as_: As = None,
+    key: KeyFile = None,
+    ttl: Ttl = "2h",
+    as_json: Json = False,  # noqa: ARG001 - it is JSON anyway
+) -> None:
+    """Print a permission that travels as a file: to restore a snapshot where there is no ledger yet.
+
+    `holdfast snapshot restore FILE --grant slip.json` takes it.
+    """
+    made = slips.write_slip(
+        action=str(_act(action)),
+        target=target,
+        executor=executor,
+        rollback_plan=rollback_plan,
+        reason=reason,
+        approved_by=as_ or actor(),
+        ttl=duration(ttl, "--ttl"),
+        key=key,
+    )
+    output.json_line(msgspec.to_builtins(made))

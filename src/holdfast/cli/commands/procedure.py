@@ -1,0 +1,386 @@
+"""`holdfast procedure`: run several steps that end done or undone, take them up again, and see where they stand.
+
+Invariants: without --mode nothing is written; a procedure is found by its name, in the module that --app names or among
+those that Holdfast brings along; exit code 0 means done or go, 3 stopped or refused.
+"""
+
+import shlex
+import sys
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
+from holdfast.cli.output import Column
+from holdfast.cli.values import row_value
+from holdfast.core.authority import DEV
+from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
+from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidError
+from holdfast.core.machines import ProcedureState
+from holdfast.core.records import ProcedureRun
+from holdfast.diagrams.run import FINE, PLAIN, run_lines
+from holdfast.engine.redact import error_message
+from holdfast.governance.approvals import environment_of
+from holdfast.governance.runs import procedure as procedures
+from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, Report
+from holdfast.governance.runs.status import Standing, standing, told_first
+from holdfast.store import Store
+
+procedure = typer.Typer(
+    help="Run several steps that end done, or undone.",
+    epilog="Every command takes --json. Guide: docs/procedures.md.",
+    add_completion=False,
+)
+
+REFUSED = 3
+PAGE_MAX = 1000
+GLANCE = 100  # so much of an outcome is printed for people; --json has it whole
+STYLES = {
+    "performed": "green", "passed": "green", "skipped": "dim green", "undone": "yellow", "failed": "red",
+    "stuck": "bold red", "open": "dim", "way": "dim", "planned": "cyan", "running": "yellow",
+    "compensating": "magenta", "stopped": "red", "done": "green",
+}  # fmt: skip
+
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="The idempotency root of the run.")]
+App = Annotated[
+    str | None,
+    word("--app", "Where the procedure is declared; not needed for a built-in one.", metavar="MODULE[:NAME]"),
+]
+Operator = Annotated[str | None, word("--operator", "Who; without it, the user who types.")]
+Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metavar="TEXT")]
+GrantId = Annotated[
+    int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The grant that permits it.")
+]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# run, resume, undo
+
+
+@procedure.command()
+def run(
+    *,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The procedure.")],
+    root: Annotated[str, word("--root", "The idempotency root: the same root is the same run.")],
+    reason: Reason,
+    app: App = None,
+    params: Annotated[
+        str, typer.Option("--params", metavar="JSON", help="Its parameters: an object, or the file that has it.")
+    ] = "{}",
+    mode: Annotated[Mode, typer.Option("--mode", help="How far it may go.")] = Mode.DRY_RUN,
+    operator: Operator = None,
+    grant: GrantId = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Run a procedure, or go on with the run that the root has; without --mode, only rehearse it.
+
+    PLAN_ONLY does not ask the ledger, VERIFY_ONLY only reads, DRY_RUN does everything and rolls it back.
+    """
+    given, what, who = _params(params), _found(name, app), operator or actor()
+    with ExitStack() as held:
+        store: Any = None if mode is Mode.PLAN_ONLY else held.enter_context(opened(db, schema))  # a plan asks no ledger
+        report = procedures.run(store, what, given, root=root, actor=who, reason=reason, mode=mode, grant_id=grant)
+        _answer(store, what, report, as_json=as_json)
+
+
+@procedure.command()
+def resume(
+    *,
+    root: Root,
+    reason: Reason,
+    app: App = None,
+    operator: Operator = None,
+    grant: GrantId = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was interrupted or stopped: at its first open step, or with its compensation."""
+    with opened(db, schema) as store:
+        what = _found(_name_of(store, root), app)
+        report = procedures.resume(store, what, root=root, actor=operator or actor(), reason=reason, grant_id=grant)
+        _answer(store, what, report, as_json=as_json)
+
+
+@procedure.command()
+def undo(
+    *,
+    root: Root,
+    reason: Reason,
+    app: App = None,
+    operator: Operator = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Undo a run that was interrupted, instead of going on with it."""
+    with opened(db, schema) as store:
+        what = _found(_name_of(store, root), app)
+        report = procedures.undo(store, what, root=root, actor=operator or actor(), reason=reason)
+        _answer(store, what, report, as_json=as_json, wanted="stopped")
+
+
+def _answer(store: Store[Any], what: Procedure, report: Report, *, as_json: bool, wanted: str | None = None) -> None:
+    """Print what came of a run, and exit with what it means."""
+
+    def human() -> None:
+        if report.mode is Mode.REAL_RUN and report.state != "none":
+            with store.reading() as reading:
+                _print_standing(standing(reading, report.root))
+        else:
+            _print_report(store, what, report)
+
+    output.answer(msgspec.to_builtins(report), human, as_json=as_json)
+    if not (report.ok or report.state == wanted):
+        raise typer.Exit(REFUSED)
+
+
+def _print_report(store: Store[Any], what: Procedure, report: Report) -> None:
+    happened = {Mode.PLAN_ONLY: "planned", Mode.VERIFY_ONLY: "looked at", Mode.DRY_RUN: "rehearsed"}
+    said = f"{report.verdict}: {what.name} {what.version}, {happened.get(report.mode, 'refused')}; nothing was written"
+    output.console().print(output.styled(said, "bold green" if report.ok else "bold red"))
+    output.fields(
+        (name, value)
+        for name, value in (
+            ("root", report.root),
+            ("target", report.target),
+            ("plan", report.plan),
+            ("manifest", report.manifest),
+            ("authority", report.authority),
+            ("steps", ", ".join(f"{n} {fate}" for fate, n in report.counts.items())),
+            ("failure", report.failure),
+        )
+        if value
+    )
+    output.line("")
+    output.table(
+        [Column("STEP"), Column("FATE"), Column("OUTCOME", folds=True)],
+        [
+            (
+                step.name,
+                output.styled(step.fate, STYLES.get(step.fate, "")),
+                "" if step.name == what.reserve else _short(step.outcome),  # it keeps which steps there are
+            )
+            for step in report.steps
+        ],
+    )
+    if report.ok and report.mode is Mode.DRY_RUN:
+        for line in _before_a_real_run(store, what, report):
+            output.line(output.clean(line))
+
+
+def _before_a_real_run(store: Store[Any], what: Procedure, report: Report) -> list[str]:
+    last = ["", "next: the same command with --mode REAL_RUN"]
+    if not report.authority.startswith("REJECT"):
+        return last
+    with store.reading() as reading:
+        environment = environment_of(reading)
+    if environment == DEV:
+        return [*last, "It needs a grant: in a dev ledger it gets one of its own."]
+    given = {"--plan": report.plan, "--manifest": report.manifest, "--actions": ",".join(what.names)}
+    flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given.items() if value)
+    asks = f"  holdfast grant request {what.act} {shlex.quote(report.target)}{flags}"
+    return ["", "first: it needs a grant, and somebody who approves it:", f"{asks} --executor NAME", *last[1:]]
+
+
+def _short(outcome: object) -> str:
+    text = "" if outcome is None else msgspec.json.encode(outcome).decode()
+    return text if len(text) <= GLANCE else f"{text[: GLANCE - 1]}…"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# show, list
+
+
+@procedure.command()
+def show(*, root: Root, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+    """Show where a run stands: each step, the stop, the lease, the grant, who and when."""
+    with opened(db, schema) as store, store.reading() as reading:
+        found = standing(reading, root)
+    output.answer(_standing_value(found), lambda: _print_standing(found), as_json=as_json)
+
+
+def _standing_value(found: Standing) -> dict[str, object]:
+    return {
+        "run": _run_value(found.run),
+        "version": found.version,
+        "steps": [row_value(step) for step in found.steps],
+        "failure": found.failure,
+        "trouble": found.trouble,
+        "lease": row_value(found.lease) if found.lease else None,
+        "grant": row_value(found.grant) if found.grant else None,
+        "journal": [row_value(row) for row in found.history],
+    }
+
+
+def _run_value(run: ProcedureRun) -> dict[str, object]:
+    return {**row_value(run), "params": msgspec.json.decode(run.params)}
+
+
+def _print_standing(found: Standing) -> None:
+    run, first = found.run, found.history[0] if found.history else None
+    output.fields(
+        (name, value)
+        for name, value in (
+            ("run", run.idempotency_root),
+            ("procedure", f"{run.procedure} {found.version or ''}".strip()),
+            ("state", f"{run.state}{f': {run.stop_state}' if run.stop_state else ''}"),
+            ("begun", f"{output.instant(run.created_at)} by {first.actor if first else run.actor}"),
+            ("why", first.reason if first else run.reason),
+            ("moved", f"{output.instant(run.updated_at)} by {run.actor}"),
+            ("target", run.lease),
+            ("lease", _lease(found)),
+            ("grant", _grant(found)),
+            ("stopped by", found.failure),
+            ("trouble", found.trouble),
+        )
+        if value
+    )
+    output.line("")
+    fine = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
+    terminal = output.console()
+    for text, fate in run_lines(found, FINE if fine else PLAIN):
+        terminal.print(output.styled(text, STYLES[fate]))
+    for line in _next(found):
+        output.line(output.clean(line))
+
+
+def _lease(found: Standing) -> str:
+    if found.lease is None:
+        return "free"
+    return f"{found.lease.holder}, until {output.instant(found.lease.expires_at)}"
+
+
+def _grant(found: Standing) -> str | None:
+    grant = found.grant
+    if grant is None:
+        return None
+    return f"{grant.grant_id}, {grant.state}: asked by {grant.requested_by}, approved by {grant.approved_by}"
+
+
+def _next(found: Standing) -> list[str]:
+    """Return what to type next."""
+    state, root = found.run.state, found.run.idempotency_root
+    flags = f"{'' if found.run.procedure in BUILT_IN else ' --app MODULE'} --reason TEXT"
+    again = f"  holdfast procedure resume {shlex.quote(root)}{flags}"
+    if state == ProcedureState.DONE:
+        return []
+    if found.trouble:
+        return ["", "next: see to it that the step can be undone, then go on with that:", again]
+    if state == ProcedureState.STOPPED:
+        return ["", "next: everything was undone; to try it again:", again]
+    said = "it may be under way; if its process is gone" if found.lease else "it was interrupted"
+    lines = ["", f"next: {said}, go on with it:", again]
+    other = f"  holdfast procedure undo {shlex.quote(root)}{flags}"
+    return [*lines, "or have it undone:", other] if state == ProcedureState.RUNNING else lines
+
+
+@procedure.command("list")
+def list_(
+    *,
+    name: Annotated[str | None, word("--procedure", "Only runs of this procedure.")] = None,
+    state: Annotated[ProcedureState | None, typer.Option("--state", help="Only runs in this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=PAGE_MAX, help="How many at most.")] = 100,
+    before: Annotated[
+        int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="ID", help="Only runs before this id.")
+    ] = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    with opened(db, schema) as store, store.reading() as reading:
+        runs = reading.runs(procedure=name, state=state, before=before, limit=limit)
+        now = reading.now()
+
+    def human() -> None:
+        if not runs:
+            output.line("no runs")
+            return
+        output.table(
+            [Column("ID", right=True), Column("ROOT"), Column("PROCEDURE"), Column("STATE"), Column("STOP"),
+             Column("MOVED"), Column("FAILURE", folds=True)],
+            [
+                (run.run_id, run.idempotency_root, run.procedure, output.styled(run.state, STYLES[run.state]),
+                 run.stop_state or "", output.age(run.updated_at, now), told_first(run.failure) or "")
+                for run in runs
+            ],
+        )  # fmt: skip
+
+    output.answer([_run_value(run) for run in runs], human, as_json=as_json)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What was given
+
+
+def _params(text: str) -> dict[str, Any]:
+    """Return the parameters: the object that was given, or that a file has."""
+    raw: str | bytes = text
+    if not text.lstrip().startswith("{"):
+        raw = _file(Path(text.removeprefix("@")))
+    given = loads(raw)
+    if not isinstance(given, dict):
+        raise SpecInvalidError("the parameters of a run are an object", context={"field": "params"})
+    return given
+
+
+def _file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(PAYLOAD_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the parameters cannot be read from {path}: {getattr(error, 'strerror', None) or error}",
+            next_step="Give an object as JSON, or the name of a readable file that has it.",
+            context={"field": "params"},
+        ) from None
+    if len(raw) > PAYLOAD_BYTES_MAX:
+        raise PayloadTooLargeError(f"the parameters have more than {PAYLOAD_BYTES_MAX} bytes")
+    return raw
+
+
+def _name_of(store: Store[Any], root: str) -> str:
+    with store.reading() as reading:
+        return standing(reading, root).run.procedure
+
+
+def _found(name: str, app: str | None) -> Procedure:
+    """Return a procedure by its name: of the module that was named, or one that Holdfast brings along."""
+    known = _declared(app) if app else {}
+    if name in known:
+        return known[name]
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        built_in: Procedure = getattr(import_module(module), attribute)
+        return built_in
+    where = f"in {app}" if app else "among the built-in ones"
+    names = sorted({*known, *BUILT_IN})
+    raise InputError(
+        f"there is no procedure {name!r} {where}",
+        next_step=f"Name one of: {', '.join(names)}." if names else "Say where it is declared, with --app module.",
+        context={"procedure": name, "procedures": names},
+    )
+
+
+def _declared(app: str) -> dict[str, Procedure]:
+    """Import a module and return the procedures in it, or the one that was named."""
+    name, _, attribute = app.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = import_module(name)
+        named = getattr(module, attribute) if attribute else None
+    except Exception as error:  # noqa: BLE001 - whatever somebody's module does when it is imported
+        raise InputError(
+            f"{app!r} cannot be loaded: {error_message(error)}", next_step="Give a module that Python can import."
+        ) from None
+    listed = [named] if isinstance(named, Procedure) else list(vars(module).values())
+    return {each.name: each for each in listed if isinstance(each, Procedure)}

@@ -1,0 +1,120 @@
+"""`holdfast repair`: shows what would put a broken ledger right, and does it once somebody has looked.
+
+Invariants: nothing is changed without the digest of a plan that was shown, an operator, a reason, and a grant for that
+plan; in a dev ledger the operator's own.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.audit.repair.examined import Act
+from holdfast.audit.repair.repair import Repair, plan
+from holdfast.audit.repair.repair import repair as carry_out
+from holdfast.cli import output
+from holdfast.cli.options import ID_MAX, Db, Json, Schema, ledger_url
+from holdfast.cli.output import Column
+from holdfast.core.authority import Act as Governed
+from holdfast.core.errors import InputError
+from holdfast.governance.grants import DEV, environment_of, permission
+from holdfast.store import connect
+
+Apply = Annotated[
+    str | None, typer.Option("--apply", metavar="DIGEST", help="Carry out the plan that has this digest.")
+]
+Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Who repairs.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why: it stays in the journal.")]
+Grant = Annotated[
+    int | None, typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="The grant; in dev it needs none.")
+]
+TARGET = "ledger"
+
+
+def repair(
+    *,
+    apply: Apply = None,
+    operator: Operator = None,
+    reason: Reason = None,
+    grant: Grant = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Show what would put a broken ledger right, and do it.
+
+    Without --apply nothing is changed: the plan is made by doing everything in one transaction and rolling it back.
+    """
+    if apply is not None and not (operator and reason):
+        raise InputError("a repair names who does it and why", next_step="Give --operator and --reason.")
+    # Not verified: triggers that were dropped are among the things to put right.
+    with connect(ledger_url(db, schema), schema=schema or "public") as store:
+        if apply is None:
+            done = plan(store)
+            with store.reading() as reading:
+                governed = environment_of(reading) != DEV
+        else:
+            done = _carried_out(store, apply, operator or "", reason or "", grant)
+            governed = False
+    output.answer(_value(done), lambda: _print(done, governed=governed), as_json=as_json)
+    if done.left or (done.acts and not done.applied):
+        raise typer.Exit(1)
+
+
+def _carried_out(store: Any, digest: str, operator: str, reason: str, grant: int | None) -> Repair:
+    permit = permission(Governed.REPAIR, TARGET, executor=operator, reason=reason, plan=digest, grant_id=grant)
+    return carry_out(store, operator=operator, reason=reason, expected=digest, permit=permit)
+
+
+def _value(done: Repair) -> dict[str, object]:
+    return {
+        "ok": done.ok and (done.applied or not done.acts),
+        "applied": done.applied,
+        "digest": done.digest,
+        "violations": [msgspec.to_builtins(violation) for violation in done.violations],
+        "repairs": [_shown(act) for act in done.acts],
+        "left": [msgspec.to_builtins(violation) for violation in done.left],
+        "given_up": [msgspec.to_builtins(one) for one in done.given_up],
+    }
+
+
+def _shown(act: Act) -> dict[str, object]:
+    """Return an act without what the job was given and gave: the journal keeps that."""
+    before = {name: value for name, value in (act.before or {}).items() if name not in ("payload", "result", "value")}
+    return {**msgspec.to_builtins(act), "before": before if act.before is not None else None}
+
+
+def _print(done: Repair, *, governed: bool) -> None:
+    if not done.acts and not done.left:
+        output.line("nothing to repair")
+        return
+    if done.acts:
+        output.table(
+            [Column("SUBJECT"), Column("ACT"), Column("TO", folds=True), Column("WHY", folds=True)],
+            [(act.subject, act.kind, _after(act), act.why) for act in done.acts],
+            title="done" if done.applied else "would be done",
+        )
+    if done.left:
+        output.table(
+            [Column("SUBJECT"), Column("INVARIANT"), Column("DETAIL", folds=True)],
+            [(violation.subject, violation.invariant, violation.detail) for violation in done.left],
+            title="cannot be repaired",
+        )
+        if done.given_up:
+            output.table(
+                [Column("SUBJECT"), Column("WHY", folds=True), Column("TO RESTORE", folds=True)],
+                [(one.subject, one.why, one.restore) for one in done.given_up],
+                title="left as it is",
+            )
+        output.line("Restore a snapshot beside this ledger and compare: `holdfast snapshot restore`, `snapshot diff`.")
+    if done.acts and not done.applied:
+        output.line("Nothing has been changed. To do it:")
+        if governed:
+            asked = f"{Governed.REPAIR} {TARGET} --plan {done.digest}"
+            output.line(f"  holdfast grant request {asked} --executor NAME --rollback-plan TEXT --reason TEXT")
+        output.line(f"  holdfast repair --apply {done.digest} --operator NAME --reason TEXT{' --grant ID' * governed}")
+
+
+def _after(act: Act) -> str:
+    shown = {name: value for name, value in act.after.items() if name not in ("reason", "updated_at", "created_at")}
+    return ", ".join(f"{name}={'nothing' if value is None else value}" for name, value in shown.items())

@@ -1,0 +1,205 @@
+"""`holdfast snapshot`: keep a whole ledger in a file, make one from it, compare two, and look whether one is whole.
+
+Invariants: a snapshot never replaces a file, and a restore never touches a ledger that has work in it, and of stage and
+prod needs a slip of somebody else's; bars are shown on a terminal only, on standard error.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.audit.check.catalogue import Severity
+from holdfast.audit.check.runner import check
+from holdfast.audit.files.restore import Permission, Restored
+from holdfast.audit.files.restore import restore as restore_now
+from holdfast.audit.files.slips import read_slip
+from holdfast.audit.files.snapshot import Header, Summary
+from holdfast.audit.files.snapshot import create as create_now
+from holdfast.audit.files.snapshot_diff import Comparison, Differences, Key
+from holdfast.audit.files.snapshot_diff import diff as diff_now
+from holdfast.audit.files.snapshot_verify import verify as verify_now
+from holdfast.cli import output
+from holdfast.cli.options import Db, Json, Schema, actor, ledger_url, opened, word
+from holdfast.cli.output import Column
+
+snapshot = typer.Typer(
+    help="Keep a ledger in a file; restore or compare it.",
+    epilog="Every command takes --json. Guide: docs/snapshots.md.",
+    add_completion=False,
+)
+File = Annotated[str, typer.Argument(metavar="FILE", help="The snapshot.")]
+A = Annotated[str, typer.Argument(metavar="A", help="A snapshot, or a ledger by its file or URL.")]
+B = Annotated[str, typer.Argument(metavar="B", help="The same.")]
+
+
+@snapshot.command()
+def create(*, file: File, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+    """Write a snapshot of a ledger to a new file, while work goes on.
+
+    What a quick look tells is wrong with the ledger is said, and kept as it is.
+    """
+    with opened(db, schema) as store, output.progress(as_json=as_json) as progress:
+        made = create_now(store, Path(file), progress=progress)
+        beside = store.tables_beside()
+        wrong = [found for found in check(store, cheap=True).violations if found.severity is Severity.ERROR]
+    broken = sorted({found.invariant for found in wrong})
+
+    def human() -> None:
+        output.line(f"wrote {output.clean(made.file)}: {_contents(made)}, {output.size(made.bytes)}")
+        output.line(f"sha256 {made.trailer.sha256}")
+        if beside:
+            output.line(f"not in it: {_n(len(beside), 'table')} beside the ledger ({output.clean(', '.join(beside))})")
+        if broken:
+            output.line(f"the ledger is broken, and so is the snapshot: {', '.join(broken)}; see `holdfast check`")
+
+    output.answer({**_summary(made), "not_in_it": beside, "broken": broken}, human, as_json=as_json)
+
+
+@snapshot.command()
+def restore(
+    *,
+    file: File,
+    tables_from_same_snapshot: Annotated[
+        bool,
+        typer.Option("--tables-from-same-snapshot", help="The tables beside the ledger are of the same moment."),
+    ] = False,
+    operator: Annotated[str | None, word("--operator", "Who restores; without it, the user who types.")] = None,
+    reason: Annotated[str, word("--reason", "Why, for the journal.")] = "restored from a snapshot",
+    grant: Annotated[
+        Path | None, typer.Option("--grant", metavar="FILE", help="A slip of `grant slip`; in dev it needs none.")
+    ] = None,
+    db: Db = None,
+    schema: Schema = None,
+    as_json: Json = False,
+) -> None:
+    """Make a ledger from a snapshot, in an empty place.
+
+    The place is a new file, an empty database or schema, or a ledger without any work or history. Attempts that were
+    under way are ended, and a new epoch begins. A stage or prod ledger is restored by leave of somebody else.
+    """
+    permission = Permission(
+        who=operator or actor(),
+        why=reason,
+        slip=read_slip(grant) if grant else None,
+        tables_from_same_snapshot=tables_from_same_snapshot,
+    )
+    with output.progress(as_json=as_json) as progress:
+        url = ledger_url(db, schema)
+        made = restore_now(Path(file), url, permission, schema=schema or "public", progress=progress)
+    output.answer(_restored(made), lambda: _print_restored(made), as_json=as_json)
+
+
+@snapshot.command()
+def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> None:
+    """Compare two snapshots or ledgers; the exit code is 1 if they differ."""
+    with output.progress(as_json=as_json) as progress:
+        found = diff_now(a, b, schema=schema or "public", progress=progress)
+    value = {
+        "same": found.same,
+        "rows": found.rows,
+        "a": _header(found.a),
+        "b": _header(found.b),
+        "tables": {name: _differences(table) for name, table in found.tables.items()},
+    }
+    output.answer(value, lambda: _print_comparison(found), as_json=as_json)
+    if not found.same:
+        raise typer.Exit(1)
+
+
+@snapshot.command()
+def verify(*, file: File, as_json: Json = False) -> None:
+    """Say whether a snapshot is whole, and whether its history is what was sealed."""
+    with output.progress(as_json=as_json) as progress:
+        found = verify_now(Path(file), progress=progress)
+    value = {
+        "ok": True,
+        **_summary(found),
+        "seals": found.seals,
+        "head": found.head,
+        "sealed": found.sealed,
+        "unsealed": found.unsealed,
+    }
+
+    def human() -> None:
+        output.line(f"{output.clean(found.file)} is whole: {_contents(found)}, taken {found.header.created_at}")
+        sealed = f"{_n(found.seals, 'seal')} over {_n(found.sealed, 'row')}" if found.seals else "no seals"
+        output.line(f"{sealed}; {_n(found.unsealed, 'row')} of the journal not sealed")
+
+    output.answer(value, human, as_json=as_json)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For programs
+
+
+def _summary(made: Summary) -> dict[str, object]:
+    return {
+        "file": made.file,
+        "bytes": made.bytes,
+        "sha256": made.trailer.sha256,
+        **_header(made.header),
+        "rows": made.trailer.rows,
+    }
+
+
+def _header(header: Header) -> dict[str, object]:
+    names = ("ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed")
+    return {name: getattr(header, name) for name in names}
+
+
+def _restored(made: Restored) -> dict[str, object]:
+    return {name: getattr(made, name) for name in made.__struct_fields__}
+
+
+def _differences(table: Differences) -> dict[str, object]:
+    return {
+        "only_a": table.only_a,
+        "only_b": table.only_b,
+        "changed": table.changed,
+        "keys": {
+            "only_a": [_plain(key) for key in table.keys_only_a],
+            "only_b": [_plain(key) for key in table.keys_only_b],
+            "changed": [_plain(key) for key in table.keys_changed],
+        },
+    }
+
+
+def _plain(key: Key) -> object:
+    return key[0] if len(key) == 1 else list(key)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For people
+
+
+def _contents(made: Summary) -> str:
+    return f"{_n(made.trailer.rows['jobs'], 'job')}, {_n(sum(made.trailer.rows.values()), 'row')}"
+
+
+def _n(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _print_restored(made: Restored) -> None:
+    output.line(f"restored {_n(made.rows['jobs'], 'job')} to a {made.environment} ledger, epoch {made.epoch}")
+    if made.grant_id is not None:
+        output.line(f"the slip is grant {made.grant_id} of it, and used")
+    if made.expired or made.finished:
+        output.line(f"attempts that were under way: {made.expired} ended, {made.finished} finished")
+
+
+def _print_comparison(found: Comparison) -> None:
+    if found.same:
+        output.line(f"no difference in {_n(found.rows, 'row')}")
+        return
+    counts = [Column(title, right=True) for title in ("ONLY IN A", "ONLY IN B", "CHANGED")]
+    output.table(
+        [Column("TABLE"), *counts, Column("FIRST", folds=True)],
+        [(name, t.only_a, t.only_b, t.changed, ", ".join(map(str, _first(t)))) for name, t in found.tables.items()],
+    )
+
+
+def _first(table: Differences) -> list[object]:
+    keys = (*table.keys_changed, *table.keys_only_a, *table.keys_only_b)
+    return [_plain(key) for key in keys[:5]]

@@ -1,0 +1,1 @@
+"""What the keeper of a worker does now and then: checks, retention, archiving."""

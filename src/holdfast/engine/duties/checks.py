@@ -1,0 +1,72 @@
+"""Checking as part of the running engine: a quick look when a ledger opens, everything now and then.
+
+Invariants: a check never keeps a ledger from being used, whatever it finds or fails at; each violation is logged as a
+warning and told to those who subscribed to violations.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.audit.check.catalogue import INVARIANTS, Violation
+from holdfast.audit.check.runner import Report, check
+from holdfast.core.errors import HoldfastError
+from holdfast.engine.events import Bus, InvariantViolated
+from holdfast.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+
+logger = logging.getLogger("holdfast")
+
+# What a store enforces has been compared already, or it would not be open.
+AT_OPEN = tuple(invariant.name for invariant in INVARIANTS if invariant.cheap and invariant.name != "enforcement")
+
+
+class _Stopped(Exception):  # not an error: the way out of a check that nobody waits for any more
+    pass
+
+
+def look_at_open(store: Store[Any], bus: Bus) -> None:
+    """Ask what can be answered at once; whatever comes of it, the ledger is open."""
+    try:
+        report = check(store, only=AT_OPEN, cheap=True)
+    except HoldfastError as error:
+        logger.warning("the ledger could not be checked when it opened: %s", error)
+    else:
+        _tell(store, bus, report.violations)
+
+
+def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> Report | None:
+    """Ask everything, and log and publish what is found; None if it was stopped on the way."""
+
+    def go_on(_what: str, _n: int) -> None:
+        if stopping():
+            raise _Stopped
+
+    try:
+        report = check(ledger.store, on_progress=go_on)
+    except _Stopped:
+        return None
+    _tell(ledger.store, ledger.bus, report.violations)
+    return report
+
+
+def _tell(store: Store[Any], bus: Bus, violations: Sequence[Violation]) -> None:
+    at = store.now()
+    for found in violations:
+        logger.warning("%s breaks %s: %s", found.subject, found.invariant, found.detail)
+    bus.publish(
+        [
+            InvariantViolated(
+                invariant=found.invariant,
+                subject=found.subject,
+                detail=found.detail,
+                severity=str(found.severity),
+                at=at,
+            )
+            for found in violations
+        ]
+    )

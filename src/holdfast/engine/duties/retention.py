@@ -1,0 +1,363 @@
+"""Retention: how long what is finished is kept, and what `holdfast gc` drops, archives and leaves.
+
+Finished jobs are slimmed: payload, result and checkpoints go; the row, its key and its digest stay for life. History
+is archived: sealed blocks leave the journal as files, first to last, once all that they tell of is at rest for good.
+
+Invariants: nothing is dropped until a policy says so; whatever leaves the journal is in a durable file that the ledger
+names; each step is one short transaction under the maintenance door, noted in the journal, so that a gc that is killed
+leaves a clean ledger; the blocks that have left are always the first ones, without a gap.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.audit.files.archive import require_directory
+from holdfast.audit.seals.sealer import seal
+from holdfast.core.errors import InputError, StoreBusyError
+from holdfast.core.machines import JobState
+from holdfast.core.records import Archive, Seal, time_text
+from holdfast.engine.duties.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
+from holdfast.store import Store
+from holdfast.store.reading import Reading
+from holdfast.store.retention import Holder
+
+logger = logging.getLogger("holdfast")
+
+SETTING = "retention"
+AGE_S_MAX = 100 * 366 * 86400
+JOBS_A_BATCH = 1000
+DROP_TRIES, DROP_PAUSE_S = 3, 0.1
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long to keep things, in seconds since they last moved; None keeps them for ever."""
+
+    finished_s: float | None = None  # payload and result of jobs that succeeded
+    quarantined_s: float | None = None  # the same of jobs that were quarantined or cancelled
+    history_s: float | None = None  # executions and journal
+    archive_dir: str | None = None  # where history goes: one directory for the whole fleet
+
+    def __post_init__(self) -> None:
+        """Refuse ages that are none, and history without a place to go to."""
+        for name in ("finished_s", "quarantined_s", "history_s"):
+            age = getattr(self, name)
+            if age is not None and not (math.isfinite(age) and 0 <= age <= AGE_S_MAX):
+                why = f"{name} is an age of 0 to {AGE_S_MAX} seconds, not {age:g}"
+                raise InputError(why, context={"setting": name})
+        if self.archive_dir is not None and not _is_from_root(self.archive_dir):
+            raise InputError(
+                f"the directory of archives is a path from the root, not {self.archive_dir!r}",
+                next_step="Name it from the root: every worker of the ledger looks for it there.",
+                context={"archive_dir": self.archive_dir},
+            )
+        if self.history_s is not None and self.archive_dir is None:
+            raise InputError(
+                "history is archived, and there is no directory to archive it in",
+                next_step="Set archive_dir too: `holdfast gc --set history=90d --set archive_dir=/var/lib/holdfast`.",
+            )
+
+    @property
+    def is_off(self) -> bool:
+        """Whether everything is kept for ever."""
+        return self.finished_s is None and self.quarantined_s is None and self.history_s is None
+
+    def slims(self, now: datetime) -> dict[str, datetime]:
+        """Return the states whose jobs are slimmed, and before which time they must have come to rest."""
+        ages = {JobState.SUCCEEDED: self.finished_s, JobState.QUARANTINED: self.quarantined_s}
+        return {state.value: now - timedelta(seconds=age) for state, age in ages.items() if age is not None}
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The first block that could not leave, and the record that held it."""
+
+    seal_id: int
+    machine: str
+    subject: int
+    state: str
+
+
+class GcReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gc has done; what it would do, if it was a dry run."""
+
+    dry_run: bool
+    finished: int = 0  # jobs that succeeded, slimmed
+    quarantined: int = 0  # jobs in quarantine, slimmed
+    archives: tuple[Archived, ...] = ()
+    partitions: tuple[str, ...] = ()  # of the journal, dropped
+    held: Held | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks have left the journal."""
+        return sum(archive.last_seal - archive.first_seal + 1 for archive in self.archives)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The policy
+
+
+def policy_of(store: Store[Any]) -> Retention:
+    """Return the ledger's policy; nothing is dropped where none was set."""
+    with store.reading() as reading:
+        return _policy(reading.meta().get(SETTING, "{}"))
+
+
+def policy_to_change(store: Store[Any]) -> Retention:
+    """Return the policy that a change begins with: one that cannot be read is written anew, and drops nothing else."""
+    try:
+        return policy_of(store)
+    except _UnreadableError:
+        return Retention()
+
+
+def set_policy(store: Store[Any], policy: Retention, *, who: str, why: str) -> None:
+    """Write the ledger's policy, and into the journal who changed it, why, and what it was before."""
+    with store.transaction() as transaction:
+        text = transaction.meta().get(SETTING, "{}")
+        try:
+            before = _plain(_policy(text))
+        except _UnreadableError:
+            before = {"unreadable": text}
+        if before == _plain(policy):
+            return
+        with transaction.maintenance(who=who, why=why) as door:
+            transaction.note(door, SETTING, before=before, after=_plain(policy))
+            transaction.set_meta(SETTING, msgspec.json.encode(policy).decode())
+
+
+class _UnreadableError(InputError):
+    """The ledger's policy is not one that this Holdfast can go by: nothing is dropped under it."""
+
+    next_step = "Write it anew with `holdfast gc --set …`: what you do not set then is kept for ever."
+
+
+def _policy(text: str) -> Retention:
+    try:
+        return msgspec.json.decode(text, type=Retention)
+    except (msgspec.DecodeError, UnicodeError, InputError) as error:
+        raise _UnreadableError(f"the ledger's retention policy cannot be read: {error}") from None
+
+
+def _is_from_root(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in path and Path(path).is_absolute()
+
+
+def _plain(policy: Retention) -> dict[str, float | str | None]:
+    return msgspec.structs.asdict(policy)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# gc
+
+
+def gc(
+    store: Store[Any],
+    policy: Retention | None = None,
+    now: datetime | None = None,
+    *,
+    who: str,
+    why: str = "retention",
+    dry_run: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+) -> GcReport:
+    """Slim and archive what is past its age by a policy, the ledger's own if none is given; return what was done.
+
+    It may run at any time, anywhere, and more than once at a time. `stopping` is asked between its steps.
+    """
+    policy = policy_of(store) if policy is None else policy
+    run = _Run(store, policy, now or store.now(), who=who, why=why, dry_run=dry_run, stopping=stopping)
+    if not dry_run:
+        extend_journal(store)
+    if policy.is_off:
+        return run.report()
+    directory = Path(policy.archive_dir) if policy.archive_dir and policy.history_s is not None else None
+    if directory and not dry_run:
+        require_directory(directory)  # before anything is dropped
+        seal(store)  # before anything is noted: a block is as young as its newest row
+    run.slim()
+    if directory:
+        run.archive(directory, run.now - timedelta(seconds=policy.history_s or 0))
+        run.drop_partitions()
+    return run.report()
+
+
+def extend_journal(store: Store[Any]) -> str | None:
+    """Add the journal's next partition if it is time to, where it has partitions; return its name."""
+    with store.transaction() as transaction:
+        return transaction.extend_journal()
+
+
+class _NothingToDoError(Exception):
+    """Somebody else was faster: the transaction is rolled back, door and all."""
+
+
+class _Run:
+    """One gc, step by step."""
+
+    def __init__(
+        self,
+        store: Store[Any],
+        policy: Retention,
+        now: datetime,
+        *,
+        who: str,
+        why: str,
+        dry_run: bool,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self.now = now
+        self._slims = policy.slims(now)
+        self._who, self._why, self._dry_run, self._stopping = who, why, dry_run, stopping
+        self._slimmed = dict.fromkeys(self._slims, 0)
+        self._archives: list[Archived] = []
+        self._partitions: list[str] = []
+        self._held: Held | None = None
+
+    def report(self) -> GcReport:
+        return GcReport(
+            dry_run=self._dry_run,
+            finished=self._slimmed.get(JobState.SUCCEEDED, 0),
+            quarantined=self._slimmed.get(JobState.QUARANTINED, 0),
+            archives=tuple(self._archives),
+            partitions=tuple(self._partitions),
+            held=self._held,
+        )
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    def slim(self) -> None:
+        """Slim the jobs that have rested long enough, batch by batch; which ones is found without a lock."""
+        for state, before in self._slims.items():
+            after = 0
+            while not self._stopping():
+                with self._store.reading() as reading:
+                    found = reading.slimmable(before=before, states=[state], after=after, limit=JOBS_A_BATCH)
+                if not found:
+                    break
+                after = found[-1]
+                self._slimmed[state] += len(found) if self._dry_run else self._slim_batch(found, state, before)
+
+    def _slim_batch(self, job_ids: Sequence[int], state: str, before: datetime) -> int:
+        try:
+            with self._store.transaction() as transaction:
+                transaction.retain_alone()
+                with transaction.maintenance(who=self._who, why=self._why) as door:
+                    slimmed = transaction.slim(job_ids, before=before, states=[state])
+                    if not slimmed:
+                        raise _NothingToDoError
+                    transaction.note(door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1])
+        except _NothingToDoError:
+            return 0
+        return len(slimmed)
+
+    # -- history ------------------------------------------------------------------------------------------------------
+
+    def archive(self, directory: Path, before: datetime) -> None:
+        """Archive the first blocks that are old enough and at rest, a file at a time."""
+        looked_at = 0
+        while not self._stopping():
+            with self._store.reading() as reading:
+                archived = max([looked_at, *(archive.last_seal for archive in reading.archives())])
+                blocks = self._leaving(reading, archived, time_text(before))
+                if not blocks:
+                    return
+                leaving = Leaving(blocks)
+                made = leaving.counted(reading) if self._dry_run else leaving.written(reading, directory)
+            if self._dry_run or self._leave(leaving, made):
+                self._archives.append(made)
+            if self._dry_run:
+                looked_at = made.last_seal
+
+    def _leaving(self, reading: Reading, archived: int, before: str) -> list[Block]:
+        """Return the blocks of the next file; none if the next block is too young, or if something in it may move."""
+        found: list[Block] = []
+        telling = rows = 0
+        for block in blocks_after(reading, archived):
+            age = reading.block_age(block.start, block.seal)
+            rows += block.seal.rows
+            if age.newest >= before or (found and rows > ROWS_A_FILE):
+                break
+            holder = reading.block_holder(block.start, block.seal, self._slims if self._dry_run else {})
+            if holder is not None:
+                self._hold(block.seal, holder)
+                break
+            found.append(block)
+            telling = len(found) if age.telling else telling
+        # Notes about archives that were made are not worth another archive, which would be noted again.
+        return found[:telling]
+
+    def _hold(self, held: Seal, holder: Holder) -> None:
+        self._held = Held(held.seal_id, holder.machine, holder.subject, holder.state)
+
+    def _leave(self, leaving: Leaving, made: Archived) -> bool:
+        """Let archived rows go, in one transaction; False if somebody else has done so meanwhile."""
+        try:
+            with self._store.transaction() as transaction:
+                transaction.retain_alone()
+                earlier = transaction.archives()
+                if max([0, *(archive.last_seal for archive in earlier)]) != made.first_seal - 1:
+                    raise _NothingToDoError
+                with transaction.maintenance(who=self._who, why=self._why) as door:
+                    what = msgspec.structs.asdict(made)
+                    transaction.note(door, "archive", archive=what.pop("file"), **what)
+                    transaction.add_archive(
+                        Archive(
+                            archive_id=len(earlier) + 1,
+                            first_seal=made.first_seal,
+                            last_seal=made.last_seal,
+                            file=made.file,
+                            sha256=made.sha256 or "",
+                            rows=made.rows,
+                            executions=made.executions,
+                            created_at=time_text(self._store.now()),
+                        )
+                    )
+                    transaction.forget_executions(leaving.exec_ids)
+                    transaction.begin_histories(leaving.versions)
+                    transaction.forget_archived_rows(leaving.seqs)
+        except _NothingToDoError:
+            return False
+        return True
+
+    def drop_partitions(self) -> None:
+        """Drop the journal's partitions that have only archived rows; where writers are in the way, another time."""
+        while not self._stopping() and not self._dry_run:
+            with self._store.reading() as reading:
+                archives = reading.archives()
+                last = reading.seals(after=archives[-1].last_seal - 1, limit=1) if archives else []
+            name = self._store.archived_partition(last[0]) if last else None
+            if name is None or not self._dropped(name):
+                return
+            self._partitions.append(name)
+
+    def _dropped(self, name: str) -> bool:
+        for _ in range(DROP_TRIES):
+            try:
+                with self._store.transaction() as transaction:
+                    transaction.retain_alone()
+                    with transaction.maintenance(who=self._who, why=self._why) as door:
+                        if not transaction.drop_partition(name):
+                            raise _NothingToDoError
+                        transaction.note(door, "drop_partition", partition=name)
+            except _NothingToDoError:
+                return False
+            except StoreBusyError as busy:
+                logger.info("%s is archived, and dropped another time: %s", name, busy)
+                time.sleep(DROP_PAUSE_S)
+            else:
+                return True
+        return False

@@ -1,0 +1,257 @@
+"""A handler in another process: how it is named, what is sent to it, and the execution that it is given there.
+
+It is sent as `module:qualname` with its attempt as JSON, and comes back as an outcome in JSON. What its execution needs
+from the ledger meanwhile (checkpoints, progress, whether to stop) a child of our own asks its parent for, over the same
+socket; in a pool that somebody else brought, where there is no such line, it opens the ledger itself.
+
+Invariants: nothing is pickled by us; a child runs one handler at a time, leaves stopping to its parent, and dies with
+it; what cannot be told in JSON is refused in the handler, where the mistake is.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.core.digest import canonical
+from holdfast.core.errors import EffectError, HoldfastError, InputError, LeaseLostError
+from holdfast.core.machines import EXECUTION
+from holdfast.core.records import Attempt
+from holdfast.engine.ledger import Ledger
+from holdfast.engine.operations import Call, Operation
+from holdfast.engine.worker.attempt import Outcome, handled, raised
+from holdfast.engine.worker.execution import Execution
+from holdfast.store.effects import Params
+
+LOOK_S = 0.25  # how often a pooled execution looks into the ledger, at most
+# What a child is started with: its end of the line, and where its parent imports from.
+BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from holdfast.engine import remote; remote.child()"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names and texts
+
+
+@functools.lru_cache(maxsize=1024)
+def handler_name(fn: Callable[..., Any]) -> str:
+    """Return the `module:qualname` under which another process finds a handler, or raise InputError."""
+    module, path = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
+    try:
+        found = _follow(sys.modules[module], path)
+    except (KeyError, AttributeError):
+        found = None
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    if getattr(found, "fn", found) is not fn or (module == "__main__" and spec is None):
+        raise InputError(
+            f"another process cannot find the handler {module}:{path or type(fn).__name__}",
+            next_step="Define it by a name of its own at the top of a module that can be imported, or use threads.",
+        )
+    return f"{spec.name if spec is not None else module}:{path}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _operation(name: str, operation: str) -> Operation[Any, Any]:
+    module, _, path = name.partition(":")
+    found = _follow(importlib.import_module(module), path)
+    return found if isinstance(found, Operation) else Operation(found, name=operation)
+
+
+def _follow(found: Any, path: str) -> Any:
+    return functools.reduce(getattr, path.split("."), found)
+
+
+def plain(value: object) -> Any:
+    """Return a record as what JSON has."""
+    return msgspec.to_builtins(value)
+
+
+def outcome_from(value: object) -> Outcome:
+    """Return the outcome that was told as JSON."""
+    return cast("Outcome", msgspec.convert(value, Outcome))
+
+
+class Line:
+    """JSON messages over a socket, one a line."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._reader = end.makefile("rb")
+
+    def send(self, message: object) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> Any:
+        """Return the next message, or None when the other side is gone."""
+        line = self._reader.readline()
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def close(self) -> None:
+        self._reader.close()
+        self._socket.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In the other process
+
+
+class _RemoteExecution(Execution):
+    """An execution whose handler runs in another process than its worker."""
+
+    def begin(self) -> None:
+        """Say that the handler starts now, if there is anybody to tell."""
+
+    def effect(self, sql: str, params: Params | None = None, *, rows: int | None = None) -> None:
+        given: Any = dict(params) if isinstance(params, Mapping) else params and list(params)
+        try:
+            canonical(given)
+        except (InputError, TypeError) as error:
+            raise EffectError(
+                f"the parameters of an effect cannot leave the process: {error}",
+                next_step="Use JSON values (bytes and times as text) in a process, or run the operation in threads.",
+            ) from None
+        # As it is now: the handler may go on to change what it gave.
+        super().effect(sql, json.loads(json.dumps(given)), rows=rows)
+
+    def after_commit(self, call: Call) -> None:
+        canonical(call.payload)
+        super().after_commit(call)
+
+    def commit(self, *, connection: Any, result: Any = None) -> None:  # noqa: ARG002 - the same signature
+        raise InputError(
+            "run.commit needs the worker's own process",
+            next_step="Stage effects instead, or run the operation in threads.",
+        )
+
+
+class _AskingExecution(_RemoteExecution):
+    """An execution that asks the parent process for what the ledger keeps."""
+
+    def __init__(self, line: Line, attempt: Attempt) -> None:
+        super().__init__(cast("Ledger", None), attempt)  # whatever would use a ledger asks instead
+        self._line = line
+        self._pid = os.getpid()
+        self._turn = threading.Lock()  # threads of the handler's own may ask too
+        self._over = False
+
+    def end(self) -> None:
+        """Ask nothing more: what a thread that outlives its handler asks would be taken for the next job's question."""
+        with self._turn:
+            self._over = True
+
+    def begin(self) -> None:
+        self._ask("begin")
+
+    @property
+    def cancelled(self) -> bool:
+        return bool(self._ask("cancelled"))
+
+    def _checkpoints(self) -> dict[str, str]:
+        return cast("dict[str, str]", self._ask("checkpoints"))
+
+    def _keep(self, values: dict[str, str]) -> None:
+        self._ask("keep", values)
+
+    def _note(self, fraction: float, note: str | None) -> None:
+        self._ask("note", fraction, note)
+
+    def _ask(self, *question: object) -> object:
+        if os.getpid() != self._pid:
+            raise InputError("an execution cannot be used in a fork of its process")
+        with self._turn:
+            if self._over:
+                raise LeaseLostError(f"the attempt at job {self.job.job_id} has ended")
+            self._line.send({"ask": question})
+            reply = self._line.receive()
+        if reply is None:
+            os._exit(1)  # nobody is left to do this for
+        if "error" in reply:
+            raise _errors().get(reply["error"], HoldfastError)(reply["message"])
+        return reply["answer"]
+
+
+class _PooledExecution(_RemoteExecution):
+    """An execution that looks into the ledger itself, now and then."""
+
+    _looked_at = _noted_at = 0.0
+
+    @property
+    def cancelled(self) -> bool:
+        if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_S:
+            self._looked_at = time.monotonic()
+            with self._ledger.store.reading() as reading:
+                found = reading.attempt(self.record.execution.exec_id)
+            held = found and found.execution.status not in EXECUTION.final and not found.execution.cancel_asked_at
+            self._cancelled = not held
+        return self._cancelled
+
+    def _note(self, fraction: float, note: str | None) -> None:
+        super()._note(fraction, note)
+        if time.monotonic() - self._noted_at >= LOOK_S:
+            self._noted_at = time.monotonic()
+            notes = self._ledger.take_progress()
+            self._ledger.perform(lambda tx: tx.progress(notes))
+
+
+@functools.cache
+def _errors() -> dict[str, type[HoldfastError]]:
+    kinds, found = [HoldfastError], dict[str, type[HoldfastError]]()
+    while kinds:
+        kind = kinds.pop()
+        found.setdefault(kind.code, kind)
+        kinds += kind.__subclasses__()
+    return found
+
+
+def child() -> None:
+    """Serve the parent: run one handler after another until the parent is gone."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        # The parent decides when to stop. Not SIG_IGN, which a handler's own subprocesses would inherit.
+        signal.signal(signum, lambda *_: None)
+    end = socket.socket(fileno=int(sys.argv[1]))
+    threading.Thread(target=_die_with_parent, args=(end,), name="holdfast-parent", daemon=True).start()
+    line = Line(end)
+    while (job := line.receive()) is not None:
+        execution = _AskingExecution(line, msgspec.convert(job["attempt"], Attempt))
+        outcome = _handled(job["handler"], execution)
+        execution.end()
+        line.send({"outcome": plain(outcome)})
+
+
+def _die_with_parent(end: socket.socket) -> None:
+    hung_up = select.poll()
+    hung_up.register(end, 0)  # no event but the other side's end
+    hung_up.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _handled(name: str, execution: _RemoteExecution) -> Outcome:
+    try:
+        operation = _operation(name, execution.job.operation)
+    except BaseException as error:  # noqa: BLE001 - importing runs the user's code
+        return raised(error)
+    execution.begin()
+    return handled(operation, execution)
+
+
+def in_pool(name: str, text: str) -> str:
+    """Run a handler in a process of a foreign pool: what such a pool is given, and what it returns, is text."""
+    job = json.loads(text)
+    ledger = _pool_ledger(job["url"], job["schema"])
+    return json.dumps(plain(_handled(name, _PooledExecution(ledger, msgspec.convert(job["attempt"], Attempt)))))
+
+
+@functools.lru_cache(maxsize=8)
+def _pool_ledger(url: str, schema: str) -> Ledger:
+    return Ledger(url, schema=schema)

@@ -1,0 +1,283 @@
+"""Slots outside this process or its threads: child processes of our own, and any `concurrent.futures.Executor`.
+
+Invariants: past its timeout a child is killed, with every process that it started, and replaced; a child that dies
+fails its own attempt and no other; an executor that somebody brought is never shut down here, and when none of it is
+left to use the worker is told to recycle.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from holdfast.core.errors import InputError
+from holdfast.engine.redact import error_code, error_message, redacted
+from holdfast.engine.worker.attempt import Outcome, Raised, Running, Then, raised
+from holdfast.engine.worker.child import BOOT, Line, handler_name, in_pool, outcome_from, plain
+from holdfast.engine.worker.execution import keep_checkpoints, kept_checkpoints
+from holdfast.engine.worker.retry import FailureKind
+from holdfast.engine.worker.slots import GivenUp, OnEnd
+from holdfast.store.sqlite.store import SqliteStore
+
+logger = logging.getLogger("holdfast")
+
+PROCESS_DIED = "process_died"
+HANDLER_UNNAMED = "handler_unnamed"
+IMPORT_S = 60.0  # what the import of a handler's module may take, apart from the handler's own timeout
+_GIVEN_BACK = Raised("executor_stopped", "the executor was stopped", Then.GIVE_BACK)
+
+
+def _name(running: Running) -> str:
+    return handler_name(running.operation.fn) if running.operation else ""
+
+
+def _unnamed(error: InputError) -> Raised:
+    return Raised(HANDLER_UNNAMED, f"{error.message}. {error.hint}")
+
+
+class _Child:
+    """A child process, and the parent's end of the line to it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._line = Line(ours)
+        self._readable = select.poll()
+        self._readable.register(ours, select.POLLIN)
+        self._lock = threading.Lock()
+        with theirs:
+            # A session of its own, so that it can be killed with whatever it has started.
+            self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
+                [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+
+    def run(self, running: Running, name: str) -> Outcome:
+        """Have a handler run, and serve what it asks for; return what came of it."""
+        running.begin(IMPORT_S)
+        try:
+            self._line.send({"handler": name, "attempt": plain(running.attempt)})
+            while (message := self._receive()) is not None:
+                if "outcome" in message:
+                    return outcome_from(message["outcome"])
+                self._line.send(_reply(running, *message["ask"]))
+        except Exception as error:  # noqa: BLE001 - it is gone, or its handler has spoilt the line: the same to us
+            logger.debug("the line to a handler's process broke: %s", error)
+        return Raised(PROCESS_DIED, f"the handler's process ended: {self.end()}", kind=FailureKind.TRANSIENT)
+
+    def _receive(self) -> Any:
+        # The line's end is not enough: something that the handler started may still hold it open. Nor is a message
+        # ever left in the reader's buffer: the child says nothing more until it is answered.
+        while not self._readable.poll(500):
+            if self.died():
+                return None
+        return self._line.receive()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process has ended, and is known to have."""
+        return self._process.returncode is not None
+
+    def died(self) -> bool:
+        """Tell whether the process has ended by itself."""
+        with self._lock:
+            return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """Kill the process and whatever it has started, from any thread."""
+        with self._lock:
+            if not self.gone:  # not yet waited for, so its number cannot be another's
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """See to it that the process is gone; return how it ended."""
+        self.kill()
+        with self._lock:
+            code = self._process.wait()
+        self._line.close()
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _reply(running: Running, verb: str, *given: Any) -> dict[str, object]:
+    """Answer what an execution in a child asks for."""
+    answer: object = None
+    try:
+        match verb:
+            case "begin":
+                running.begin()
+            case "cancelled":
+                answer = running.execution.cancelled
+            case "checkpoints":
+                answer = kept_checkpoints(running.ledger, running.attempt)
+            case "keep":
+                keep_checkpoints(running.ledger, running.attempt, *given)
+            case "note":
+                running.execution.progress(*given)
+    except Exception as error:  # noqa: BLE001 - it is raised again, in the handler
+        return {"error": error_code(error), "message": redacted(str(error))}
+    return {"answer": answer}
+
+
+class ProcessSlots:
+    """Child processes of our own, each with a thread that talks to it."""
+
+    def __init__(self, size: int, on_end: OnEnd) -> None:
+        self._on_end = on_end
+        self._size = size
+        self._queue: SimpleQueue[Running | None] = SimpleQueue()
+        self._busy: dict[int, _Child] = {}
+        for _ in range(size):
+            threading.Thread(target=self._serve, name="holdfast-process", daemon=True).start()
+
+    def start(self, running: Running) -> None:
+        self._queue.put(running)
+
+    def abandon(self, running: Running) -> None:
+        child = self._busy.get(id(running))
+        if child is not None:
+            child.kill()
+
+    def worn_out(self, limit: int) -> bool:  # noqa: ARG002 - a process that is given up is gone
+        return False
+
+    def close(self) -> None:
+        for _ in range(self._size):
+            self._queue.put(None)
+        for child in list(self._busy.values()):
+            child.kill()
+
+    def _serve(self) -> None:
+        child: _Child | None = None
+        while (running := self._queue.get()) is not None:
+            if not running.ended:  # it may have been given back while it waited here
+                child = self._run(running, child)
+        if child is not None:
+            child.end()
+
+    def _run(self, running: Running, child: _Child | None) -> _Child | None:
+        """Run an attempt in this child or in a new one; return the child if it can be used again."""
+        if child is not None and child.died():
+            child.end()  # while it was idle: no fault of the next handler's
+            child = None
+        try:
+            name = _name(running)
+            child = child or _Child()
+        except InputError as error:
+            outcome: Outcome = _unnamed(error)
+        except OSError as error:
+            outcome = raised(error)  # no room for another process
+        else:
+            self._busy[id(running)] = child
+            # Looked at only now: whoever ends it from here on finds the child to kill.
+            outcome = _GIVEN_BACK if running.ended else child.run(running, name)
+            del self._busy[id(running)]
+        if running.finish(outcome):
+            self._on_end(running)
+        elif child is not None:
+            child.end()  # it was given up, and may be at it still
+        return None if child is None or child.gone else child
+
+
+class ExecutorSlots:
+    """An executor that the user brought. It is theirs: it is not shut down here, nor can a handler in it be killed."""
+
+    def __init__(self, executor: Executor, on_end: OnEnd) -> None:
+        self._executor = self._brought = executor
+        self._on_end = on_end
+        self._remote = isinstance(executor, ProcessPoolExecutor) or "Interpreter" in type(executor).__name__
+        self._futures: dict[int, Future[Any]] = {}
+        self._given_up = GivenUp()
+        self._unusable = False
+
+    def start(self, running: Running) -> None:
+        try:
+            future = self._submitted(running)
+        except InputError as error:
+            self._end(running, _unnamed(error))
+            return
+        except Exception as error:  # noqa: BLE001 - it was shut down, or broke for good: no fault of the job's
+            logger.warning("the executor takes no more work: %s", error)
+            self._unusable = True
+            self._end(running, _GIVEN_BACK)
+            return
+        self._futures[id(running)] = future
+        future.add_done_callback(functools.partial(self._done, running))
+
+    def _submitted(self, running: Running) -> Future[Any]:
+        if not self._remote:
+            return self._executor.submit(running.run)
+        store = running.ledger.store
+        url = str(store.path.absolute()) if isinstance(store, SqliteStore) else store.url
+        job = {"attempt": plain(running.attempt), "url": url, "schema": running.ledger.schema}
+        work: tuple[Any, ...] = in_pool, _name(running), json.dumps(job)
+        running.begin()  # nobody tells when it really does
+        try:
+            return self._executor.submit(*work)
+        except BrokenExecutor:
+            if not isinstance(self._executor, ProcessPoolExecutor):
+                raise
+            self._executor = _again(self._executor)
+            return self._executor.submit(*work)
+
+    def _done(self, running: Running, future: Future[Any]) -> None:
+        self._futures.pop(id(running), None)
+        try:
+            answer = future.result()
+        except CancelledError:
+            self._end(running, _GIVEN_BACK)
+        except BrokenExecutor as error:
+            self._end(running, Raised(PROCESS_DIED, error_message(error), kind=FailureKind.TRANSIENT))
+        except BaseException as error:  # noqa: BLE001 - such as an answer that the executor could not carry
+            self._end(running, raised(error))
+        else:
+            if self._remote:
+                self._end(running, outcome_from(json.loads(answer)))
+            elif answer:
+                self._on_end(running)
+            else:
+                self._given_up.add(-1)
+
+    def _end(self, running: Running, outcome: Outcome) -> None:
+        if running.finish(outcome):
+            self._on_end(running)
+        else:
+            self._given_up.add(-1)
+
+    def abandon(self, running: Running) -> None:
+        future = self._futures.get(id(running))
+        self._given_up.add(1)
+        if future is not None:
+            future.cancel()
+
+    def worn_out(self, limit: int) -> bool:
+        size = getattr(self._executor, "_max_workers", limit + 1)
+        return self._unusable or self._given_up.n > limit or self._given_up.n >= size
+
+    def close(self) -> None:
+        for future in list(self._futures.values()):
+            future.cancel()
+        if self._executor is not self._brought:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _again(broken: ProcessPoolExecutor) -> ProcessPoolExecutor:
+    """Return a new pool like a broken one, which would refuse everything from now on."""
+    was = vars(broken)
+    return ProcessPoolExecutor(
+        was["_max_workers"], was["_mp_context"], was["_initializer"], was["_initargs"],
+        max_tasks_per_child=was["_max_tasks_per_child"],
+    )  # fmt: skip

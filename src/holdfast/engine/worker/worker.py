@@ -1,0 +1,364 @@
+"""The worker: claims work, runs it, and ends it, until it is told to stop.
+
+One loop: gather what has ended, write all of it together with the next claim in one transaction, hand what was claimed
+to the slots. While nothing is due it sleeps until the next job is, or until somebody submits one.
+
+Invariants: an attempt is started only under a lease that this worker holds; what ended is written again and again until
+the ledger answers, through a database restart too; a refused ending is dropped, because somebody else owns the job; a
+graceful stop gives back what it cannot finish, excused; the worker's name is new at every start.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.decide import Refused
+from holdfast.core.errors import InputError, StoreError
+from holdfast.engine.committer import ClaimTask, Task
+from holdfast.engine.operations import LEASE_S
+from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.engine.worker.keeper import Duty, Keeper, Periods
+from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
+from holdfast.engine.worker.slots import AsyncSlots, InlineSlots, Slots, ThreadSlots
+from holdfast.engine.world import Crash
+from holdfast.store import Lease
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+
+logger = logging.getLogger("holdfast")
+
+POLL_S = 1.0
+DRAIN_S = 30.0
+FLUSH_S = 2.0  # how long a stop tries to write what it has in hand
+BATCH_MAX = 500
+AHEAD_S = 0.05  # claim no more than the slots can start within this time
+CONTENDED_S = 0.005
+RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
+
+
+class Worker:
+    """Runs the operations of a ledger."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        queues: Sequence[str] = ("default",),
+        concurrency: int = 8,
+        executor: str | Executor = "threads",
+        batch_max: int = BATCH_MAX,
+        poll_s: float = POLL_S,
+        drain_s: float = DRAIN_S,
+        abandoned_max: int | None = None,
+        periods: Periods | None = None,
+        duties: Sequence[Duty] = (),
+    ) -> None:
+        if concurrency < 1 or batch_max < 1 or not queues:
+            raise InputError("a worker needs a queue, a concurrency of 1 or more, and a batch of 1 or more")
+        self._ledger = ledger
+        self._queues = tuple(dict.fromkeys(queues))
+        self._concurrency = concurrency
+        self._executor = executor
+        self._batch_max = max(batch_max, concurrency)
+        self._poll_s = poll_s
+        self._drain_s = drain_s
+        self._abandoned_max = concurrency if abandoned_max is None else abandoned_max
+        self._periods = periods  # of the keeper's own duties
+        self._duties = tuple(duties)  # more for the keeper
+        self.worker_id = f"worker-{ledger.world.new_name()}"
+        self.report: RecoveryReport | None = None
+        self.recycle = False  # too many threads were abandoned: this process should be replaced
+        self._inbox: SimpleQueue[Running | None] = SimpleQueue()
+        self._held: dict[int, Running] = {}
+        self._ended: list[Running] = []
+        self._stopping = False  # plain flags: a signal handler may set them in the midst of anything
+        self._at_once = False
+        self._attempts = 0
+        self._mean_s = 0.1  # how long a handler takes, smoothed; decides how far ahead to claim
+        self._seen_at = 0.0
+        self._due_at: datetime | None = None
+        self._outage_s = RETRY_FIRST_S
+
+    # -- from outside -------------------------------------------------------------------------------------------------
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Stop: claim nothing more, finish what runs within `drain_s` or not at all, give the rest back."""
+        self._stopping, self._at_once = True, self._at_once or at_once
+        self._inbox.put(None)
+
+    def wake(self) -> None:
+        """Look for work now."""
+        self._inbox.put(None)
+
+    def held(self) -> list[Running]:
+        """Return the attempts that this worker holds."""
+        return list(self._held.values())
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def run(self, *, until_idle: bool = False) -> int:
+        """Work until stopped, or until nothing is due; return how many attempts were made."""
+        with ExitStack() as ends:
+            ends.push(self._say_goodbye)
+            slots = self._slots()
+            for some in slots:
+                ends.callback(some.close)
+            ends.callback(self._let_go)
+            self.report = self._recover_first()
+            if self._executor != "inline":  # where everything happens in one thread, nothing happens beside it
+                self._start_helpers(ends)
+            watch = None if until_idle else self._ledger.store.watch(self.wake)
+            if watch is not None:
+                ends.callback(watch.close)
+            self._due_at = self._ledger.store.now()
+            self._loop(slots, until_idle=until_idle, arm=watch.arm if watch else _nothing)
+            self._drain(slots)
+        return self._attempts
+
+    def _start_helpers(self, ends: ExitStack) -> None:
+        heartbeat = Heartbeat(self._ledger, self.held, self._say_hello)
+        ends.callback(heartbeat.stop)
+        reaper = Reaper(
+            self._ledger,
+            actor=self.worker_id,
+            period_s=min(self._poll_s, min(self._lease_s()) / 2),
+            lease_s=max(self._lease_s()),
+            on_recovered=self.wake,
+        )
+        ends.callback(reaper.stop)
+        keeper = Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties)
+        ends.callback(keeper.stop)
+
+    def _loop(self, slots: tuple[Slots, Slots], *, until_idle: bool, arm: Callable[[], None]) -> None:
+        while not self._stopping and not self.recycle:
+            room = self._room()
+            looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
+            wait_s = 0.0
+            if looking or self._ended:
+                claimed = self._write(room if looking else 0)
+                for running in claimed:
+                    self._start(running, slots)
+                if looking and len(claimed) < room:
+                    self._due_at = self._next_due(after_empty=not claimed)
+            elif until_idle and not self._held:
+                # What has ended since the last look may have put jobs back that are due again.
+                self._due_at = self._next_due()
+                if self._due_at is None or self._due_at > self._ledger.store.now():
+                    return
+            else:
+                arm()
+                wait_s = self._wait_s(room)
+            if not self._gather(wait_s) and wait_s:
+                self._due_at = self._next_due()
+            self._time_out(slots)
+
+    def _write(self, room: int) -> list[Running]:
+        """End what has ended and claim `room` more, in one transaction; return what was claimed."""
+        ended, self._ended = self._ended, []
+        tasks: list[Task[Any]] = [running.task for running in ended if running.task is not None]
+        claim = ClaimTask(self._lease(room)) if room else None
+        if claim is not None:
+            tasks.append(claim)
+        if tasks:
+            self._ledger.perform_tasks(tasks)
+        outage: Exception | None = None
+        for running in ended:
+            outage = self._settle(running) or outage
+        claimed: list[Running] = []
+        if claim is not None and claim.error is not None:
+            outage = claim.error
+        elif claim is not None:
+            claimed = [Running(self._ledger, attempt) for attempt in claim.result()]
+            self._held.update((running.attempt.execution.exec_id, running) for running in claimed)
+        self._pause_for(outage)
+        return claimed
+
+    def _settle(self, running: Running) -> Exception | None:
+        """Take in how the ledger answered an ending; return the error if it has to be sent again."""
+        task = running.task
+        if task is not None and task.error is not None:
+            if isinstance(task.error, StoreError):
+                self._ended.append(running)
+                return task.error
+            if running.refused(task.error):
+                self._ended.append(running)
+                return None
+            logger.error("job %s: its end cannot be written: %s", running.attempt.job.job_id, task.error)
+        if task is None and running.execution.committed is not None:
+            self._ledger.tell_of_commit(running.attempt, running.execution.committed)
+        if task is not None and isinstance(task.outcome, Refused):
+            logger.warning(
+                "job %s: the ledger refused the end of attempt %s: %s",
+                running.attempt.job.job_id, running.attempt.execution.attempt, task.outcome.message,
+            )  # fmt: skip
+        self._held.pop(running.attempt.execution.exec_id, None)
+        return None
+
+    def _pause_for(self, outage: Exception | None) -> None:
+        if outage is None:
+            self._outage_s = RETRY_FIRST_S
+            return
+        logger.warning("the ledger is out of reach, trying again: %s", outage)
+        time.sleep(self._outage_s)
+        self._outage_s = min(self._outage_s * 2, RETRY_LAST_S)
+
+    # -- starting and ending attempts ---------------------------------------------------------------------------------
+
+    def _start(self, running: Running, slots: tuple[Slots, Slots]) -> None:
+        self._attempts += 1
+        if running.operation is None:
+            running.finish(running.missing())
+            self._ended.append(running)
+        else:
+            slots[running.is_async].start(running)
+        if self._executor == "inline" and (noted := self._ledger.take_progress()):
+            self._ledger.perform(lambda transaction: transaction.progress(noted))  # here no heartbeat does it
+
+    def _gather(self, wait_s: float) -> bool:
+        """Take in what has ended, waiting at most `wait_s` for the first; return whether there was anything."""
+        try:
+            message = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
+        except Empty:
+            return False
+        while True:
+            if message is None:
+                self._due_at = self._ledger.store.now()
+            else:
+                self._mean_s += (message.took_s - self._mean_s) / 16
+                self._ended.append(message)
+            try:
+                message = self._inbox.get_nowait()
+            except Empty:
+                return True
+
+    def _room(self) -> int:
+        """Return how many attempts to claim: the free slots, and as many more as will start almost at once."""
+        ahead = int(self._concurrency * AHEAD_S / max(self._mean_s, 1e-6))
+        return max(0, min(self._batch_max, self._concurrency + ahead) - len(self._held))
+
+    def _lease(self, n: int) -> Lease:
+        return Lease(
+            owner=self.worker_id,
+            seconds=LEASE_S,
+            n=n,
+            queues=self._queues,
+            seconds_by_operation=self._ledger.lease_seconds(),
+        )
+
+    def _lease_s(self) -> list[float]:
+        return [operation.lease_s for operation in self._ledger.operations] or [LEASE_S]
+
+    def _wait_s(self, room: int) -> float:
+        """Return how long to sleep: until the next job is due, the next timeout, or the next poll."""
+        waits = [self._poll_s]
+        if self._due_at is not None and room > 0:
+            waits.append((self._due_at - self._ledger.store.now()).total_seconds())
+        now = time.monotonic()
+        waits += [deadline - now for running in self.held() if (deadline := running.deadline) is not None]
+        return max(0.001, min(waits))
+
+    def _time_out(self, slots: tuple[Slots, Slots]) -> None:
+        now = time.monotonic()
+        for running in self.held():
+            deadline = running.deadline  # once: its handler may end it at any moment
+            if deadline is not None and now >= deadline and running.time_out():
+                self._ended.append(running)
+                slots[running.is_async].abandon(running)
+        if not self._stopping and any(some.worn_out(self._abandoned_max) for some in slots):
+            self.recycle = True
+
+    def _next_due(self, *, after_empty: bool = False) -> datetime | None:
+        """Return when to look for work: when the next job is due, or None to sleep until woken or until a poll."""
+        now = self._ledger.store.now()
+        try:
+            with self._ledger.store.reading() as reading:
+                due_at = reading.next_due(self._queues)
+        except StoreError as error:
+            self._pause_for(error)
+            return now
+        if after_empty and due_at is not None and due_at <= now:
+            # It is due, and yet it could not be had: another worker is taking it.
+            return now + timedelta(seconds=CONTENDED_S)
+        return due_at
+
+    # -- starting and stopping ----------------------------------------------------------------------------------------
+
+    def _slots(self) -> tuple[Slots, Slots]:
+        on_end = self._inbox.put
+        if self._executor == "inline":
+            inline = InlineSlots(on_end)
+            return inline, inline
+        if self._executor == "threads":
+            return ThreadSlots(self._concurrency, on_end), AsyncSlots(on_end)
+        from holdfast.engine.worker.processes import ExecutorSlots, ProcessSlots  # noqa: PLC0415 - only where asked for
+
+        if self._executor == "processes":
+            return ProcessSlots(self._concurrency, on_end), AsyncSlots(on_end)
+        if isinstance(self._executor, Executor):
+            return ExecutorSlots(self._executor, on_end), AsyncSlots(on_end)
+        raise InputError(f"{self._executor!r} is not threads, processes or an Executor")
+
+    def _recover_first(self) -> RecoveryReport | None:
+        try:
+            report = recover(self._ledger, actor=self.worker_id)
+            self._say_hello()
+        except StoreError as error:
+            logger.warning("the recovery at the start failed and is tried again: %s", error)
+            return None
+        if report.recovered:
+            logger.info("recovered %s interrupted attempts", report.recovered)
+        return report
+
+    def _drain(self, slots: tuple[Slots, Slots]) -> None:
+        """Wait for what runs, up to `drain_s`, then give the rest back, excused."""
+        for running in self.held():
+            running.worker_stopping = True
+            running.execution.stop()
+        deadline = time.monotonic() + self._drain_s
+        while self._held and not self._at_once and time.monotonic() < deadline:
+            self._write(0)
+            self._gather(min(0.1, max(0.001, deadline - time.monotonic())))
+            self._time_out(slots)
+        self._ended += [running for running in self.held() if running.give_back("worker_stopped")]
+        deadline = time.monotonic() + FLUSH_S
+        while self._held and time.monotonic() < deadline:
+            self._write(0)
+            if self._held:  # neither given back nor gathered: it ended just now, and its slot is about to say so
+                self._gather(0.01)
+
+    def _let_go(self) -> None:
+        """Drop what could not be given back: the ledger is out of reach, and the leases will run out."""
+        for running in self.held():
+            running.let_go()
+
+    def _say_hello(self) -> None:
+        names = sorted(f"{operation.name}@{operation.version}" for operation in self._ledger.operations)
+        if time.monotonic() - self._seen_at < self._poll_s * 5 and self._seen_at:
+            return
+        first, self._seen_at = not self._seen_at, time.monotonic()
+        with self._ledger.store.transaction() as transaction:
+            transaction.worker_seen(self.worker_id, self._queues, names, self._concurrency)
+            if first:  # a worker that ends at once would leave it to nobody; any other has a keeper
+                transaction.fold_counts()
+
+    def _say_goodbye(self, died_of: type[BaseException] | None, *_: object) -> None:
+        if died_of is Crash:
+            return
+        try:
+            with self._ledger.store.transaction() as transaction:
+                transaction.worker_stopped(self.worker_id)
+        except StoreError as error:
+            logger.warning("the worker's end could not be noted: %s", error)
+
+
+def _nothing() -> None:
+    """Arm no watch."""

@@ -1,0 +1,1 @@
+"""Why a job is not running, and the next command."""

@@ -1,0 +1,399 @@
+"""Why is this job not running? What stands in its way, the evidence, and the next command to type.
+
+Invariants: everything is read from one snapshot and judged at one moment; findings come most decisive first, and the
+first one gives the verdict; codes are stable; `next` is a command that exists; nothing here writes.
+"""
+
+import shlex
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from holdfast.core.commands import Expire
+from holdfast.core.decide import CANCELLED, Move, decide
+from holdfast.core.machines import OPEN, ExecutionStatus, JobState
+from holdfast.core.protocol import ranked, speaks
+from holdfast.core.records import Attempt, Execution, Job, time_text
+from holdfast.engine.operations import LEASE_S
+from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
+from holdfast.engine.worker.worker import POLL_S
+from holdfast.explain.explanation import Code, Explanation, Finding, verdict_of
+from holdfast.governance.quarantine import release_commands
+from holdfast.governance.reasons import Reason
+from holdfast.governance.switches import stopping
+from holdfast.store.reading import Reading, WorkerRow
+
+MISSED_BEATS = 3
+ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
+"""A worker says hello with its heartbeat, every ten seconds or more often: one that missed three is taken for dead,
+and at once one whose lease has run out since."""
+
+AHEAD_MAX = 10_000
+LOG_QUEUE, LOG_OPERATION = "wal:", "wal."
+"""How the queue and the operations of a write-ahead log begin. The queue is always paused: no worker takes entries."""
+
+
+def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
+    """Say why a job is not running at this moment; raise JobNotFoundError if there is none."""
+    job = reading.job(job_id)
+    seen = _Seen(reading, job, now)
+    found = tuple(sorted(_FINDERS[job.state](seen), key=lambda finding: list(Code).index(finding.code)))
+    return Explanation(job_id, job.state, verdict_of(found[0]), found)
+
+
+class _Seen:
+    """A job at one moment, and what is asked of the ledger about it."""
+
+    def __init__(self, reading: Reading, job: Job, now: datetime) -> None:
+        self.reading = reading
+        self.job = job
+        self.now = now
+        self.all_workers = reading.workers()
+        since, lost = now - timedelta(seconds=ALIVE_S), reading.lost_by_owner(now)
+        # Those that live. One that let its own lease run out, and has not been seen since, does not.
+        self.workers = [
+            worker
+            for worker in self.all_workers
+            if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
+        ]
+
+    def finding(self, code: Code, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
+        """Return a finding; where there is nothing better to type, the job can be looked at."""
+        return Finding(code, message, evidence, then or f"holdfast show {self.job.job_id}")
+
+    def queue_jobs(self, state: JobState) -> str:
+        return f"holdfast jobs --state {state} --queue {shlex.quote(self.job.queue)}"
+
+    def when(self, moment: datetime) -> str:
+        """Return a moment, and how far it is, in words."""
+        return f"{moment.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC ({_far(moment, self.now)})"
+
+
+def _far(moment: datetime, now: datetime) -> str:
+    seconds = abs((moment - now).total_seconds())
+    size, unit = next(((size, unit) for size, unit in _SPANS if seconds >= size), (1, "s"))
+    return f"in {seconds // size:.0f} {unit}" if moment > now else f"{seconds // size:.0f} {unit} ago"
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else time_text(moment)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that waits
+
+
+def _of_pending(seen: _Seen) -> Iterator[Finding]:
+    job = seen.job
+    switch = stopping(seen.reading, job.operation)
+    if switch is not None:
+        yield seen.finding(
+            Code.KILL_SWITCH,
+            f"the operation {job.operation} was switched off by {switch.thrown_by} at {seen.when(switch.created_at)}:"
+            f" {switch.reason}",
+            {"switch": switch.name, "thrown_at": _text(switch.created_at), "thrown_by": switch.thrown_by,
+             "reason": switch.reason},
+            f"holdfast switch lift {shlex.quote(switch.name)} --reason TEXT",
+        )  # fmt: skip
+    if job.queue.startswith(LOG_QUEUE) and job.operation.startswith(LOG_OPERATION):
+        yield _log_entry(seen)
+        return
+    pause = seen.reading.pause_of(job.queue)
+    if pause is not None:
+        yield seen.finding(
+            Code.QUEUE_PAUSED,
+            f"the queue {job.queue} was paused by {pause.by} at {seen.when(pause.at)}: {pause.reason}",
+            {"queue": job.queue, "paused_at": _text(pause.at), "paused_by": pause.by, "reason": pause.reason},
+            f"holdfast resume --queue {shlex.quote(job.queue)}",
+        )
+    if job.run_at > seen.now:
+        yield _not_due(seen)
+    elif job.last_error_code is not None:
+        yield seen.finding(
+            Code.FAILED_BEFORE,
+            f"{job.spent} of {_many(job.max_attempts, 'attempt')} spent; the last error was {_error(job)}",
+            _failure(job),
+        )
+    yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
+
+
+def _log_entry(seen: _Seen) -> Finding:
+    name = seen.job.queue.removeprefix(LOG_QUEUE)
+    return seen.finding(
+        Code.LOG_ENTRY,
+        f"it is an entry of the write-ahead log {name}: the log itself carries it out, at the latest when it recovers",
+        {"log": name, "operation": seen.job.operation, **_failure(seen.job)},
+    )
+
+
+def _not_due(seen: _Seen) -> Finding:
+    job = seen.job
+    executions = seen.reading.executions(job.job_id)
+    last = executions[-1] if executions else None
+    why = ""
+    if last is not None and last.excused:
+        excuse = ": ".join(filter(None, (last.error_code, last.error_message))) or "no reason given"
+        why = f": attempt {last.attempt} was given back, at no cost ({excuse})"
+    elif last is not None and last.error_code is not None:
+        why = f": attempt {last.attempt} of {job.max_attempts} failed ({last.error_code}), and the next one waits"
+    evidence = {"run_at": _text(job.run_at), "seconds": (job.run_at - seen.now).total_seconds(), **_failure(job)}
+    evidence["excuse"] = last.error_code if last is not None and last.excused else None
+    return seen.finding(Code.NOT_DUE, f"it is due at {seen.when(job.run_at)}{why}", evidence)
+
+
+def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
+    """Yield what the workers say: is there one for this queue and this operation, has it room, and who comes first."""
+    job = seen.job
+    serving = [worker for worker in seen.workers if job.queue in worker.queues]
+    knowing = [worker for worker in serving if any(_does(job, operation) for operation in worker.operations)]
+    start = f"holdfast worker MODULE:LEDGER --queue {shlex.quote(job.queue)}"
+    if not serving:
+        last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
+        ever = f"the last was seen at {seen.when(last)}" if last else "there has never been one"
+        yield seen.finding(
+            Code.NO_WORKER,
+            f"no living worker serves the queue {job.queue}; {ever}",
+            {"queue": job.queue, "last_seen_at": _text(last), "living_workers": [w.worker_id for w in seen.workers]},
+            start,
+        )
+    elif not knowing:
+        yield seen.finding(
+            Code.OPERATION_NOT_SERVED,
+            f"no living worker of the queue {job.queue} has a handler for {job.operation} {job.operation_version}",
+            {
+                "operation": job.operation,
+                "version": job.operation_version,
+                "workers": {w.worker_id: w.operations for w in serving},
+            },
+            start,
+        )
+    elif may_start:
+        yield from _turn(seen, knowing)
+
+
+def _does(job: Job, operation: str) -> bool:
+    """Tell whether a handler, by the name that its worker gave it, does a job: `NAME@VERSION`, or `NAME` for any."""
+    name, _, version = operation.partition("@")
+    asked = job.operation_version
+    return name == job.operation and (not version or ranked(asked) is None or speaks(version, asked))
+
+
+def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
+    job = seen.job
+    held = seen.reading.held_by_owner(seen.now)
+    slots = {worker.worker_id: worker.concurrency for worker in knowing}
+    busy = {name: held.get(name, 0) for name in slots}
+    full = all(busy[name] >= slots[name] for name in slots)
+    ahead = seen.reading.due_ahead(job, seen.now, AHEAD_MAX)
+    if full:
+        yield seen.finding(
+            Code.WORKERS_BUSY,
+            f"every worker that could take it is busy: {_many(sum(busy.values()), 'attempt')}"
+            f" in {_many(sum(slots.values()), 'slot')}",
+            {"busy": busy, "slots": slots},
+            seen.queue_jobs(JobState.RUNNING),
+        )
+    if ahead:
+        many = f"{ahead} or more" if ahead == AHEAD_MAX else str(ahead)
+        yield seen.finding(
+            Code.BEHIND_OTHERS,
+            f"due jobs of the queue {job.queue} with a higher priority or an earlier time come first: {many}",
+            {"ahead": ahead, "counted_to": AHEAD_MAX, "priority": job.priority, "run_at": _text(job.run_at)},
+            seen.queue_jobs(JobState.PENDING),
+        )
+    if not full and not ahead:
+        yield seen.finding(
+            Code.ABOUT_TO_START,
+            f"nothing stands in its way: a worker takes it when it next looks, within {POLL_S:g} s",
+            {"workers": sorted(slots), "free": sum(max(0, slots[name] - busy[name]) for name in slots)},
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that runs
+
+
+def _of_running(seen: _Seen) -> Iterator[Finding]:
+    executions = [e for e in seen.reading.executions(seen.job.job_id) if e.status in OPEN]
+    if not executions:
+        yield seen.finding(
+            Code.NO_EXECUTION,
+            "it is running, and yet no attempt at it is open: the ledger contradicts itself",
+            {"open_executions": 0},
+            "holdfast check",
+        )
+        return
+    execution = executions[-1]
+    if execution.lease_expires_at <= seen.now:
+        yield _expired(seen, execution)
+    elif execution.status == ExecutionStatus.COMMITTED:
+        yield seen.finding(
+            Code.COMMITTED,
+            f"attempt {execution.attempt} has committed, effects and all; {execution.lease_owner} is to finish it",
+            _lease(execution),
+        )
+    else:
+        yield from _held(seen, execution)
+    if execution.cancel_asked_at is not None:
+        yield seen.finding(
+            Code.CANCEL_ASKED,
+            f"it was asked to stop at {seen.when(execution.cancel_asked_at)}; its handler has not done so yet",
+            {"cancel_asked_at": _text(execution.cancel_asked_at)},
+        )
+
+
+def _held(seen: _Seen, execution: Execution) -> Iterator[Finding]:
+    done = "" if execution.progress is None else f", {execution.progress:.0%} done"
+    note = f" ({execution.progress_note})" if execution.progress_note else ""
+    verb = "runs" if execution.status == ExecutionStatus.IN_PROGRESS else "is leased"
+    since, until = seen.when(execution.created_at), seen.when(execution.lease_expires_at)
+    yield seen.finding(
+        Code.RUNNING,
+        f"it {verb}: attempt {execution.attempt} by {execution.lease_owner} since {since}{done}{note};"
+        f" the lease is good until {until}",
+        _lease(execution),
+    )
+    owner = next((w for w in seen.all_workers if w.worker_id == execution.lease_owner), None)
+    if owner is not None and owner not in seen.workers:
+        last = owner.stopped_at or owner.seen_at
+        said = f"{'stopped' if owner.stopped_at else 'was last seen'} at {seen.when(last)}"
+        yield seen.finding(
+            Code.OWNER_SILENT,
+            f"its worker {said}; if it is dead, the lease runs out and the job is put back by itself",
+            {"worker_id": owner.worker_id, "seen_at": _text(owner.seen_at), "stopped_at": _text(owner.stopped_at)},
+            "holdfast stalled",
+        )
+
+
+def _expired(seen: _Seen, execution: Execution) -> Finding:
+    """Say who ends an attempt whose lease ran out, when, and what becomes of its job."""
+    ended = f"the lease of {execution.lease_owner} on attempt {execution.attempt} ran out"
+    ended += f" at {seen.when(execution.lease_expires_at)}"
+    if execution.status == ExecutionStatus.COMMITTED:
+        then: str = JobState.SUCCEEDED  # past the boundary there is only one way to end
+    else:
+        answer = decide(Attempt(seen.job, execution), Expire(seen.now), seen.now)
+        then = answer.steps[-1].target if isinstance(answer, Move) else seen.job.state
+    reapers = [worker.worker_id for worker in seen.workers]
+    evidence = {**_lease(execution), "reapers": reapers, "reaped_within_s": POLL_S if reapers else None, "then": then}
+    if reapers:
+        who = f"{reapers[0]} or another living worker" if len(reapers) > 1 else reapers[0]
+        words = f"{ended}; {who} ends it within about {POLL_S:g} s, and the job is then {then}"
+        return seen.finding(Code.LEASE_EXPIRED, words, evidence, "holdfast stalled")
+    words = f"{ended}, and no worker lives to end it; the job is {then} once it is recovered"
+    return seen.finding(Code.LEASE_EXPIRED_UNSEEN, words, evidence, "holdfast recover")
+
+
+def _lease(execution: Execution) -> dict[str, object]:
+    named = ("exec_id", "attempt", "status", "lease_owner", "progress", "progress_note")
+    times = {"started_at": _text(execution.started_at), "lease_expires_at": _text(execution.lease_expires_at)}
+    return {**{name: getattr(execution, name) for name in named}, **times}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A job that rests
+
+
+def _of_failed(seen: _Seen) -> Iterator[Finding]:
+    job = seen.job
+    if not job.may_replay:
+        yield _budget_gone(seen)
+        return
+    if job.may_retry:
+        code, words = Code.NOT_RETRIED, f"it failed after {job.spent} of {_many(job.max_attempts, 'attempt')}"
+    else:
+        code, words = Code.ATTEMPTS_SPENT, f"it has spent {_many(job.max_attempts, 'attempt')}"
+    words += f" and is not retried by itself; the last error was {_error(job)}"
+    yield seen.finding(code, words, _failure(job), f"holdfast retry {job.job_id}")
+
+
+def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
+    job = seen.job
+    rows = [row for row in seen.reading.journal(job.job_id) if row.target == JobState.QUARANTINED]
+    row = rows[-1] if rows else None
+    by, at, reason = (row.actor, row.at, row.reason) if row else (None, job.updated_at, None)
+    who = f"by {by} " if by else ""
+    why = f": {reason}" if reason else ""
+    evidence: dict[str, object] = {
+        "code": job.quarantine_code, "reason": reason, "by": by, "at": _text(at), **_failure(job)
+    }  # fmt: skip
+    if job.quarantine_code == CANCELLED:
+        yield seen.finding(Code.CANCELLED, f"it was cancelled {who}at {seen.when(at)}{why}", evidence)
+    elif job.quarantine_code == Reason.SUPERSEDED:
+        # A release would change nothing: whoever took it out would find again what took its place.
+        successor = _successor(job) or reason
+        words = f"it was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
+        yield seen.finding(Code.SUPERSEDED, f"{words}; there is nothing to do", evidence)
+    else:
+        error = f"; the last error was {_error(job)}" if job.last_error_code else ""
+        yield seen.finding(
+            Code.QUARANTINED,
+            f"it was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
+            evidence,
+            release_commands(seen.reading, job)[0],
+        )
+        if not job.may_replay:
+            yield _budget_gone(seen)
+    if job.slimmed:
+        yield _slimmed(seen)
+
+
+def _successor(job: Job) -> str | None:
+    """Return what took the place of a job that was superseded, in the words of whoever took it out."""
+    told = job.last_error_message if job.last_error_code == Reason.SUPERSEDED else None
+    return told.partition("\n")[0].removeprefix("Quarantine: ") if told else None
+
+
+def _of_succeeded(seen: _Seen) -> Iterator[Finding]:
+    job = seen.job
+    yield seen.finding(
+        Code.SUCCEEDED,
+        f"it succeeded at {seen.when(job.updated_at)}, after {_many(job.attempts, 'attempt')}: there is nothing to do",
+        {"succeeded_at": _text(job.updated_at), "attempts": job.attempts, "has_result": job.result is not None},
+    )
+    if job.slimmed:
+        yield _slimmed(seen)
+
+
+def _error(job: Job) -> str:
+    """Return the last error in one line."""
+    first = (job.last_error_message or "").partition("\n")[0]
+    return ": ".join(filter(None, (job.last_error_code, first)))
+
+
+def _failure(job: Job) -> dict[str, object]:
+    named = ("attempts", "spent", "max_attempts", "replay_attempts", "last_error_code", "last_error_message")
+    return {name: getattr(job, name) for name in named}
+
+
+def _budget_gone(seen: _Seen) -> Finding:
+    job = seen.job
+    return seen.finding(
+        Code.BUDGET_GONE,
+        f"its whole budget is gone: {_many(job.spent, 'attempt')}, of {job.max_attempts} and {job.replay_attempts} more"
+        " by replay",
+        _failure(job),
+    )
+
+
+def _slimmed(seen: _Seen) -> Finding:
+    return seen.finding(
+        Code.SLIMMED,
+        "retention has dropped its payload and its result; its key stays taken",
+        {"digest": seen.job.digest, "key": seen.job.key},
+    )
+
+
+_FINDERS = {
+    JobState.PENDING: _of_pending,
+    JobState.RUNNING: _of_running,
+    JobState.FAILED: _of_failed,
+    JobState.QUARANTINED: _of_quarantined,
+    JobState.SUCCEEDED: _of_succeeded,
+}

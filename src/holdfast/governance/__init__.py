@@ -1,0 +1,1 @@
+"""What needs permission: grants, approvals, leases, switches, quarantine, releases, procedures, registry, replay."""

@@ -1,0 +1,327 @@
+"""Grants: asked for, approved by somebody who may, and consumed inside the transaction of the act itself.
+
+Invariants: `authorise` is the only way to use a grant, and whoever calls it writes in the same transaction, so an act
+and the use of its grant stand or fall together; a grant that was refused is left as it was; who may approve depends on
+the ledger's environment alone. In dev an act without a grant gets one of its own, requested and approved by the one who
+acts, and recorded as such.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from holdfast.core.authority import (
+    DEV,
+    PROD,
+    SELF,
+    STAGE,
+    TEXT_BYTES_MAX,
+    TTL,
+    TTL_MAX,
+    Act,
+    Reject,
+    Rejected,
+    Scope,
+    Wanted,
+    approval_mark,
+    is_exact,
+    judge,
+    require_words,
+)
+from holdfast.core.commands import GrantEvent
+from holdfast.core.decide import Refused
+from holdfast.core.digest import Json, canonical
+from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RefusedByDatabaseError, invariant
+from holdfast.core.machines import GrantState
+from holdfast.core.records import Grant
+from holdfast.governance.approvals import Identity, approval_of, asked_via, doubt_of, environment_of, known
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Transaction
+
+SELF_ROLLBACK = "undo by hand: a dev ledger"
+# ---------------------------------------------------------------------------------------------------------------------
+# Asking, approving, revoking
+
+
+def request(
+    store: Store[Any],
+    wanted: Wanted,
+    *,
+    requester: str,
+    rollback_plan: str,
+    reason: str,
+    ttl: timedelta = TTL,
+) -> Grant:
+    """Ask for a grant; a second one for the same is refused while the first is a draft or active."""
+    require_words(requester=requester, executor=wanted.executor, target=wanted.target)
+    require_words(TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
+    require_words(**{f"action {number}": word for number, word in enumerate(wanted.exact_actions, 1)})
+    require_words(**{name: text for name, text in (("plan", wanted.plan), ("manifest", wanted.manifest)) if text})
+    require_ttl(ttl)
+    if not is_exact(wanted.target, wanted.executor, *wanted.exact_actions):
+        raise AuthorityError("a grant says exactly what it permits: no wildcards", code=Reject.GENERIC_SCOPE)
+    scope = wanted.scope(rollback_plan).text
+    with _one_of_a_kind(store, wanted, scope), store.transaction() as transaction:
+        here = environment_of(transaction)
+        if wanted.environment != here:
+            raise AuthorityError(
+                f"this is a {here} ledger, not a {wanted.environment} one", code=Reject.WRONG_ENVIRONMENT
+            )
+        _make_room(transaction, wanted, scope)
+        grant_id = transaction.request_grant(
+            action=str(wanted.act),
+            target=wanted.target,
+            scope=scope,
+            actor=requester,
+            reason=reason,
+            expires_at=transaction.now() + ttl,
+            via=asked_via(transaction),
+        )
+        return known(transaction, grant_id)
+
+
+def require_ttl(ttl: timedelta) -> None:
+    """Raise InputError unless a permission may be good for so long."""
+    if not timedelta(0) < ttl <= TTL_MAX:
+        raise InputError(
+            f"a permission is good for some time, and for {TTL_MAX.days} days at most", context={"field": "ttl"}
+        )
+
+
+def _make_room(transaction: Transaction, wanted: Wanted, scope: str) -> None:
+    """Put away a grant alike that has run out; refuse a second one that is still good."""
+    now = transaction.now()
+    for grant in transaction.grants_for(str(wanted.act), wanted.target):
+        if grant.scope != scope:
+            continue
+        if grant.expires_at > now:
+            raise _exists(grant)
+        event = "expire" if grant.state == GrantState.ACTIVE else "revoke"
+        answer = transaction.move_grant(grant, GrantEvent(event, "holdfast"), reason="it ran out unused")
+        if isinstance(answer, Refused):
+            raise _changed(grant, answer)
+
+
+@contextmanager
+def _one_of_a_kind(store: Store[Any], wanted: Wanted, scope: str) -> Iterator[None]:
+    """Say what stands in the way where somebody else asked for the same at the same moment."""
+    try:
+        yield
+    except RefusedByDatabaseError:
+        with store.reading() as reading:
+            alike = [g for g in reading.grants_for(str(wanted.act), wanted.target) if g.scope == scope]
+        if alike:
+            raise _exists(alike[0]) from None
+        raise
+
+
+def _exists(grant: Grant) -> AuthorityError:
+    return AuthorityError(
+        f"grant {grant.grant_id} is for exactly the same, and still {grant.state}",
+        code="grant_exists",
+        next_step=f"Use it, or revoke it: `holdfast grant revoke {grant.grant_id} --reason …`.",
+        context={"grant_id": grant.grant_id},
+    )
+
+
+def approve(store: Store[Any], grant_id: int, approver: Identity, *, reason: str | None = None) -> Grant:
+    """Approve a draft, if this ledger's environment lets that person approve it like that."""
+    require_words(approver=approver.name)
+    if reason is not None:
+        require_words(TEXT_BYTES_MAX, reason=reason)
+    with store.transaction() as transaction:
+        grant = known(transaction, grant_id)
+        via = canonical(approval_of(transaction, grant, approver))
+        command = GrantEvent("approve", approver.name, may_self_approve=environment_of(transaction) == DEV)
+        mark = approval_mark(grant, transaction.meta()["ledger_id"])
+        answer = transaction.move_grant(grant, command, reason=reason, via=via, move_id=mark)
+        if isinstance(answer, Refused):
+            raise _changed(grant, answer)
+        return known(transaction, grant_id)
+
+
+def revoke(store: Store[Any], grant_id: int, *, actor: str, reason: str) -> Grant:
+    """Take a draft or an active grant back."""
+    require_words(actor=actor)
+    require_words(TEXT_BYTES_MAX, reason=reason)
+    with store.transaction() as transaction:
+        grant = known(transaction, grant_id)
+        answer = transaction.move_grant(grant, GrantEvent("revoke", actor), reason=reason)
+        if isinstance(answer, Refused):
+            raise _changed(grant, answer)
+        return known(transaction, grant_id)
+
+
+def _changed(grant: Grant, refused: Refused) -> ApprovalError:
+    number = grant.grant_id
+    return ApprovalError(
+        refused.message,
+        code=refused.code,
+        next_step=f"See where it stands with `holdfast grant show {number}`.",
+        context={"grant_id": number, "state": str(grant.state)},
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Using
+
+
+def authorise(
+    transaction: Transaction, wanted: Wanted, *, grant_id: int | None, reason: str, move_id: str | None = None
+) -> int:
+    """Consume the grant that permits an act, in the act's own transaction, and return its id; or raise AuthorityError.
+
+    `move_id` is that of the governed move, where the database looks for the two to be one.
+    """
+    verdict = verdict_on(transaction, wanted, grant_id)
+    if isinstance(verdict, Rejected):
+        own = grant_id is None and verdict.code != Reject.AMBIGUOUS and environment_of(transaction) == DEV
+        if own:
+            return issue(transaction, wanted, reason=reason, move_id=move_id)
+        raise rejection(verdict, wanted)
+    _consume(transaction, verdict, wanted, reason, move_id)
+    return verdict.grant_id
+
+
+def permission(
+    act: Act,
+    target: str,
+    *,
+    executor: str,
+    reason: str,
+    plan: str | None = None,
+    manifest: str | None = None,
+    grant_id: int | None = None,
+) -> Callable[[Transaction], int]:
+    """Return what consumes a grant for one act, in the transaction that it is given: for those who know no grants."""
+
+    def consume(transaction: Transaction) -> int:
+        wanted = Wanted(
+            act=act,
+            target=target,
+            environment=environment_of(transaction),
+            executor=executor,
+            plan=plan,
+            manifest=manifest,
+        )
+        return authorise(transaction, wanted, grant_id=grant_id, reason=reason)
+
+    return consume
+
+
+def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant | Rejected:
+    """Return the grant that would permit an act now, or why none would; nothing is consumed."""
+    while True:
+        found = _named(reading, wanted, grant_id)
+        doubts = {
+            grant.grant_id: doubt
+            for grant in found
+            if grant.state == GrantState.ACTIVE and (doubt := doubt_of(reading, grant)) is not None
+        }
+        # A grant that was used, revoked or approved between two statements is not a forged one: look again.
+        if not doubts or _named(reading, wanted, grant_id) == found:
+            return judge(grant_id, found, wanted, reading.now(), doubts)
+
+
+def _named(reading: Reading, wanted: Wanted, grant_id: int | None) -> list[Grant]:
+    if grant_id is None:
+        return [g for g in reading.grants_for(str(wanted.act), wanted.target) if g.state == GrantState.ACTIVE]
+    named = reading.grant(grant_id)
+    return [named] if named else []
+
+
+def rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
+    """Return the error for an act that no grant permits, with the command that would ask for one."""
+    scope: dict[str, object] = {
+        "executor": wanted.executor,
+        "plan": wanted.plan,
+        "manifest": wanted.manifest,
+        "actions": ",".join(wanted.actions) or None,
+    }
+    asked = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in scope.items() if value is not None)
+    what = f"{wanted.act} {shlex.quote(wanted.target)}"
+    next_step = {
+        Reject.AMBIGUOUS: "Name one of them with --grant.",
+        Reject.NOT_ACTIVE: "Let somebody approve it: `holdfast grant approve --help`.",
+    }.get(
+        rejected.code,
+        f"Ask for one: `holdfast grant request {what} {asked} --rollback-plan … --reason …`, then have it approved.",
+    )
+    return AuthorityError(
+        rejected.message,
+        code=rejected.code,
+        next_step=next_step,
+        context={"action": str(wanted.act), "target": wanted.target, "environment": wanted.environment, **scope},
+    )
+
+
+def issue(
+    transaction: Transaction,
+    wanted: Wanted,
+    *,
+    reason: str,
+    move_id: str | None = None,
+    under: int | None = None,
+    method: str = SELF,
+) -> int:
+    """Request, approve and consume a grant at once: one's own in dev, or one of many `under` a grant for them all.
+
+    `method` is what is recorded of how it came to be, where it is neither.
+    """
+    via: dict[str, Json] = {"method": method} if under is None else {"method": "grant", "grant_id": under}
+    executor = wanted.executor
+    scope = wanted.scope(SELF_ROLLBACK if under is None else f"as grant {under} says").text
+    _make_room(transaction, wanted, scope)
+    grant_id = transaction.request_grant(
+        action=str(wanted.act),
+        target=wanted.target,
+        scope=scope,
+        actor=executor,
+        reason=reason,
+        expires_at=transaction.now() + TTL,
+        via=asked_via(transaction),
+    )
+    draft = known(transaction, grant_id)
+    command = GrantEvent("approve", executor, may_self_approve=True)
+    mark = approval_mark(draft, transaction.meta().get("ledger_id", ""))
+    answer = transaction.move_grant(draft, command, via=canonical(via), move_id=mark)
+    invariant(not isinstance(answer, Refused), "a grant of one's own was not approved")
+    _consume(transaction, known(transaction, grant_id), wanted, reason, move_id)
+    return grant_id
+
+
+def _consume(transaction: Transaction, grant: Grant, wanted: Wanted, reason: str, move_id: str | None) -> None:
+    command = GrantEvent("consume", wanted.executor)
+    answer = transaction.move_grant(grant, command, reason=reason, move_id=move_id or uuid4().hex)
+    if isinstance(answer, Refused):
+        # It was good a moment ago: somebody was faster, or its time was up.
+        verdict = verdict_on(transaction, wanted, grant.grant_id)
+        invariant(isinstance(verdict, Rejected), f"grant {grant.grant_id} is good, and could not be used")
+        raise rejection(verdict, wanted) if isinstance(verdict, Rejected) else _changed(grant, answer)
+
+
+__all__ = [
+    "DEV",
+    "PROD",
+    "STAGE",
+    "Act",
+    "Identity",
+    "Scope",
+    "Wanted",
+    "approve",
+    "authorise",
+    "environment_of",
+    "issue",
+    "permission",
+    "request",
+    "revoke",
+    "verdict_on",
+]

@@ -1,0 +1,1 @@
+"""The registry of operations and protocol versions."""

@@ -1,0 +1,292 @@
+"""The shipped procedure `registry.build`: what each of its states does, promises and undoes.
+
+S0_PREFLIGHT reads; S1_RESERVED takes the lease and the grant; S2_SCHEMA stages the collection and S3_VERIFY_SCHEMA
+compares its digest; S4_VALUES admits every value through one gateway and S5_VERIFY_VALUES compares digest, count and
+guards; S6_EVIDENCE keeps what a reviewer needs and reads it back; S7_FINALIZE puts all of it in force.
+
+Invariants: nothing is in force before S7, and then all of it is; what was in force before stays so, whatever happens;
+nothing is ever deleted: what is undone is withheld, and staged again when the run goes on; a run that is held while it
+runs stops at its next state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core.authority import Act
+from holdfast.core.digest import Json
+from holdfast.core.errors import RegistryError
+from holdfast.core.machines import GrantState
+from holdfast.core.records import Collection, RegistryValue
+from holdfast.core.vocabulary import Manifest, RegistryCode, Standing, Value, read_manifest, refusal
+from holdfast.governance.grants import environment_of
+from holdfast.governance.registry.build_proof import (
+    keep_failure,
+    manifest_of,
+    measure_schema,
+    measure_values,
+    summary,
+    target,
+    verify_evidence,
+    verify_schema,
+    verify_values,
+    void_evidence,
+    write_evidence,
+)
+from holdfast.governance.registry.preflight import (
+    NO_GO,
+    Asked,
+    Gate,
+    all_values,
+    displaced,
+    owned_elsewhere,
+    preflight,
+    reconcilable,
+    registration_hold,
+    verdict_of,
+)
+from holdfast.governance.runs.steps import At, Procedure, Step, StepFailed
+from holdfast.governance.switches import REGISTRATION_HOLD
+
+NAME = "registry.build"
+VERSION = "1.0.0"
+
+Watcher = Callable[[tuple[Gate, ...]], object]
+_Told = TypeVar("_Told")
+
+
+def build_procedure(*, grant_id: int | None = None, judged: bool = True, watcher: Watcher | None = None) -> Procedure:
+    """Return the procedure; knowing the grant that was named, its preflight can judge that too."""
+    look = partial(_look, grant_id=grant_id, judged=judged, watcher=watcher)
+    return Procedure(
+        name=NAME,
+        version=VERSION,
+        checks=(Step("S0_PREFLIGHT", look, stop="ABORT_PREFLIGHT", compensate=keep_failure),),
+        steps=_STEPS,
+        act=Act.BUILD,
+        target=_target_of,
+        manifest=_digest_of,
+    )
+
+
+def _target_of(params: Mapping[str, Json]) -> str:
+    return target(read_manifest(dict(params)).collection)
+
+
+def _digest_of(params: Mapping[str, Json]) -> str:
+    return read_manifest(dict(params)).digest
+
+
+def _coded(step: Callable[[At], _Told]) -> Callable[[At], _Told]:
+    """Let the failure of a step say the registry's code: a run keeps only words."""
+
+    @wraps(step)
+    def coded(at: At) -> _Told:
+        try:
+            return step(at)
+        except RegistryError as error:
+            raise StepFailed(f"{error.code}: {error.message}") from error
+
+    return coded
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Before anything is written, and before each step
+
+
+def _look(at: At, *, grant_id: int | None, judged: bool, watcher: Watcher | None) -> Json:
+    reading, manifest = at.transaction, manifest_of(at)
+    wanted = BUILD.wanted(at.params, environment_of(reading), at.actor)
+    if wanted is None:  # for the type checker: a build always needs a grant
+        raise StepFailed(NAME)
+    gates = preflight(reading, manifest, Asked(at.root, wanted, not at.dry, grant_id, judged))
+    if watcher is not None:
+        watcher(gates)
+    for gate in gates:
+        if gate.verdict == NO_GO:
+            raise StepFailed(f"{gate.code}: {gate.detail}")
+    return {
+        "verdict": verdict_of(gates),
+        "gates": [msgspec.to_builtins(gate) for gate in gates],
+        "before": summary(reading, manifest.collection),
+    }
+
+
+def _after(step: str) -> Callable[[At], None]:
+    """Return a guard: the step before stands, and nobody has thrown the hold meanwhile."""
+
+    def guard(at: At) -> None:
+        if step not in at.outcomes:
+            raise StepFailed(f"{step} does not stand")
+        if not at.dry and registration_hold(at.transaction):
+            raise StepFailed(f"{RegistryCode.REAL_RUN_BLOCKED}: {REGISTRATION_HOLD} was thrown while the build ran")
+
+    return guard
+
+
+def _after_reservation(at: At) -> None:
+    grant = at.transaction.grant(at.grant_id) if at.grant_id is not None else None
+    if grant is None or grant.state != GrantState.CONSUMED:
+        raise StepFailed("no grant was consumed for this run")
+    _after("S0_PREFLIGHT")(at)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# S2: the collection
+
+
+def _stage_collection(at: At) -> Json:
+    manifest = manifest_of(at)
+    known = at.transaction.collection(manifest.collection)
+    if known is None:
+        at.transaction.stage_collection(
+            manifest.collection, manifest.schema_text, manifest.schema_digest, run_id=at.run_id
+        )
+    elif known.standing == Standing.WITHHELD:
+        _place(at, known, Standing.STAGED)
+    return {
+        "collection": manifest.collection,
+        "schema_digest": manifest.schema_digest,
+        "was": known.standing if known else None,
+    }
+
+
+def _withhold_collection(at: At) -> None:
+    staged = at.outcomes["S2_SCHEMA"]
+    known: Collection | None = at.transaction.collection(staged["collection"])
+    if staged["was"] != Standing.IN_FORCE and known is not None and known.standing != Standing.WITHHELD:
+        _place(at, known, Standing.WITHHELD)
+
+
+def _place(at: At, known: Collection, standing: Standing, manifest_digest: str | None = None) -> None:
+    if not at.transaction.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
+        raise StepFailed(f"the collection {known.collection} was changed meanwhile")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# S4: the values
+
+
+def _admit_values(at: At) -> Json:
+    manifest = manifest_of(at)
+    staged = [value.name for value in manifest.values if _admit(at, manifest, value)]
+    return {"staged": staged, "kept": len(manifest.values) - len(staged)}
+
+
+def _admit(at: At, manifest: Manifest, value: Value) -> bool:
+    """Let one value through the gateway, once; return False if it was in force before."""
+    row: RegistryValue | None = at.transaction.registry_value(*value.key)
+    if row is not None and row.collection != manifest.collection:
+        raise owned_elsewhere(value, row)
+    error = (reconcilable(manifest, value, row) if row else None) or displaced(at.transaction, value)
+    if error is not None:
+        raise error
+    if row is not None:
+        at.transaction.place_values([row], Standing.WITHHELD, Standing.STAGED)
+        return row.standing != Standing.IN_FORCE
+    at.transaction.admit_value(
+        manifest.collection,
+        value,
+        standing=Standing.STAGED,
+        run_id=at.run_id,
+        grant_id=at.grant_id,
+        actor=at.actor,
+        reason=at.reason,
+    )
+    return True
+
+
+def _staged_rows(at: At) -> list[RegistryValue]:
+    """Return the rows of the values that this run has staged, wherever they stand now."""
+    staged = set(at.outcomes["S4_VALUES"]["staged"])
+    rows = (at.transaction.registry_value(*value.key) for value in manifest_of(at).values if value.name in staged)
+    return [row for row in rows if row is not None]
+
+
+def _withhold_values(at: At) -> None:
+    # All that is staged: nobody else stages under this lease, and what came in past the manifest goes with the rest.
+    rows = all_values(at.transaction, collection=manifest_of(at).collection)
+    at.transaction.place_values(rows, Standing.STAGED, Standing.WITHHELD)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# S7: the end
+
+
+def _finalize(at: At) -> Json:
+    manifest, rows = manifest_of(at), _staged_rows(at)
+    placed = at.transaction.place_values(rows, Standing.STAGED, Standing.IN_FORCE)
+    known = at.transaction.collection(manifest.collection)
+    if known is None or placed != len(rows):
+        raise refusal(RegistryCode.VALUE_ABSENT, f"{placed} of {len(rows)} staged values could be put in force")
+    _place(at, known, Standing.IN_FORCE, manifest.digest)
+    return {"in_force": placed, "manifest_digest": manifest.digest}
+
+
+def _verify_in_force(at: At) -> None:
+    manifest = manifest_of(at)
+    shown = {(row.operation_code, row.protocol_version) for row in at.transaction.values_in_force(manifest.collection)}
+    for value in manifest.values:
+        if value.key not in shown:
+            raise refusal(RegistryCode.VALUE_ABSENT, f"{value.name} is not in force")
+
+
+def _withhold_all(at: At) -> None:
+    """Take back what was put in force. S7 and the end of the run are one transaction, so nothing calls for it yet."""
+    at.transaction.place_values(_staged_rows(at), Standing.IN_FORCE, Standing.WITHHELD)
+    _withhold_collection(at)
+
+
+_STEPS = (
+    Step(
+        "S2_SCHEMA",
+        _coded(_stage_collection),
+        stop="COMP_SCHEMA",
+        guard=_after_reservation,
+        compensate=_withhold_collection,
+    ),
+    Step(
+        "S3_VERIFY_SCHEMA",
+        _coded(measure_schema),
+        stop="COMP_SCHEMA",
+        guard=_after("S2_SCHEMA"),
+        verify=_coded(verify_schema),
+    ),
+    Step(
+        "S4_VALUES",
+        _coded(_admit_values),
+        stop="COMP_VALUES",
+        guard=_after("S3_VERIFY_SCHEMA"),
+        compensate=_withhold_values,
+    ),
+    Step(
+        "S5_VERIFY_VALUES",
+        _coded(measure_values),
+        stop="COMP_VALUES",
+        guard=_after("S4_VALUES"),
+        verify=_coded(verify_values),
+    ),
+    Step(
+        "S6_EVIDENCE",
+        _coded(write_evidence),
+        stop="COMP_EVIDENCE",
+        guard=_after("S5_VERIFY_VALUES"),
+        verify=_coded(verify_evidence),
+        compensate=void_evidence,
+    ),
+    Step(
+        "S7_FINALIZE",
+        _coded(_finalize),
+        stop="COMP_FINALIZE",
+        guard=_after("S6_EVIDENCE"),
+        verify=_coded(_verify_in_force),
+        compensate=_withhold_all,
+    ),
+)
+
+BUILD = build_procedure(judged=False)
+"""The procedure as it stands by itself: for whoever runs or resumes it by its name."""

@@ -1,0 +1,257 @@
+"""What a build has to prove: that the collection and its values are what the manifest says, and the evidence of it.
+
+Invariants: a measure only reads; what is compared is made anew from what is stored, never taken from what a step said;
+evidence is written once for each kind of a run, and read back before the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.digest import Json, canonical, cser_digest, sha256
+from holdfast.core.errors import RegistryError
+from holdfast.core.machines import StepState, ValueState
+from holdfast.core.records import RegistryValue
+from holdfast.core.vocabulary import (
+    Manifest,
+    RegistryCode,
+    Standing,
+    read_manifest,
+    refusal,
+    several_active,
+    stored_value,
+    successor_faults,
+)
+from holdfast.governance.registry.preflight import all_values
+from holdfast.governance.runs.status import records_of
+from holdfast.governance.runs.steps import At, StepFailed
+
+if TYPE_CHECKING:
+    from holdfast.store.reading import Reading
+
+EVIDENCE = (
+    "before_snapshot",
+    "input_hashes",
+    "planned_diff",
+    "command_log",
+    "test_log",
+    "rollback_log",
+    "after_snapshot",
+    "readback",
+    "digest_proof",
+    "failure_artifact",
+)
+"""What a build leaves behind for its reviewers: one row of evidence of each kind."""
+
+
+def manifest_of(at: At) -> Manifest:
+    """Return the manifest that a run builds."""
+    return read_manifest(dict(at.params))
+
+
+def target(collection: str) -> str:
+    """Return what a build of a collection acts on: the target of its grant, and the name of its lease."""
+    return f"registry:{collection}"
+
+
+def name_of(row: RegistryValue) -> str:
+    """Return a value as people write it."""
+    return f"{row.operation_code}@{row.protocol_version}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# S3: the collection
+
+
+def measure_schema(at: At) -> Json:
+    """Return the digest of the schema that is stored, and the one that was noted."""
+    collection = manifest_of(at).collection
+    known = at.transaction.collection(collection)
+    if known is None:
+        raise refusal(RegistryCode.VOCABULARY_ABSENT, f"there is no collection {collection}")
+    return {"schema_digest": schema_digest(known.schema), "noted": known.schema_digest}
+
+
+def verify_schema(at: At) -> None:
+    """Raise unless both are the manifest's own."""
+    manifest, found = manifest_of(at), measure_schema(at)
+    if set(found.values()) != {manifest.schema_digest}:
+        told = f"the schema of {manifest.collection} is {found['schema_digest']}, not {manifest.schema_digest}"
+        raise refusal(RegistryCode.WRONG_CARRIER, told)
+
+
+def schema_digest(text: str) -> str:
+    """Return the digest of a schema as it is stored; of what is no JSON, one that nothing has."""
+    try:
+        return cser_digest(msgspec.json.decode(text, type=dict[str, Json]))
+    except msgspec.MsgspecError:
+        return sha256(text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# S5: the values
+
+
+def measure_values(at: At) -> Json:
+    """Return the digest of the manifest as its values are stored, and how many there are."""
+    rows = manifest_rows(at.transaction, manifest_of(at))
+    return {"manifest_digest": stored_digest(manifest_of(at), rows), "count": len(rows)}
+
+
+def verify_values(at: At) -> None:
+    """Raise unless digest and count are the manifest's own, and no guard finds anything in the collection."""
+    manifest, found = manifest_of(at), measure_values(at)
+    if found["count"] != len(manifest.values):
+        raise refusal(RegistryCode.VALUE_ABSENT, f"{found['count']} of {len(manifest.values)} values are there")
+    if found["manifest_digest"] != manifest.digest:
+        told = f"what is stored has the digest {found['manifest_digest']}, not {manifest.digest}"
+        raise refusal(RegistryCode.DIGEST_MISMATCH, told)
+    for fault in guard_faults(all_values(at.transaction, collection=manifest.collection), manifest):
+        raise fault
+
+
+def manifest_rows(reading: Reading, manifest: Manifest) -> list[RegistryValue]:
+    """Return what is stored of the values of a manifest, and not withheld."""
+    rows = (reading.registry_value(*value.key) for value in manifest.values)
+    return [row for row in rows if row is not None and row.standing != Standing.WITHHELD]
+
+
+def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
+    """Return the digest of a manifest made from what is stored; raise where a value is not what its own digest says."""
+    values = []
+    for row in rows:
+        values.append(stored_value(row))
+        if values[-1].digest != row.digest:
+            raise refusal(RegistryCode.DIGEST_MISMATCH, f"{name_of(row)} is not what its digest says")
+    return manifest.with_values(values).digest
+
+
+def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) -> list[RegistryError]:
+    """Return what the guards find in a collection: twins, successors, two active ones, and what nobody has listed."""
+    shown = [row for row in rows if row.standing != Standing.WITHHELD]
+    active = (stored_value(row) for row in shown if row.state == ValueState.ACTIVE)
+    listed = {value.name for value in manifest.values} if manifest else set()
+    staged = [name_of(row) for row in shown if row.standing == Standing.STAGED]
+    twins = [name for name, n in Counter(map(name_of, rows)).items() if n > 1]
+    return [
+        *(refusal(RegistryCode.DUPLICATE_VALUE, f"{name} is there twice") for name in twins),
+        *(
+            refusal(RegistryCode.WRONG_FOR_EFFECT, f"{one.name} and {other.name} are both active")
+            for one, other in several_active(active)
+        ),
+        *(refusal(RegistryCode.WRONG_FOR_EFFECT, fault) for fault in successor_faults(rows)),
+        *(
+            refusal(RegistryCode.VALUE_INJECTION, f"{name} was staged, and stands in no manifest")
+            for name in staged
+            if name not in listed
+        ),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# S6: the evidence
+
+
+def write_evidence(at: At) -> Json:
+    """Keep one row of each kind, and return the digests of all as they are read back."""
+    subject = target(manifest_of(at).collection)
+    for kind, content in _evidence(at):
+        # What is kept already stays: why the run stopped before.
+        at.transaction.add_evidence(
+            kind, subject, canonical(content), actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
+        )
+    return {"digests": {kind: digest for kind, (digest, _) in _standing_evidence(at).items()}}
+
+
+def verify_evidence(at: At) -> None:
+    """Raise unless every kind is there once, and is what was written."""
+    written, found = at.outcomes["S6_EVIDENCE"]["digests"], _standing_evidence(at)
+    missing = sorted(set(EVIDENCE) - set(found))
+    if missing:
+        raise StepFailed(f"the evidence is not complete: {', '.join(missing)}")
+    for kind, (digest, content) in found.items():
+        if {digest, sha256(content)} != {written.get(kind)}:
+            raise refusal(RegistryCode.DIGEST_MISMATCH, f"the evidence {kind} is not what was written")
+
+
+def void_evidence(at: At) -> None:
+    """Declare the evidence void: what it tells of was undone."""
+    at.transaction.void_evidence(at.run_id)
+
+
+def keep_failure(at: At) -> None:
+    """Keep why the run stopped: the last thing that is done when everything else is undone."""
+    run = at.transaction.run_of(at.root)
+    told = canonical({"stop_state": run.stop_state, "failure": run.failure})
+    at.transaction.void_evidence(at.run_id)
+    at.transaction.add_evidence(
+        "failure_artifact", run.lease, told, actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
+    )
+
+
+def summary(reading: Reading, collection: str) -> dict[str, Json]:
+    """Return what a collection holds in few words: a step's outcome has its limit, however much there is."""
+    known, rows = reading.collection(collection), _rows(reading, collection)
+    return {
+        "collection": known.standing if known else None,
+        "schema": known.schema_digest if known else None,
+        "values": dict(Counter(row["standing"] for row in rows)),
+        "digest": cser_digest({"values": rows}),
+    }
+
+
+def _rows(reading: Reading, collection: str) -> list[dict[str, Json]]:
+    return [
+        {"value": name_of(row), "digest": row.digest, "standing": row.standing, "state": str(row.state)}
+        for row in all_values(reading, collection=collection)
+    ]
+
+
+def _standing_evidence(at: At) -> dict[str, tuple[str, str]]:
+    rows = at.transaction.evidence_of(at.run_id)
+    return {row.kind: (row.digest, row.content) for row in rows if row.voided_at is None}
+
+
+def _evidence(at: At) -> Iterator[tuple[str, Json]]:
+    manifest, outcomes, run = manifest_of(at), at.outcomes, at.transaction.run_of(at.root)
+    steps = records_of(at.transaction, run.run_id)
+    yield "before_snapshot", outcomes["S0_PREFLIGHT"]["before"]
+    yield "input_hashes", {"manifest": manifest.digest, "params": sha256(run.params)}
+    yield "planned_diff", {name: outcomes["S4_VALUES"][name] for name in ("staged", "kept")}
+    yield (
+        "command_log",
+        {
+            "procedure": run.procedure,
+            "root": at.root,
+            "actor": at.actor,
+            "steps": [step.name for step in steps if step.state == StepState.PERFORMED],
+        },
+    )
+    yield (
+        "test_log",
+        {
+            "gates": outcomes["S0_PREFLIGHT"]["gates"],
+            "schema": outcomes["S3_VERIFY_SCHEMA"],
+            "values": outcomes["S5_VERIFY_VALUES"],
+        },
+    )
+    yield "rollback_log", [step.name for step in steps if step.state == StepState.UNDONE]
+    yield (
+        "after_snapshot",
+        {**summary(at.transaction, manifest.collection), "rows": _rows(at.transaction, manifest.collection)},
+    )
+    yield "readback", measure_values(at)
+    yield (
+        "digest_proof",
+        {
+            "plan": run.plan,
+            "schema": manifest.schema_digest,
+            "manifest": manifest.digest,
+            "values": {value.name: value.digest for value in manifest.values},
+        },
+    )
+    yield "failure_artifact", None

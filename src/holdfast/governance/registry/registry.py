@@ -1,0 +1,320 @@
+"""The registry: which operations, at which protocol versions, a governed ledger takes.
+
+    manifest = read_manifest({"collection": "operations", "values": [...]})
+    build(store, manifest, actor="ann", reason="release 7")                        # a dry run: nothing changes
+    build(store, manifest, actor="ann", reason="release 7", mode="REAL_RUN", grant_id=4)
+    with store.reading() as reading:
+        resolve(reading, "thumbnail", "1.0.0")                                     # active and in force, or it raises
+
+Invariants: a value comes in through a build alone; whoever resolves sees what is in force, and nothing half built; a
+refusal has one code of `RegistryCode`, or of a grant, and has written nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.authority import TTL, Wanted
+from holdfast.core.decide import Refused
+from holdfast.core.digest import Json, sha256
+from holdfast.core.errors import InputError, StateTransitionRaceError, invariant
+from holdfast.core.machines import ProcedureState, ValueState
+from holdfast.core.records import Collection, Grant, ProcedureRun, RegistryValue
+from holdfast.core.vocabulary import (
+    OPERATION,
+    OPERATIONS,
+    Manifest,
+    RegistryCode,
+    Standing,
+    precedence,
+    read_manifest,
+    refusal,
+    require_digest,
+    stored_value,
+)
+from holdfast.engine.operations import Operation
+from holdfast.governance import grants
+from holdfast.governance.registry.build import BUILD, NAME, build_procedure
+from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, name_of, schema_digest, target
+from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
+from holdfast.governance.runs.procedure import Mode, Report, run
+from holdfast.governance.switches import REGISTRATION_HOLD, lifting, settled, signed
+
+if TYPE_CHECKING:
+    from holdfast.engine.world import World
+    from holdfast.store import Store
+    from holdfast.store.reading import Reading
+
+__all__ = [
+    "BUILD", "Built", "Fault", "build", "default_root", "draft", "faults", "hold", "registration_hold", "request_build",
+    "resolve",
+]  # fmt: skip
+
+BUILT_IN = "holdfast.engine.ledger"  # where the operations are declared that every ledger has
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building
+
+
+class Built(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build did, or would do."""
+
+    collection: str
+    manifest_hash: str
+    op_count: int
+    preflight: str  # GO, DRY_RUN_ONLY, NO_GO, or NOT_ASKED
+    gates: tuple[Gate, ...]
+    code: str | None  # why it stopped, if the registry has a code for it
+    report: Report
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the build is done, or would be."""
+        return self.report.ok
+
+
+def build(
+    store: Store[Any],
+    manifest: Manifest,
+    *,
+    actor: str,
+    reason: str,
+    root: str | None = None,
+    mode: str = Mode.DRY_RUN,
+    grant_id: int | None = None,
+    expected: str | None = None,
+    world: World | None = None,
+) -> Built:
+    """Build what a manifest lists, by default as a dry run; or go on with the build that the root has.
+
+    A real build that its preflight refuses raises; one that stops later has been undone, and is told as a report.
+    """
+    if mode not in set(Mode):
+        raise refusal(RegistryCode.BAD_MODE, f"there is no mode {mode!r}", field="mode")
+    require_digest(manifest, expected)
+    seen: list[tuple[Gate, ...]] = []
+    report = run(
+        store,
+        build_procedure(grant_id=grant_id, watcher=seen.append),
+        manifest.text,
+        root=root or default_root(manifest),
+        actor=actor,
+        reason=reason,
+        mode=Mode(mode),
+        grant_id=grant_id,
+        world=world,
+    )
+    gates = seen[-1] if seen else ()
+    refused = closed(gates)
+    if refused is not None and mode == Mode.REAL_RUN:
+        raise refused
+    return Built(
+        collection=manifest.collection,
+        manifest_hash=manifest.digest,
+        op_count=len(manifest.values),
+        preflight=verdict_of(gates) if gates else "NOT_ASKED",
+        gates=gates,
+        code=refused.code if refused else _code_in(report.failure),
+        report=report,
+    )
+
+
+def default_root(manifest: Manifest) -> str:
+    """Return the root of a build that nobody has named: the same manifest is built once."""
+    return f"{manifest.collection}:{manifest.digest[:16]}"
+
+
+def wanted(reading: Reading, manifest: Manifest, executor: str) -> Wanted:
+    """Return what a grant for a build must permit."""
+    needs = BUILD.wanted(manifest.text, grants.environment_of(reading), executor)
+    invariant(needs is not None, "a build needs a grant")
+    return needs  # type: ignore[return-value]  # the line above
+
+
+def request_build(
+    store: Store[Any],
+    manifest: Manifest,
+    *,
+    executor: str,
+    requester: str,
+    rollback_plan: str,
+    reason: str,
+    ttl: timedelta = TTL,
+) -> Grant:
+    """Ask for a grant that permits exactly this build."""
+    with store.reading() as reading:
+        needs = wanted(reading, manifest, executor)
+    return grants.request(store, needs, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl)
+
+
+def _code_in(failure: str | None) -> str | None:
+    return next((code for code in RegistryCode if f": {code}: " in (failure or "")), None)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Resolving
+
+
+def resolve(reading: Reading, operation_code: str, protocol_version: str, act_type: str = OPERATION) -> RegistryValue:
+    """Return a value that may be used for something new, or raise RegistryError."""
+    value = reading.value_in_force(operation_code, protocol_version)
+    name = f"{operation_code}@{protocol_version}"
+    if value is None:
+        collection = reading.collection(OPERATIONS)
+        if act_type == OPERATION and (collection is None or collection.standing != Standing.IN_FORCE):
+            raise refusal(
+                RegistryCode.VOCABULARY_ABSENT,
+                "this ledger goes by a registry, and no operation is in force",
+                value=name,
+            )
+        raise refusal(RegistryCode.VALUE_ABSENT, f"{name} is not in force", value=name)
+    if value.act_type != act_type:
+        raise refusal(RegistryCode.WRONG_FOR_EFFECT, f"{name} is a {value.act_type}, not a {act_type}", value=name)
+    if value.state != ValueState.ACTIVE:
+        followed = f", and followed by {value.successor_code}@{value.successor_version}" if value.successor_code else ""
+        raise refusal(RegistryCode.RETIRED, f"{name} is {value.state}{followed}", value=name)
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The hold
+
+
+def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int | None = None) -> bool:
+    """Hold real builds, or lift the hold under a grant; return False if it was so already, and then nothing is used."""
+    who, why = signed(actor, reason)
+
+    def once() -> bool:
+        with store.transaction() as transaction:
+            if on:
+                return transaction.throw_switch(REGISTRATION_HOLD, actor=who, reason=why)
+            if not registration_hold(transaction):
+                return False
+            # Where it is on without anybody having thrown it, there must be something to lift.
+            transaction.throw_switch(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
+            switch = transaction.switches_on()[REGISTRATION_HOLD]
+            move_id = uuid4().hex
+            needs = lifting(transaction, REGISTRATION_HOLD, who)
+            used = grants.authorise(transaction, needs, grant_id=grant_id, reason=why, move_id=move_id)
+            answer = transaction.lift_switch(switch, grant_id=used, actor=who, reason=why, move_id=move_id)
+            if isinstance(answer, Refused):
+                raise StateTransitionRaceError(answer.message, context={"switch": REGISTRATION_HOLD})
+            return True
+
+    return settled(once)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Verifying
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Something in the registry that is not as it was built."""
+
+    code: str
+    subject: str
+    detail: str
+
+
+def faults(reading: Reading) -> list[Fault]:
+    """Hold everything in the registry against its digests, its guards, its grants, its builds and their evidence."""
+    return [
+        *(fault for known in reading.collections() for fault in _collection_faults(reading, known)),
+        *(
+            Fault(RegistryCode.VALUE_INJECTION, f"{code}@{version}", "no grant that was consumed speaks for it")
+            for code, version in reading.values_without_grant(limit=1000)
+        ),
+        *(fault for built in _builds(reading) for fault in _build_faults(reading, built)),
+    ]
+
+
+def _collection_faults(reading: Reading, known: Collection) -> Iterator[Fault]:
+    name = known.collection
+    if schema_digest(known.schema) != known.schema_digest:
+        yield Fault(RegistryCode.WRONG_CARRIER, name, "its schema is not what its digest says")
+    rows = all_values(reading, collection=name)
+    staged = [row for row in rows if row.standing == Standing.STAGED]
+    for row in rows:
+        if stored_value(row).digest != row.digest:
+            yield Fault(RegistryCode.DIGEST_MISMATCH, name_of(row), "it is not what its digest says")
+    for error in guard_faults([row for row in rows if row.standing != Standing.STAGED]):
+        yield Fault(error.code, name, error.message)
+    if staged and reading.unfinished_run(target(name), "") is None:
+        yield Fault(RegistryCode.VALUE_INJECTION, name_of(staged[0]), "it is staged, and no build is under way")
+
+
+def _builds(reading: Reading) -> Iterator[ProcedureRun]:
+    before: int | None = None
+    while page := reading.runs(procedure=NAME, state=ProcedureState.DONE, before=before):
+        yield from page
+        before = page[-1].run_id
+
+
+def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[Fault]:
+    manifest = read_manifest(msgspec.json.decode(built.params))
+    rows = [row for value in manifest.values if (row := reading.registry_value(*value.key)) is not None]
+    found = manifest.with_values(map(stored_value, rows)).digest
+    if found != manifest.digest:
+        told = f"what is stored has the digest {found}, not {manifest.digest}"
+        yield Fault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, told)
+    for row in rows:
+        if row.standing != Standing.IN_FORCE:
+            yield Fault(RegistryCode.VALUE_ABSENT, name_of(row), f"it was put in force, and is {row.standing}")
+    evidence = {row.kind: row for row in reading.evidence_of(built.run_id) if row.voided_at is None}
+    for kind in EVIDENCE:
+        if kind not in evidence:
+            yield Fault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} is missing")
+        elif sha256(evidence[kind].content) != evidence[kind].digest:
+            yield Fault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} was changed")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Drafting
+
+
+def draft(operations: Iterable[Operation[Any, Any]], *, authority_ref: str, environment: str | None = None) -> Manifest:
+    """Return a manifest of operations as they are declared: what each takes, and what it says of itself.
+
+    Of several versions the newest is listed; the built-in ones are left out.
+    """
+    newest: dict[str, Operation[Any, Any]] = {}
+    for operation in operations:
+        here = newest.get(operation.name, operation)
+        if operation.fn.__module__ != BUILT_IN and precedence(operation.version) >= precedence(here.version):
+            newest[operation.name] = operation
+    if not newest:
+        raise InputError("no operation is declared here", next_step="Name the ledger or the Operations that has them.")
+    values = [
+        {
+            "operation_code": operation.name,
+            "protocol_version": operation.version,
+            "act_type": OPERATION,
+            "governing_authority_ref": authority_ref,
+            "semantics_frozen": _semantics(operation),
+        }
+        for operation in newest.values()
+    ]
+    return read_manifest({"collection": OPERATIONS, "environment": environment, "values": values})
+
+
+def _semantics(operation: Operation[Any, Any]) -> Json:
+    parameters = list(inspect.signature(operation.fn).parameters.values())[1:]
+    told = (inspect.getdoc(operation.fn) or "").partition("\n\n")[0]
+    return {
+        "description": " ".join(told.split()),
+        "arguments": {parameter.name: _annotation(parameter) for parameter in parameters},
+    }
+
+
+def _annotation(parameter: inspect.Parameter) -> dict[str, Json]:
+    empty = inspect.Parameter.empty
+    kind = parameter.annotation
+    name = kind if isinstance(kind, str) else "any" if kind is empty else inspect.formatannotation(kind)
+    return {"type": name, "required": parameter.default is empty and parameter.kind is not parameter.VAR_KEYWORD}

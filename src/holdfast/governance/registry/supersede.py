@@ -1,0 +1,401 @@
+"""Supersession: a value of the registry is followed by another, or retired. It is never edited and never deleted.
+
+    supersede(store, "thumbnail", "1.0.0", "2.0.0", semantics={...}, actor="ann", reason="WebP")
+    supersede(store, "thumbnail", "2.0.0", "2.0.1", semantics_of="1.0.0", …)      # back to what it meant before
+    supersede(store, "thumb", "1.0.0", "2.0.0", by="thumbnail", …)                # replaced by another operation
+    retire(store, "thumbnail", "2.0.1", actor="ann", reason="nobody asks for it")
+
+Invariants: what moves the old value, admits the new one, consumes the grant and writes the audit row is one
+transaction, under the lease of the collection; a refusal has one code and has written nothing; what is so already is
+left as it is, and nothing is used up; `dry_run` writes nothing at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.authority import Act, Rejected, Wanted, require_words, scope_of
+from holdfast.core.decide import Refused
+from holdfast.core.digest import Json, canonical, digest
+from holdfast.core.errors import RegistryError, RuntimeLeaseError, StateTransitionRaceError
+from holdfast.core.machines import ValueState
+from holdfast.core.records import RegistryValue
+from holdfast.core.rollback import (
+    Contract,
+    Disposition,
+    Facts,
+    Fault,
+    Named,
+    Verdict,
+    rollback_verdict,
+    successor_fault,
+)
+from holdfast.core.vocabulary import RegistryCode, Standing, Value, precedence, refusal, stored_value, vocab_id
+from holdfast.governance.grants import authorise, environment_of, verdict_on
+from holdfast.governance.registry.build_proof import target as lease_of
+from holdfast.governance.registry.preflight import registration_hold
+from holdfast.governance.switches import REGISTRATION_HOLD, settled, signed
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Transaction
+
+LEASE_S = 60.0
+AUDIT = {Disposition.SUPERSEDE: "supersession", Disposition.RETIRE: "retirement"}
+_ACTS = {Disposition.SUPERSEDE: Act.SUPERSEDE, Disposition.RETIRE: Act.RETIRE}
+NOT_ACTIVE = "VALUE_NOT_ACTIVE"
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to a value, or would be."""
+
+    value: str
+    disposition: Disposition
+    successor: str | None
+    admits: bool  # whether the successor comes in with it
+    plan: str  # the digest of exactly this: what its grant names
+    verdict: Verdict
+    authority: str  # GO, or the code of why no grant permits it
+    grant_id: int | None = None
+    rollback_ref: str | None = None  # the audit row
+    changed: bool = False  # False: a dry run, or it was so already
+
+
+class _Wish(NamedTuple):
+    """What somebody asks for."""
+
+    disposition: Disposition
+    value: Named
+    successor: Named | None
+    semantics: Json | msgspec.UnsetType
+    semantics_of: str | None
+
+
+class _Asker(NamedTuple):
+    actor: str
+    reason: str
+    grant_id: int | None
+
+
+def supersede(
+    store: Store[Any],
+    code: str,
+    version: str,
+    to: str,
+    *,
+    by: str | None = None,
+    semantics: Json | msgspec.UnsetType = msgspec.UNSET,
+    semantics_of: str | None = None,
+    actor: str,
+    reason: str,
+    grant_id: int | None = None,
+    dry_run: bool = False,
+) -> Changed:
+    """Let version `to` follow a value: a new one of the same code, or one in force of the code `by`.
+
+    A new value means what `semantics` says, or what the version `semantics_of` meant, or else what the old one meant.
+    """
+    require_words(code=code, by=by or code)
+    precedence(version)
+    precedence(to)
+    wish = _Wish(Disposition.SUPERSEDE, Named(code, version), Named(by or code, to), semantics, semantics_of)
+    return _performed(store, wish, _Asker(*signed(actor, reason), grant_id), dry_run=dry_run)
+
+
+def retire(
+    store: Store[Any],
+    code: str,
+    version: str,
+    *,
+    actor: str,
+    reason: str,
+    grant_id: int | None = None,
+    dry_run: bool = False,
+) -> Changed:
+    """Let a value be used for nothing new, and be followed by nothing."""
+    require_words(code=code)
+    precedence(version)
+    wish = _Wish(Disposition.RETIRE, Named(code, version), None, msgspec.UNSET, None)
+    return _performed(store, wish, _Asker(*signed(actor, reason), grant_id), dry_run=dry_run)
+
+
+def review(reading: Reading, contract: Contract) -> tuple[Verdict, Facts]:
+    """Return the verdict on a contract that somebody wrote, and what it was judged by. It authorises nothing."""
+    named, follower = Named.parsed(contract.target), Named.parsed(contract.successor)
+    known = reading.registry_value(named.code, named.version) if named else reading.value_named(contract.target)
+    facts = Facts(
+        target=known,
+        successor=reading.registry_value(follower.code, follower.version) if follower else None,
+        follows=reading.successions(),
+        open_jobs=reading.open_jobs_of(known.operation_code, known.protocol_version) if known else 0,
+    )
+    return rollback_verdict(contract, facts), facts
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What it comes to
+
+
+class _Change:
+    """One wish, held against the registry at one moment."""
+
+    def __init__(self, reading: Reading, wish: _Wish, asker: _Asker) -> None:
+        self.wish, self.asker = wish, asker
+        self.target = _known(reading, wish.value)
+        self.new: Value | None = None  # what is to be admitted, if the successor is not there
+        self.successor = self._follower(reading)
+        self.facts = Facts(target=self.target, successor=self.successor, follows=reading.successions())
+        self.environment = environment_of(reading)
+
+    def _follower(self, reading: Reading) -> RegistryValue | None:
+        named = self.wish.successor
+        if named is None:
+            return None
+        there = reading.registry_value(named.code, named.version)
+        told = self.wish.semantics is not msgspec.UNSET or self.wish.semantics_of is not None
+        if there is None and named.code == self.wish.value.code:
+            self.new = self._meant(reading, named)
+            return _drafted(self.target, self.new)
+        if there is not None and told and self._meant(reading, named).digest != there.digest:
+            raise refusal(RegistryCode.WRITE_ONCE, f"{named} is on record, and means something else", value=str(named))
+        return there
+
+    def _meant(self, reading: Reading, named: Named) -> Value:
+        """Return the value that is to follow: of the same act, and under the same authority, as the old one."""
+        old = stored_value(self.target)
+        semantics = old.semantics_frozen if self.wish.semantics is msgspec.UNSET else self.wish.semantics
+        if self.wish.semantics_of is not None:
+            semantics = stored_value(_known(reading, Named(named.code, self.wish.semantics_of))).semantics_frozen
+        canonical(semantics)  # what JSON cannot carry is refused here
+        return msgspec.structs.replace(
+            old, operation_code=named.code, protocol_version=named.version, semantics_frozen=semantics
+        )
+
+    @property
+    def plan(self) -> str:
+        return digest(
+            {
+                "act": str(self.wish.disposition),
+                "value": str(self.wish.value),
+                "value_digest": self.target.digest,
+                "successor": str(self.wish.successor) if self.wish.successor else None,
+                "successor_digest": self.successor.digest if self.successor else None,
+            }
+        )
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(
+            act=_ACTS[self.wish.disposition],
+            target=f"value:{self.wish.value}",
+            environment=self.environment,
+            executor=self.asker.actor,
+            plan=self.plan,
+        )
+
+    def done_before(self) -> bool:
+        """Tell whether it is so already."""
+        if self.wish.disposition == Disposition.RETIRE:
+            return self.target.state == ValueState.RETIRED
+        follower = self.facts.follows.get(self.wish.value)
+        return self.target.state == ValueState.SUPERSEDED and follower == self.wish.successor
+
+    def require_sound(self, reading: Reading) -> None:
+        """Raise RegistryError, with a code of its own for each reason, unless the value can move like this."""
+        value, disposition = self.wish.value, self.wish.disposition
+        if self.target.standing != Standing.IN_FORCE:
+            raise refusal(RegistryCode.VALUE_ABSENT, f"{value} is {self.target.standing}, not in force")
+        if self.target.state != ValueState.ACTIVE:
+            raise RegistryError(
+                f"{value} is {self.target.state} already: a value moves once",
+                code=NOT_ACTIVE,
+                context={"value": str(value), "verdict": Verdict.FORWARD_FAIL_CLOSED_VIOLATED.number},
+            )
+        if disposition == Disposition.SUPERSEDE and (fault := successor_fault(self.facts)) is not None:
+            raise _faulty(fault, value, self.wish.successor, self.judged("…"))
+        if self.new is not None and registration_hold(reading):
+            raise refusal(RegistryCode.REAL_RUN_BLOCKED, f"{REGISTRATION_HOLD} is on: nothing new may come in")
+
+    def judged(self, rollback_plan: str) -> Verdict:
+        """Return the verdict of the oracle on what is to be done here."""
+        contract = Contract(
+            disposition=self.wish.disposition,
+            target=str(self.wish.value),
+            successor=str(self.wish.successor or ""),
+            plan=rollback_plan,
+            audit=AUDIT[self.wish.disposition],
+            collections=(self.target.collection,),
+        )
+        return rollback_verdict(contract, self.facts)
+
+    def told(self, verdict: Verdict, **more: Any) -> Changed:
+        return Changed(
+            value=str(self.wish.value),
+            disposition=self.wish.disposition,
+            successor=str(self.wish.successor) if self.wish.successor else None,
+            admits=self.new is not None,
+            plan=self.plan,
+            verdict=verdict,
+            **more,
+        )
+
+
+def _known(reading: Reading, named: Named) -> RegistryValue:
+    found = reading.registry_value(named.code, named.version)
+    if found is None:
+        raise refusal(RegistryCode.VALUE_ABSENT, f"the registry has no {named}", value=str(named))
+    return found
+
+
+def _drafted(target: RegistryValue, new: Value) -> RegistryValue:
+    """Return the row that a new value is going to be."""
+    return msgspec.structs.replace(
+        target,
+        value_id=0,
+        vocab_id=vocab_id(target.collection, new.operation_code, new.protocol_version),
+        operation_code=new.operation_code,
+        protocol_version=new.protocol_version,
+        semantics=new.semantics_text,
+        digest=new.digest,
+        standing=Standing.IN_FORCE,
+        state=ValueState.ACTIVE,
+        version=1,
+        successor_code=None,
+        successor_version=None,
+        rollback_ref=None,
+        run_id=None,
+    )
+
+
+_GO_BACK = "to go back, go forward to a new version that means the same"
+_WORDS = {
+    Fault.UNKNOWN: "{successor} is not in the registry: what follows another must be there",
+    Fault.ITSELF: "{value} cannot follow itself",
+    Fault.CYCLE: "{successor} was itself followed by {value}: " + _GO_BACK,
+    Fault.NOT_ACTIVE: "{successor} is not in force: nothing may be followed by what is not for new work",
+    Fault.VERSION_LOWER: "{successor} is older than {value}: " + _GO_BACK,
+    Fault.OTHER_ACT: "{successor} is for another act than {value}",
+}
+
+
+def _faulty(fault: Fault, value: Named, successor: Named | None, verdict: Verdict) -> RegistryError:
+    return RegistryError(
+        _WORDS[fault].format(value=value, successor=successor),
+        code=fault,
+        next_step="See what is in force with `holdfast registry list`, and how to go back in docs/registry.md.",
+        context={"value": str(value), "successor": str(successor), "verdict": verdict.number},
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Doing it
+
+
+def _performed(store: Store[Any], wish: _Wish, asker: _Asker, *, dry_run: bool) -> Changed:
+    if dry_run:
+        with store.reading() as reading:
+            return _foreseen(reading, wish, asker)
+
+    def once() -> Changed:
+        with store.transaction() as transaction:
+            return _carried_out(transaction, wish, asker)
+
+    return settled(once)
+
+
+def _foreseen(reading: Reading, wish: _Wish, asker: _Asker) -> Changed:
+    change = _Change(reading, wish, asker)
+    if change.done_before():
+        return _as_it_is(change)
+    change.require_sound(reading)
+    permitted = verdict_on(reading, change.wanted, asker.grant_id)
+    if isinstance(permitted, Rejected):
+        return change.told(change.judged("as its grant will say"), authority=str(permitted.code))
+    scope = scope_of(permitted)
+    verdict = change.judged(scope.rollback_plan if scope else "")
+    return change.told(verdict, authority="GO", grant_id=permitted.grant_id)
+
+
+def _as_it_is(change: _Change) -> Changed:
+    target = change.target
+    return change.told(Verdict.PASS, authority="GO", grant_id=target.grant_id, rollback_ref=target.rollback_ref)
+
+
+def _carried_out(transaction: Transaction, wish: _Wish, asker: _Asker) -> Changed:
+    move_id = uuid4().hex
+    lease, holder = lease_of(_known(transaction, wish.value).collection), f"{asker.actor}/{move_id}"
+    token = transaction.acquire_lease(lease, holder, LEASE_S)
+    if token is None:
+        by = transaction.leases()[lease].holder
+        raise RuntimeLeaseError(f"{lease} is held by {by}", context={"lease": lease, "holder": by})
+    transaction.lock_values()
+    change = _Change(transaction, wish, asker)  # as it is under the lease
+    if change.done_before():
+        transaction.release_lease(lease, holder, token)
+        return _as_it_is(change)
+    change.require_sound(transaction)
+    used = authorise(transaction, change.wanted, grant_id=asker.grant_id, reason=asker.reason, move_id=move_id)
+    verdict = change.judged(_rollback_plan(transaction, used))
+    if verdict is not Verdict.PASS:
+        raise RegistryError(
+            f"{wish.value} may not be {wish.disposition}d like this: {verdict.number} {verdict}",
+            code=verdict,
+            context={"value": str(wish.value), "verdict": verdict.number},
+        )
+    reference = _move(transaction, change, used, verdict, move_id)
+    transaction.release_lease(lease, holder, token)
+    return change.told(verdict, authority="GO", grant_id=used, rollback_ref=reference, changed=True)
+
+
+def _rollback_plan(transaction: Transaction, grant_id: int) -> str:
+    grant = transaction.grant(grant_id)
+    scope = scope_of(grant) if grant else None
+    return scope.rollback_plan if scope else ""
+
+
+def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: Verdict, move_id: str) -> str:
+    """Write the audit row, move the old value, admit the new one; return the reference of the audit row."""
+    wish, asker = change.wish, change.asker
+    told = {
+        "act": str(wish.disposition),
+        "value": str(wish.value),
+        "successor": str(wish.successor) if wish.successor else None,
+        "admits": change.new.fields if change.new else None,
+        "plan": change.plan,
+        "rollback_plan": _rollback_plan(transaction, grant_id),
+        "verdict": f"{verdict.number} {verdict}",
+        "reason": asker.reason,
+    }
+    kind, subject = AUDIT[wish.disposition], f"value:{wish.value}"
+    evidence = transaction.add_evidence(kind, subject, canonical(told), actor=asker.actor, grant_id=grant_id)
+    reference = f"evidence:{evidence}"
+    answer = transaction.move_value(
+        change.target,
+        str(wish.disposition),
+        successor=wish.successor,
+        rollback_ref=reference,
+        grant_id=grant_id,
+        actor=asker.actor,
+        reason=asker.reason,
+        move_id=move_id,
+    )
+    if isinstance(answer, Refused):
+        raise StateTransitionRaceError(answer.message, context={"value": str(wish.value)})
+    if change.new is not None:
+        transaction.admit_value(
+            change.target.collection,
+            change.new,
+            standing=Standing.IN_FORCE,
+            grant_id=grant_id,
+            actor=asker.actor,
+            reason=asker.reason,
+            move_id=move_id,
+        )
+    return reference
+
+
+__all__ = ["Changed", "retire", "review", "supersede"]

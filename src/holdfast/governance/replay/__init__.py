@@ -1,0 +1,1 @@
+"""Replay: putting jobs back under guards."""

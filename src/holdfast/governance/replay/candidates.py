@@ -1,0 +1,251 @@
+"""Which jobs a replay may put back: a selection held against the ledger.
+
+Invariants: the same selection on a ledger that has not changed gives the same candidates, in ascending order; a job is
+passed over for one reason, and counted under it; memory grows with the ids that are found, not with the ledger.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.decide import CANCELLED
+from holdfast.core.machines import JobState
+from holdfast.core.protocol import ranked
+from holdfast.core.records import Job
+from holdfast.core.selection import Limits, ReplayMode, Selection, candidates_hash, matches
+from holdfast.store.supersession import BUILT_IN
+
+if TYPE_CHECKING:
+    from holdfast.governance.replay.guards import Policy
+    from holdfast.store.reading import Reading
+
+PAGE = 1000
+NO_ERROR = "none"
+
+
+class Skip(StrEnum):
+    """Why a job that was selected is not replayed."""
+
+    ATTEMPTS_EXCEEDED = "attempts_exceeded"  # it has spent its whole budget
+    REPLAY_HIT = "replay_hit"  # it has succeeded, with the same version of its operation
+    STATE_CHANGED = "state_changed"  # it waits or runs, or has changed since it was selected
+    CONFLICT = "conflict"  # somebody else moved it at the same moment
+    QUARANTINED = "quarantined"  # it needs a release, not a replay
+    NOT_REPLACEABLE = "not_replaceable"  # it has failed: that is for a replay, not a replacement
+    ALREADY_REPLACED = "already_replaced"
+    CANCELLED = "cancelled"  # nobody wants it any more
+    SLIMMED = "slimmed"  # retention has dropped what it was to do
+    NOT_IN_FORCE = "not_in_force"  # no version of its operation takes new work
+    VERSION_DOWNGRADE = "version_downgrade"  # a lower version of its operation than its own would do the work
+    POLICY = "policy"  # its dataset or its error is never replayed
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a selection is about now: the jobs that may be replayed, and why others may not."""
+
+    job_ids: list[int]  # ascending
+    versions: list[int]  # of each of them, as it was seen
+    hash: str
+    total: int
+    more: bool  # are there others, beyond the limits of the selection?
+    skipped: dict[str, int]  # by reason
+    by_dataset: dict[str, int]
+    by_operation: dict[str, int]
+    by_error: dict[str, int]
+    examples: list[Job]
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What decides whether one job may be replayed."""
+
+    mode: ReplayMode
+    policy: Policy
+    version_of: Callable[[str], str | None]  # of an operation: the one that new work is done by
+
+    def skip(self, job: Job, *, replaced: bool = False) -> Skip | None:
+        """Return why a job may not be replayed; None if it may."""
+        if job.state in (JobState.PENDING, JobState.RUNNING):
+            return Skip.STATE_CHANGED
+        refused = self._of_replacing(job, replaced) if self.replaces else self._of_replaying(job)
+        if refused is not None:
+            return refused
+        if job.queue in self.policy.never_datasets or job.last_error_code in self.policy.never_errors:
+            return Skip.POLICY
+        now = self.version_of(job.operation)
+        if now is not None and is_lower(now, job.operation_version) and not self.policy.allow_downgrade:
+            return Skip.VERSION_DOWNGRADE
+        return None
+
+    @property
+    def replaces(self) -> bool:
+        """Tell whether new jobs are made, rather than old ones put back."""
+        return self.mode is ReplayMode.REPAIR_AND_REPLACE
+
+    def _of_replaying(self, job: Job) -> Skip | None:
+        if job.state is JobState.SUCCEEDED:
+            return Skip.REPLAY_HIT
+        if not job.may_replay:
+            return Skip.ATTEMPTS_EXCEEDED
+        return Skip.QUARANTINED if job.state is JobState.QUARANTINED else None
+
+    def _of_replacing(self, job: Job, replaced: bool) -> Skip | None:  # noqa: FBT001 - one of the two facts it judges
+        if job.state is JobState.FAILED:
+            return Skip.NOT_REPLACEABLE
+        if replaced:
+            return Skip.ALREADY_REPLACED
+        if job.quarantine_code == CANCELLED:
+            return Skip.CANCELLED
+        if job.slimmed:
+            return Skip.SLIMMED
+        now = self.version_of(job.operation)
+        if now is None:
+            return Skip.NOT_IN_FORCE
+        same = now == job.operation_version and not self.policy.allow_same_version
+        return Skip.REPLAY_HIT if same and job.state is JobState.SUCCEEDED else None
+
+
+def rules_of(reading: Reading, mode: ReplayMode, policy: Policy) -> Rules:
+    """Return the rules of a mode on a ledger as it is now: where a registry governs, it says which versions count."""
+    declared = reading.operations()
+
+    @cache
+    def version_of(operation: str) -> str | None:
+        if reading.governed and operation != BUILT_IN:
+            return reading.operation_in_force(operation)
+        return declared[operation].version if operation in declared else None
+
+    return Rules(mode, policy, version_of)
+
+
+def is_lower(version: str, than: str) -> bool:
+    """Tell whether a version ranks below another; what is no SemVer cannot be compared."""
+    ours, theirs = ranked(version), ranked(than)
+    return ours is not None and theirs is not None and ours < theirs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding
+
+
+def find(
+    reading: Reading,
+    selection: Selection,
+    policy: Policy,
+    *,
+    limits: Limits | None = None,
+    ceiling: int | None = None,
+    examples: int = 0,
+) -> Candidates:
+    """Return the candidates of a selection: no more than its limits say, and one above `ceiling` at most."""
+    most = most_records(limits or selection.limits, policy)
+    rules = rules_of(reading, selection.mode, policy)
+    ids: list[int] = []
+    versions: list[int] = []
+    shown: list[Job] = []
+    skipped: Counter[str] = Counter()
+    counts: tuple[Counter[str], Counter[str], Counter[str]] = Counter(), Counter(), Counter()
+    more = False
+    for job, reason in _judged(reading, selection, rules):
+        if most is not None and len(ids) >= most:
+            more = reason is None
+            if more:
+                break
+            continue
+        if reason is not None:
+            skipped[reason] += 1
+            continue
+        ids.append(job.job_id)
+        versions.append(job.version)
+        for counter, name in zip(counts, (job.queue, job.operation, job.last_error_code or NO_ERROR), strict=True):
+            counter[name] += 1
+        if len(shown) < examples:
+            shown.append(job)
+        if ceiling is not None and len(ids) > ceiling:
+            break
+    by_dataset, by_operation, by_error = (dict(sorted(counter.items())) for counter in counts)
+    return Candidates(
+        job_ids=ids,
+        versions=versions,
+        hash=candidates_hash(ids),
+        total=len(ids),
+        more=more,
+        skipped=dict(sorted(skipped.items())),
+        by_dataset=by_dataset,
+        by_operation=by_operation,
+        by_error=by_error,
+        examples=shown,
+    )
+
+
+def most_records(limits: Limits, policy: Policy) -> int | None:
+    """Return how many records a selection's own limits leave; None if it has none."""
+    size = limits.batch_size or policy.batch_size
+    bounds = [limits.max_records, None if limits.max_batches is None else limits.max_batches * size]
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def _judged(reading: Reading, selection: Selection, rules: Rules) -> Iterator[tuple[Job, Skip | None]]:
+    """Yield every job that a selection matches, in order, and why it may not be replayed."""
+    walks = [_walk(reading, selection, state) for state in dict.fromkeys(selection.filters.status)]
+    found = (job for job in heapq.merge(*walks, key=lambda job: job.job_id) if matches(selection, job))
+    while page := list(islice(found, PAGE)):
+        replaced = reading.replaced_by([job.job_id for job in page]) if rules.replaces else {}
+        for job in page:
+            yield job, rules.skip(job, replaced=job.job_id in replaced)
+
+
+def _walk(reading: Reading, selection: Selection, state: JobState) -> Iterator[Job]:
+    filters, last = selection.filters, 0
+    while page := reading.jobs_after(last, state, queues=filters.datasets, operations=filters.operations, limit=PAGE):
+        yield from page
+        last = page[-1].job_id
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keeping
+
+
+def kept(job_ids: Sequence[int], versions: Sequence[int]) -> dict[str, str]:
+    """Return candidates as they are kept: for each version, the ranges of ids that had it."""
+    by_version: dict[int, list[int]] = {}
+    for job_id, version in zip(job_ids, versions, strict=True):
+        by_version.setdefault(version, []).append(job_id)
+    return {str(version): ",".join(_ranges(ids)) for version, ids in sorted(by_version.items())}
+
+
+def unpacked(text: str) -> tuple[list[int], list[int]]:
+    """Return the ids, ascending, and the version of each, that were kept."""
+    told = msgspec.json.decode(text, type=dict[str, str])
+    pairs = sorted((job_id, int(version)) for version, ranges in told.items() for job_id in _ids(ranges))
+    return [job_id for job_id, _ in pairs], [version for _, version in pairs]
+
+
+def _ranges(ids: Iterable[int]) -> Iterator[str]:
+    first = last = None
+    for job_id in ids:
+        if last is not None and job_id == last + 1:
+            last = job_id
+            continue
+        if first is not None:
+            yield _range(first, last)
+        first = last = job_id
+    if first is not None:
+        yield _range(first, last)
+
+
+def _range(first: int, last: int | None) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _ids(ranges: str) -> Iterator[int]:
+    for part in ranges.split(",") if ranges else ():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)

@@ -1,0 +1,291 @@
+"""What a replay leaves on record, and the report that is read back from it.
+
+A run is a row of the procedures, with its terms; its candidates are evidence of that run; its steps are its beginning
+and its batches.
+
+Invariants: a report is a function of the record, whoever made it and however often it was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.digest import canonical
+from holdfast.core.errors import InputError, RecordNotFoundError, StoreDamagedError
+from holdfast.core.machines import JobState, ProcedureState
+from holdfast.core.records import PerformedStep, ProcedureRun
+from holdfast.core.selection import ReplayMode, Selection, candidates_hash
+from holdfast.governance.replay.candidates import kept, unpacked
+from holdfast.governance.replay.guards import PROCEDURE, Policy, Scope, batches
+
+if TYPE_CHECKING:
+    from holdfast.store.reading import Reading
+
+BEGIN = "begin"  # the step numbered 0; each other is the batch of its number
+CANDIDATES = "candidates"
+STEPS_A_PAGE = 100
+RECENT_BATCHES = 5
+
+
+class Stop(StrEnum):
+    """Where a run stops that could go on."""
+
+    OPERATOR = "STOPPED_BY_OPERATOR"
+    KILL_SWITCH = "KILL_SWITCH"
+    SLO_RISK = "SLO_RISK"
+    SAME_ERROR = "SAME_ERROR"
+    RUNNER_LOST = "RUNNER_LOST"  # found by whoever takes it up: the runner was killed
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was begun with."""
+
+    selection: Selection
+    selection_hash: str
+    candidates_hash: str
+    total: int
+    batch_size: int
+    replay_reason: str
+    policy: Policy
+    datasets: tuple[str, ...]
+    operations: tuple[str, ...]
+    actor: str
+    reason: str
+    passed_over: dict[str, int] = {}  # what the selection found and left out, by reason
+
+    @property
+    def text(self) -> str:
+        """Return the terms as they are kept: canonical JSON."""
+        return as_kept(self)
+
+    @property
+    def batches(self) -> int:
+        """Return how many batches the run has in all."""
+        return batches(self.total, self.batch_size)
+
+    @property
+    def scope(self) -> Scope:
+        """Return whose work the run touches."""
+        return Scope(self.datasets, self.operations, self.selection.options.respect_kill_switch)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one batch: the jobs by id, and counts of what telemetry asks for."""
+
+    replayed: list[int] = []
+    replaced: dict[int, int] = {}  # the old job: the new one
+    skipped: dict[str, list[int]] = {}
+    datasets: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    throttled: dict[str, int] = {}
+
+    @property
+    def records(self) -> int:
+        """Return how many jobs were put to work."""
+        return len(self.replayed) + len(self.replaced)
+
+
+class Touched(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch did to which jobs."""
+
+    number: int
+    at: datetime
+    actor: str
+    replayed: list[int]
+    replaced: dict[int, int]  # the old job: the new one that replaces it
+    skipped: dict[str, list[int]]
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run stands, and what it did."""
+
+    run_id: str
+    state: str
+    stop_reason: str | None
+    failure: str | None  # the stop in words
+    mode: ReplayMode
+    replayed: int
+    passed_over: dict[str, int]  # found by the selection, and no candidates, by reason
+    skipped: dict[str, int]  # candidates that a batch left out
+    throttled: dict[str, int]  # how often a batch had to wait, by reason
+    batches: int
+    batches_planned: int
+    total: int
+    candidates_hash: str
+    selection_hash: str
+    selection: Selection
+    environment: str
+    grant_id: int | None
+    actor: str
+    reason: str
+    replay_reason: str
+    began_at: datetime
+    updated_at: datetime
+    touched: list[Touched] = []
+    mismatched: list[tuple[int, int]] = []  # of `touched`: replaced by the same version, with another result
+
+    @property
+    def done(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return self.state == ProcedureState.DONE
+
+
+class Progress:
+    """How far a run has come: the sum of its batches."""
+
+    def __init__(self) -> None:
+        self.replayed = 0
+        self.batches = 0
+        self.skipped: Counter[str] = Counter()
+        self.throttled: Counter[str] = Counter()
+        self.last_at: datetime | None = None
+        self.last_records = 0
+        self.recent: deque[Outcome] = deque(maxlen=RECENT_BATCHES)
+
+    def add(self, outcome: Outcome, at: datetime) -> None:
+        """Count one more batch."""
+        self.replayed += outcome.records
+        self.batches += 1
+        self.skipped.update({reason: len(ids) for reason, ids in outcome.skipped.items()})
+        self.throttled.update(outcome.throttled)
+        self.last_at, self.last_records = at, outcome.records
+        self.recent.append(outcome)
+
+
+def as_kept(told: object) -> str:
+    """Return a record as canonical JSON."""
+    return canonical(msgspec.json.decode(msgspec.json.encode(told)))
+
+
+def candidates_text(job_ids: list[int], versions: list[int]) -> str:
+    """Return candidates as evidence keeps them."""
+    return canonical(kept(job_ids, versions))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading back
+
+
+def run_known(reading: Reading, run_id: str) -> ProcedureRun:
+    """Return the record of a replay, or raise."""
+    run = reading.run_of(run_id)
+    if run is None:
+        raise RecordNotFoundError(
+            f"there is no replay {run_id!r}",
+            next_step="List them: `holdfast procedure list`.",
+            context={"run_id": run_id},
+        )
+    if run.procedure != PROCEDURE:
+        raise InputError(f"{run_id!r} is a run of {run.procedure!r}, not a replay", context={"run_id": run_id})
+    return run
+
+
+def terms_of(run: ProcedureRun) -> Terms:
+    """Return what a run was begun with."""
+    try:
+        return msgspec.json.decode(run.params, type=Terms)
+    except msgspec.MsgspecError as error:
+        raise StoreDamagedError(f"the terms of the replay {run.idempotency_root} cannot be read: {error}") from None
+
+
+def candidates_of(reading: Reading, run: ProcedureRun, terms: Terms) -> tuple[list[int], list[int]]:
+    """Return the ids that a run was begun with, and the version of each."""
+    for evidence in reading.evidence_of(run.run_id):
+        if evidence.kind == CANDIDATES:
+            job_ids, versions = unpacked(evidence.content)
+            if candidates_hash(job_ids) == terms.candidates_hash:
+                return job_ids, versions
+    raise StoreDamagedError(f"the candidates of the replay {run.idempotency_root} are not those it was begun with")
+
+
+def progress_of(reading: Reading, run: ProcedureRun) -> Progress:
+    """Return how far a run has come."""
+    progress = Progress()
+    for step in _batches(reading, run):
+        progress.add(_outcome(step), step.created_at)
+    return progress
+
+
+def report_of(reading: Reading, run_id: str) -> ReplayReport:
+    """Return where a run stands."""
+    run = run_known(reading, run_id)
+    terms, progress = terms_of(run), progress_of(reading, run)
+    return ReplayReport(
+        run_id=run_id,
+        state=str(run.state),
+        stop_reason=run.stop_state,
+        failure=run.failure,
+        mode=terms.selection.mode,
+        replayed=progress.replayed,
+        passed_over=terms.passed_over,
+        skipped=dict(sorted(progress.skipped.items())),
+        throttled=dict(sorted(progress.throttled.items())),
+        batches=progress.batches,
+        batches_planned=terms.batches,
+        total=terms.total,
+        candidates_hash=terms.candidates_hash,
+        selection_hash=terms.selection_hash,
+        selection=terms.selection,
+        environment=terms.policy.environment,
+        grant_id=run.grant_id,
+        actor=terms.actor,
+        reason=terms.reason,
+        replay_reason=terms.replay_reason,
+        began_at=run.created_at,
+        updated_at=run.updated_at,
+    )
+
+
+def with_touched(reading: Reading, report: ReplayReport, *, after: int, limit: int) -> ReplayReport:
+    """Return a report with what the batches above a number have touched, so many of them."""
+    run = run_known(reading, report.run_id)
+    touched: list[Touched] = []
+    for step in _batches(reading, run):
+        if step.number > after and len(touched) < limit:
+            outcome = _outcome(step)
+            touched.append(
+                Touched(
+                    number=step.number,
+                    at=step.created_at,
+                    actor=step.actor,
+                    replayed=outcome.replayed,
+                    replaced=outcome.replaced,
+                    skipped=outcome.skipped,
+                )
+            )
+    pairs = {old: new for batch in touched for old, new in batch.replaced.items()}
+    return msgspec.structs.replace(report, touched=touched, mismatched=_mismatched(reading, pairs))
+
+
+def _mismatched(reading: Reading, pairs: dict[int, int]) -> list[tuple[int, int]]:
+    """Return the jobs that the same version of their operation has done twice, with another result."""
+    jobs = {job.job_id: job for job in reading.jobs([*pairs, *pairs.values()])}
+    return [
+        (old, new)
+        for old, new in sorted(pairs.items())
+        if jobs[old].state is jobs[new].state is JobState.SUCCEEDED
+        and jobs[old].operation_version == jobs[new].operation_version
+        and jobs[old].result is not None
+        and jobs[new].result is not None
+        and jobs[old].result != jobs[new].result
+    ]
+
+
+def _batches(reading: Reading, run: ProcedureRun) -> Iterator[PerformedStep]:
+    last = 0
+    while page := reading.steps_of(run.run_id, after=last, limit=STEPS_A_PAGE):
+        yield from (step for step in page if step.name != BEGIN)
+        last = page[-1].step_id
+
+
+def _outcome(step: PerformedStep) -> Outcome:
+    try:
+        return msgspec.json.decode(step.outcome, type=Outcome)
+    except msgspec.MsgspecError as error:
+        raise StoreDamagedError(f"what batch {step.number} of a replay did cannot be read: {error}") from None

@@ -1,0 +1,310 @@
+"""Replay: what was selected is put back, in bounded batches, within a rate, under guards, and on record.
+
+Invariants: the candidates of a run are fixed when it begins; a batch, its record and the moves of its jobs are one
+transaction, so a run that was killed goes on after its last batch and replays nothing twice; a dry run writes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.authority import Rejected, require_words
+from holdfast.core.decide import REPLAY_REASONS, Refused
+from holdfast.core.errors import (
+    InputError,
+    InvalidStateTransitionError,
+    PlanStaleError,
+    ReplayGuardError,
+    SpecInvalidError,
+)
+from holdfast.core.selection import Limits, ReplayMode, Selection
+from holdfast.engine.events import Bus, ReplayBatch, ReplayRefused
+from holdfast.engine.world import World
+from holdfast.governance.approvals import environment_of
+from holdfast.governance.grants import verdict_on
+from holdfast.governance.replay.candidates import Candidates, Skip, find
+from holdfast.governance.replay.guards import Guard, GuardType, Policy, batch_size, judged, policy_of, require
+from holdfast.governance.replay.pace import seconds_in_all
+from holdfast.governance.replay.record import (
+    ReplayReport,
+    Stop,
+    Terms,
+    Touched,
+    report_of,
+    run_known,
+    terms_of,
+    with_touched,
+)
+from holdfast.governance.replay.run import Around, Runner, Who, needs_grant, wanted
+from holdfast.governance.switches import signed
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+    from holdfast.store.reading import Reading
+
+BACKFILL = "backfill"
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would do, and whether it may. Saved as JSON, it can be held against the run that follows."""
+
+    selection: Selection
+    selection_hash: str
+    candidates_hash: str
+    total: int
+    batch_size: int
+    batches: int
+    seconds_at_least: float
+    skipped: dict[str, int]
+    by_dataset: dict[str, int]
+    by_error: dict[str, int]
+    environment: str
+    guards: list[Guard]
+    grant_needed: bool
+    grant_target: str
+    authority: str  # NOT_NEEDED, GO, or why no grant permits it: a REJECT_AUTH_* code
+    made_by: str
+    made_at: datetime
+    ledger_id: str
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether every guard passed."""
+        return all(guard.passed for guard in self.guards)
+
+
+def select(store: Store[Any], selection: Selection, *, limits: Limits | None = None, examples: int = 10) -> Candidates:
+    """Return the jobs that a selection is about now; `limits` stand in for its own."""
+    with store.reading() as reading:
+        policy = policy_of(environment_of(reading))
+        return find(reading, selection, policy, limits=limits, examples=examples)
+
+
+def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: Policy | None = None) -> DryRun:
+    """Return what a run would do and which guards would refuse it; nothing is written."""
+    require_words(operator=actor)
+    _require_sound(selection)
+    with store.reading() as reading:
+        environment = environment_of(reading)
+        policy = policy or policy_of(environment)
+        candidates = _found(reading, selection, policy)
+        terms = _terms(selection, candidates, policy, actor=actor)
+        asked = wanted(selection, candidates.hash, environment=environment, executor=actor)
+        authority = "NOT_NEEDED"
+        if needs_grant(terms):
+            verdict = verdict_on(reading, asked, None)
+            authority = str(verdict.code) if isinstance(verdict, Rejected) else "GO"
+        sizes = [min(terms.batch_size, terms.total - done) for done in range(0, terms.total, terms.batch_size)]
+        return DryRun(
+            selection=selection,
+            selection_hash=terms.selection_hash,
+            candidates_hash=candidates.hash,
+            total=terms.total,
+            batch_size=terms.batch_size,
+            batches=terms.batches,
+            seconds_at_least=seconds_in_all(sizes, selection.mode, policy),
+            skipped=candidates.skipped,
+            by_dataset=candidates.by_dataset,
+            by_error=candidates.by_error,
+            environment=environment,
+            guards=judged(reading, selection, candidates, policy),
+            grant_needed=needs_grant(terms),
+            grant_target=asked.target,
+            authority=authority,
+            made_by=actor,
+            made_at=reading.now(),
+            ledger_id=reading.meta()["ledger_id"],
+        )
+
+
+def run(
+    store: Store[Any],
+    selection: Selection,
+    *,
+    actor: str,
+    reason: str,
+    replay_reason: str,
+    grant_id: int | None = None,
+    expected: DryRun | None = None,
+    policy: Policy | None = None,
+    stop_after: int | None = None,
+    world: World | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+    on_batch: Callable[[ReplayBatch], object] | None = None,
+    bus: Bus | None = None,
+) -> ReplayReport:
+    """Replay what a selection is about, and return where the run stands when it is done or has stopped.
+
+    A backfill is always on record as such. With `expected`, the run is refused if a dry run would no longer say that.
+    """
+    actor, reason = signed(actor, reason)
+    _require_sound(selection, replay_reason)
+    around = _around(world, sleep, on_batch, bus, stop_after)
+    with store.reading() as reading:
+        environment = environment_of(reading)
+        policy = policy or policy_of(environment)
+        candidates = _found(reading, selection, policy)
+        if expected is not None:
+            _require_expected(reading, selection, candidates, expected)
+        guards = judged(reading, selection, candidates, policy)
+        run_id = f"replay-{around.world.new_name()}"
+        while reading.run_of(run_id) is not None:  # a world that counts its names may begin anew
+            run_id = f"replay-{around.world.new_name()}"
+    cause = BACKFILL if selection.mode is ReplayMode.BACKFILL else replay_reason
+    terms = _terms(selection, candidates, policy, actor=actor, reason=reason, replay_reason=cause)
+    runner = Runner(store, run_id, terms, Who(actor, reason, grant_id), around)
+    try:
+        require(guards)
+        return runner.begin(candidates)
+    except ReplayGuardError as refused:
+        _tell_refused(refused, environment, store, bus)
+        raise
+
+
+def continue_run(
+    store: Store[Any],
+    run_id: str,
+    *,
+    actor: str,
+    reason: str,
+    grant_id: int | None = None,
+    stop_after: int | None = None,
+    world: World | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+    on_batch: Callable[[ReplayBatch], object] | None = None,
+    bus: Bus | None = None,
+) -> ReplayReport:
+    """Go on with a run that was stopped or killed, after its last batch and on the terms it was begun with.
+
+    The grant of the run is good for whoever consumed it; anybody else needs one of their own.
+    """
+    actor, reason = signed(actor, reason)
+    around = _around(world, sleep, on_batch, bus, stop_after)
+    with store.reading() as reading:
+        terms = terms_of(run_known(reading, run_id))
+    try:
+        return Runner(store, run_id, terms, Who(actor, reason, grant_id), around).take_up()
+    except ReplayGuardError as refused:
+        _tell_refused(refused, terms.policy.environment, store, bus)
+        raise
+
+
+def stop(store: Store[Any], run_id: str, *, actor: str, reason: str) -> ReplayReport:
+    """Stop a run from outside: it ends before its next batch, and can be continued."""
+    actor, reason = signed(actor, reason)
+    with store.transaction() as transaction:
+        known = run_known(transaction, run_id)
+        answer = transaction.move_run(
+            known, "abort", actor=actor, reason=reason, stop_state=Stop.OPERATOR, failure=reason
+        )
+        if isinstance(answer, Refused):
+            raise InvalidStateTransitionError(
+                f"the replay {run_id} is {known.state}: {answer.message}", context={"run_id": run_id}
+            )
+        return report_of(transaction, run_id)
+
+
+def inspect(store: Store[Any], run_id: str, *, after: int = 0, limit: int = 1000) -> ReplayReport:
+    """Return where a run stands, with what the batches above the number `after` have touched."""
+    with store.reading() as reading:
+        return with_touched(reading, report_of(reading, run_id), after=after, limit=limit)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a run is asked for
+
+
+def _found(reading: Reading, selection: Selection, policy: Policy) -> Candidates:
+    """Return the candidates, and no more of them than it takes to see that they are too many."""
+    return find(reading, selection, policy, ceiling=policy.max_selection_records)
+
+
+def _terms(
+    selection: Selection,
+    candidates: Candidates,
+    policy: Policy,
+    *,
+    actor: str,
+    reason: str = "",
+    replay_reason: str = "",
+) -> Terms:
+    return Terms(
+        selection=selection,
+        selection_hash=selection.hash,
+        candidates_hash=candidates.hash,
+        total=candidates.total,
+        batch_size=batch_size(selection.limits, policy),
+        replay_reason=replay_reason,
+        policy=policy,
+        datasets=tuple(candidates.by_dataset),
+        operations=tuple(candidates.by_operation),
+        actor=actor,
+        reason=reason,
+        passed_over=candidates.skipped,
+    )
+
+
+def _around(
+    world: World | None,
+    sleep: Callable[[float], object],
+    on_batch: Callable[[ReplayBatch], object] | None,
+    bus: Bus | None,
+    stop_after: int | None,
+) -> Around:
+    if stop_after is not None and stop_after < 1:
+        raise InputError("a run makes at least one batch before it stops", context={"field": "stop_after"})
+    return Around(world or World(), sleep, on_batch, bus, stop_after)
+
+
+def _require_sound(selection: Selection, replay_reason: str | None = None) -> None:
+    if replay_reason is not None and replay_reason not in REPLAY_REASONS:
+        known = ", ".join(sorted(REPLAY_REASONS))
+        raise InputError(f"{replay_reason!r} is not a reason to replay: {known}", context={"field": "replay_reason"})
+    if selection.mode is ReplayMode.REPAIR_AND_REPLACE and not selection.options.allow_repair_and_replace:
+        raise SpecInvalidError(
+            "to replace jobs must be allowed by the selection itself",
+            next_step="Set spec.options.allow_repair_and_replace, and have the run granted.",
+            context={"path": "spec.options.allow_repair_and_replace"},
+        )
+    limits = selection.limits
+    for name, bound in (("max_records", limits.max_records), ("batch_size", limits.batch_size),
+                        ("max_batches", limits.max_batches)):  # fmt: skip
+        if bound is not None and bound < 1:
+            raise SpecInvalidError(f"{name} is 1 or more", context={"path": f"spec.limits.{name}"})
+
+
+def _require_expected(reading: Reading, selection: Selection, candidates: Candidates, expected: DryRun) -> None:
+    """Raise PlanStaleError unless the ledger, the selection and its candidates are those of a dry run."""
+    for what, was, now in (
+        ("ledger", expected.ledger_id, reading.meta()["ledger_id"]),
+        ("selection", expected.selection_hash, selection.hash),
+        ("set of candidates", expected.candidates_hash, candidates.hash),
+    ):
+        if was != now:
+            raise PlanStaleError(
+                f"the dry run was of another {what}",
+                next_step="Make the dry run again and look at it again.",
+                context={
+                    "what": what,
+                    "expected": was,
+                    "found": now,
+                    "total_expected": expected.total,
+                    "total_found": candidates.total,
+                },
+            )
+
+
+def _tell_refused(refused: ReplayGuardError, environment: str, store: Store[Any], bus: Bus | None) -> None:
+    if bus is not None:
+        bus.publish([ReplayRefused(guard_type=refused.code, environment=environment, at=store.now())])
+
+
+__all__ = [
+    "Candidates", "DryRun", "Guard", "GuardType", "Policy", "ReplayBatch", "ReplayReport", "Skip", "Stop", "Touched",
+    "continue_run", "dry_run", "inspect", "policy_of", "run", "select", "stop", "wanted",
+]  # fmt: skip

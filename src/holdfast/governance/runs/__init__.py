@@ -1,0 +1,1 @@
+"""Runs of procedures: steps, their lease and grant, and the runner."""

@@ -1,0 +1,115 @@
+"""Procedures: several steps, each one transaction, that end done, or in a named stop with everything undone.
+
+A `Procedure` is declared as its steps; `run` performs it under an idempotency root, `resume` takes it up again, and
+`undo` has it undone. First come the checks that only read; then one transaction takes the lease, consumes the grant and
+records the run; then each step: guard, action, verify, record. What fails is compensated for in reverse order.
+
+Invariants: a step that stands is never performed again; a run that cannot begin has written nothing; a dry run writes
+nothing at all; nothing continues after a failure but the compensation, which is recorded, and can itself fail and be
+taken up again. What is asked for is checked in one order: the mode, the root, who, why, the parameters; then that the
+root has no other run; then the checks, the lease and the grant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.digest import Json
+from holdfast.core.errors import GovernanceError, InputError
+from holdfast.engine.world import World
+from holdfast.governance.runs.runner import Runner, required
+from holdfast.governance.runs.steps import At, Mode, Procedure, Report, Step, StepFailed, StepReport, asked, procedure
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+BAD_MODE = "REJECT_BAD_MODE"
+
+BUILT_IN: dict[str, str] = {"registry.build": "holdfast.governance.registry.build:BUILD"}
+"""The procedures that Holdfast brings along: by name, where each is, as module:attribute."""
+
+
+def run(
+    store: Store[Any],
+    what: Procedure,
+    params: Mapping[str, Json],
+    *,
+    root: str,
+    actor: str,
+    reason: str,
+    mode: Mode = Mode.DRY_RUN,
+    grant_id: int | None = None,
+    world: World | None = None,
+) -> Report:
+    """Run a procedure under a root, or go on with the run that the root has; by default as a dry run."""
+    if mode not in tuple(Mode):
+        raise GovernanceError(
+            f"there is no mode {mode!r}",
+            code=BAD_MODE,
+            next_step=f"Name one of {', '.join(Mode)}.",
+            context={"field": "mode"},
+        )
+    wish = asked(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
+    runner = Runner(store, wish, Mode(mode), world or World())
+    return {
+        Mode.PLAN_ONLY: runner.plan,
+        Mode.VERIFY_ONLY: runner.verify,
+        Mode.DRY_RUN: runner.dry_run,
+        Mode.REAL_RUN: runner.real_run,
+    }[Mode(mode)]()
+
+
+def resume(
+    store: Store[Any],
+    what: Procedure,
+    *,
+    root: str,
+    actor: str,
+    reason: str,
+    grant_id: int | None = None,
+    world: World | None = None,
+) -> Report:
+    """Go on with a run that was interrupted or stopped: finish its compensation, or perform its first open step."""
+    params = _params_of(store, what, root)
+    wish = asked(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
+    return Runner(store, wish, Mode.REAL_RUN, world or World()).real_run()
+
+
+def undo(
+    store: Store[Any], what: Procedure, *, root: str, actor: str, reason: str, world: World | None = None
+) -> Report:
+    """Have a run undone that was interrupted, instead of going on with it."""
+    params = _params_of(store, what, root)
+    wish = asked(what, params, root=root, actor=actor, reason=reason, grant_id=None)
+    return Runner(store, wish, Mode.REAL_RUN, world or World()).undo()
+
+
+run_procedure, resume_procedure, undo_procedure = run, resume, undo  # as the package calls them
+
+
+def _params_of(store: Store[Any], what: Procedure, root: str) -> dict[str, Json]:
+    with store.reading() as reading:
+        known = required(reading.run_of(root), root)
+    if known.procedure != what.name:
+        raise InputError(f"{root!r} is a run of {known.procedure!r}", context={"procedure": known.procedure})
+    params: dict[str, Json] = msgspec.json.decode(known.params)
+    return params
+
+
+__all__ = [
+    "BUILT_IN",
+    "At",
+    "Mode",
+    "Procedure",
+    "Report",
+    "Step",
+    "StepFailed",
+    "StepReport",
+    "procedure",
+    "resume",
+    "run",
+    "undo",
+]
