@@ -29,7 +29,7 @@ from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance import releases
 from holdfast.governance.quarantine import Filters, add, history, purge
 from holdfast.governance.reasons import Reason
-from holdfast.governance.releases import planned, release, release_many
+from holdfast.governance.releases import planned, release, release_many, release_through
 from holdfast.store import Store, create_store, open_store
 from holdfast.testing import drain, virtual_world
 from tests.enforcement.raw import LATER, Client
@@ -222,13 +222,13 @@ def test_a_job_that_has_spent_everything_runs_once_more_and_comes_back(ledger: L
     drain(ledger)
     assert _stands(ledger, job_id) == ("quarantined", 3)  # two by itself, one by hand: that was its whole budget
 
-    assert ledger.release(job_id, operator="ann", reason="try again") is JobState.PENDING
+    assert release_through(ledger, job_id, operator="ann", reason="try again") is JobState.PENDING
     drain(ledger)
     assert _stands(ledger, job_id) == ("quarantined", 4)  # it ran once, and came back: no retry
     mended = True
     heard: list[Transition] = []
     told = ledger.subscribe(heard.append)
-    ledger.release(job_id, operator="ann", reason="mended")
+    release_through(ledger, job_id, operator="ann", reason="mended")
     assert told.flush()
     assert [(event.machine, event.event, event.target, event.actor) for event in heard] == [
         (JOB.name, "release", "pending", "ann")
@@ -248,7 +248,7 @@ def test_a_job_that_was_taken_out_early_has_its_retries_again(ledger: Ledger) ->
 
     job_id = ledger.submit(flaky.call()).job_id
     add(ledger.store, job_id, "connector_error", **ANN)
-    ledger.release(job_id, operator="ann", reason="mended")
+    release_through(ledger, job_id, operator="ann", reason="mended")
     drain(ledger)
     assert _stands(ledger, job_id) == ("failed", 3)
 

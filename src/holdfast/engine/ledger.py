@@ -235,24 +235,6 @@ class Ledger:
         message = None if reason is None else redacted(reason)
         return self.rule(self.job(job_id), commands.Quarantine(code, message), actor=actor, reason=message)
 
-    def release(
-        self, job_id: int, *, operator: str, reason: str, grant_id: int | None = None, run_at: datetime | None = None
-    ) -> JobState:
-        """Put a job back that is in quarantine, under a grant that is used up with it. Return its state."""
-        from holdfast.governance.releases import releasing  # noqa: PLC0415 - few who submit ever release
-        from holdfast.governance.switches import settled  # noqa: PLC0415 - the same
-
-        act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
-
-        def once() -> JobState:
-            task = RuleTask(self.job(job_id), None, actor=operator, reason=reason)
-            task.fn = lambda transaction: act(transaction).move
-            self.perform_tasks([task])
-            move: Move = task.result()
-            return JobState(move.steps[0].target) if move.steps else self.job(job_id).state
-
-        return settled(once)
-
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
         task = RuleTask(job, command, actor=actor, reason=reason)

@@ -28,13 +28,16 @@ from holdfast.core.errors import (
     PlanStaleError,
     StateTransitionRaceError,
 )
+from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
+from holdfast.engine.committer import RuleTask
 from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, Filters, find
 from holdfast.governance.switches import settled, signed
 
 if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
     from holdfast.store import Store
     from holdfast.store.reading import Reading
     from holdfast.store.transaction import Transaction
@@ -253,3 +256,25 @@ def _refusal(job: Job, refused: Refused) -> HoldfastError:
 def _require_zone(run_at: datetime | None) -> None:
     if run_at is not None and run_at.tzinfo is None:
         raise InputError("run_at has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
+
+
+def release_through(
+    ledger: Ledger,
+    job_id: int,
+    *,
+    operator: str,
+    reason: str,
+    grant_id: int | None = None,
+    run_at: datetime | None = None,
+) -> JobState:
+    """Release one job through a ledger, so that its subscribers see the transition; return the job's state."""
+    act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
+
+    def once() -> JobState:
+        task = RuleTask(ledger.job(job_id), None, actor=operator, reason=reason)
+        task.fn = lambda transaction: act(transaction).move
+        ledger.perform_tasks([task])
+        move: Move = task.result()
+        return JobState(move.steps[0].target) if move.steps else ledger.job(job_id).state
+
+    return settled(once)
