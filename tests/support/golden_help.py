@@ -12,8 +12,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from holdfast.cli import nodd_replay
 from holdfast.cli.app import COMMANDS, Lazy, app
+from holdfast.cli.nodd import replay as nodd_replay
 from tests.cli.commands import holdfast
 
 FOLDER = "tests/golden"
