@@ -21,8 +21,8 @@ from unittest import mock
 from typer.main import get_command
 
 from holdfast import Call, Ledger, Mode, run_procedure
-from holdfast.cli import nodd_replay
 from holdfast.cli.app import COMMANDS, Lazy
+from holdfast.cli.nodd import replay as nodd_replay
 from holdfast.nodd import specimens
 from holdfast.store import create_store, open_store
 from holdfast.testing import Crash, VirtualClock, begin, virtual_world

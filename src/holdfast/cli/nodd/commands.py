@@ -19,7 +19,8 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.ends import Ends
 from holdfast.cli.ends import words as counts_in_words
-from holdfast.cli.nodd import check, feed  # noqa: F401 - they register their commands
+from holdfast.cli.nodd import check as _check  # noqa: F401 - it registers its commands
+from holdfast.cli.nodd import feed as _feed  # noqa: F401 - the same
 from holdfast.cli.nodd.options import (
     DatasetName,
     Endpoint,

@@ -38,9 +38,6 @@ from holdfast.store.effects import Params
 LOOK_S = 0.25  # how often a pooled execution looks into the ledger, at most
 # What a child is started with: its end of the line, and where its parent imports from.
 BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from holdfast.engine.worker import child; child.child()"
-)
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from holdfast.engine.worker import child; child.child()"
 )
 
