@@ -167,7 +167,7 @@ def upgrader(url: str, die_at: str) -> None:
     """Bring the application's tables up to date, and die: before the view is made anew, or before it is durable."""
     with open_store(url) as store:
         if die_at == "before the view":
-            upgrade._view_anew = lambda _dialect: _die()  # type: ignore[assignment,return-value]
+            upgrade.records_view = lambda _dialect: _die()  # type: ignore[assignment,attr-defined]
         else:
             transaction_of = store.transaction
 

@@ -1,25 +1,42 @@
-"""The application's statements: the same names and parameters in both dialects, and none that nobody uses."""
+"""The application's statements: the same names and parameters in both dialects, shared where they are the same."""
 
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 import holdfast
-from holdfast.nodd.statements import statements
-from holdfast.store.statements import pyformat
+from holdfast.nodd.statements import DIFFERENT, PACKAGE, SHARED, statements
+from holdfast.store.statements import gathered, pyformat
 
+DIALECTS = ("sqlite", "postgres")
 PARAMETER = re.compile(r"%\((\w+)\)s")
+MADE_ONCE = {"schema.sql", "view.sql"}  # not named statements: they make the tables
 
 
 def parameters(dialect: str, name: str) -> set[str]:
     return {found for part in statements(dialect)[name] for found in PARAMETER.findall(pyformat(part))}
 
 
+def sql_files(package: str) -> set[str]:
+    return {entry.name for entry in files(package).iterdir() if entry.name.endswith(".sql")}
+
+
 def test_both_dialects_have_the_same_statements() -> None:
-    assert sorted(statements("sqlite")) == sorted(statements("postgres"))
+    assert list(statements("sqlite")) == list(statements("postgres"))
+
+
+def test_every_file_is_read() -> None:
+    assert sql_files(PACKAGE) == set(SHARED)
+    assert [sql_files(f"{PACKAGE}.{dialect}") - MADE_ONCE for dialect in DIALECTS] == [set(DIFFERENT), set(DIFFERENT)]
+
+
+def test_a_statement_that_is_the_same_in_both_dialects_is_shared() -> None:
+    sqlite, postgres = (gathered(f"{PACKAGE}.{dialect}", DIFFERENT) for dialect in DIALECTS)
+    assert [name for name in sqlite if sqlite[name] == postgres[name]] == []
 
 
 @pytest.mark.parametrize("name", statements("sqlite"))

@@ -303,7 +303,7 @@ def test_an_upgrade_that_breaks_off_has_done_nothing(
         ledger.run_until_idle()
     before = everything_in(ledger_url)
     with monkeypatch.context() as patch, connect(ledger_url) as store:
-        patch.setattr(upgrade, "_view_anew", lambda _dialect: ["SELECT no_such_column FROM nodd_units"])
+        patch.setattr(upgrade, "records_view", lambda _dialect: ["SELECT no_such_column FROM nodd_units"])
         with pytest.raises(Exception, match="no_such_column"):
             prepare(store)
     assert everything_in(ledger_url) == before

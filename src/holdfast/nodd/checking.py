@@ -63,7 +63,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
 def missing_tables(reading: Reading, _n: int) -> Iterator[Fault]:
     """Yield tables and views of the application that are not there."""
-    made = re.findall(r"CREATE (TABLE|VIEW) (\w+)", "\n".join(schema(reading.dialect)))
+    made = re.findall(r"CREATE (?:OR REPLACE )?(TABLE|VIEW) (\w+)", "\n".join(schema(reading.dialect)))
     there = {name for (name,) in ask(reading, "tables_there")}
     for kind, name in made:
         if name not in there:

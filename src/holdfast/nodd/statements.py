@@ -1,6 +1,7 @@
-"""The application's own statements, hand-written for each database, by name.
+"""The application's own SQL statements, by name.
 
-Invariants: both dialects have the same files and the same names; values are always parameters, written `:name`.
+Invariants: a statement that both databases understand is written once, in `sql/`; a dialect's folder has only those
+that differ, under the same names in both; no name is in both places. Values are always parameters, written `:name`.
 """
 
 from __future__ import annotations
@@ -9,24 +10,40 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.errors import invariant
 from holdfast.store.statements import gathered
 
 if TYPE_CHECKING:
     from holdfast.store.reading import Reading
 
-FILES = ("admission.sql", "ingest.sql", "rejected.sql", "catalog.sql", "operations.sql", "checks.sql", "upgrade.sql")
+PACKAGE = "holdfast.nodd.sql"
+SHARED = ("ingest.sql", "rejected.sql", "catalog.sql", "operations.sql", "checks.sql")
+DIFFERENT = ("admission.sql", "ingest.sql", "operations.sql", "checks.sql", "upgrade.sql")
 
 
 @cache
 def statements(dialect: str) -> dict[str, tuple[str, ...]]:
     """Return every statement of a dialect by its name."""
-    return gathered(f"holdfast.nodd.sql.{dialect}", FILES)
+    shared, different = gathered(PACKAGE, SHARED), gathered(f"{PACKAGE}.{dialect}", DIFFERENT)
+    twice = shared.keys() & different.keys()
+    invariant(not twice, f"both shared and of {dialect}: {sorted(twice)}")
+    return shared | different
 
 
 @cache
 def schema(dialect: str) -> tuple[str, ...]:
-    """Return the statements that make the tables."""
-    text = files(f"holdfast.nodd.sql.{dialect}").joinpath("schema.sql").read_text(encoding="utf-8")
+    """Return the statements that make the tables, their indexes and the view of records."""
+    return (*_parts(dialect, "schema.sql"), *records_view(dialect))
+
+
+@cache
+def records_view(dialect: str) -> tuple[str, ...]:
+    """Return the statements that make the view of records, or replace an older one."""
+    return _parts(dialect, "view.sql")
+
+
+def _parts(dialect: str, file: str) -> tuple[str, ...]:
+    text = files(f"{PACKAGE}.{dialect}").joinpath(file).read_text(encoding="utf-8")
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
     return tuple(part.strip() for part in "\n".join(lines).split(";") if part.strip())
 

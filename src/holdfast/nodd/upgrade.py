@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.core.records import time_text
 from holdfast.nodd import provenance, stac
 from holdfast.nodd.evidence import decoded, key_of
-from holdfast.nodd.statements import ask, schema, statements
+from holdfast.nodd.statements import ask, records_view, statements
 from holdfast.nodd.units import OUTCOME, RUN
 from holdfast.store.statements import encoded
 
@@ -62,16 +62,8 @@ def to_version_2(transaction: Transaction) -> None:
         units = [_Unit(*row) for row in rows]
         after = units[-1].wal_id
         _settle(transaction, [unit for unit in units if unit.committed])
-    for part in _view_anew(transaction.dialect):
+    for part in records_view(transaction.dialect):
         transaction.execute(part)
-
-
-def _view_anew(dialect: str) -> Sequence[str]:
-    [made] = [part for part in schema(dialect) if part.startswith("CREATE VIEW")]
-    if dialect == "postgres":
-        # In its place: who may read it, and what was built on it, stays.
-        return [made.replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)]
-    return ["DROP VIEW nodd_wal_records", made]
 
 
 def _settle(transaction: Transaction, units: Sequence[_Unit]) -> None:

@@ -1,8 +1,0 @@
--- Statements about what was rejected.
-
--- name: list_rejected
-SELECT r.sha256, r.body, r.code, r.message, r.times, r.first_at, r.last_at, r.replayed_at, r.fate
-  FROM nodd_rejected r WHERE (:code IS NULL OR r.code = :code) ORDER BY r.last_at DESC, r.sha256 LIMIT :n;
-
--- name: mark_rejected
-UPDATE nodd_rejected SET replayed_at = :at, fate = :fate WHERE sha256 = :sha256 RETURNING sha256;
