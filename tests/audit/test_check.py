@@ -9,9 +9,11 @@ import psycopg
 import pytest
 
 from holdfast.audit.check import job_rules as jobs
-from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, Invariant, Severity, Violation
-from holdfast.audit.check.page import Fault, Page
-from holdfast.audit.check.runner import Report, _Run, check, check_in, check_jobs
+from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, LedgerInvariant
+from holdfast.audit.check.context import RuleContext
+from holdfast.audit.check.findings import CheckReport, Finding, Severity, Violation
+from holdfast.audit.check.runner import KINDS, LedgerCheck, check, check_in, check_jobs
+from holdfast.audit.check.walker import Walker
 from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
 from holdfast.engine.duties.retention import Retention, gc
 from holdfast.engine.ledger import FOLLOWUP_CLIENT
@@ -31,7 +33,7 @@ def pairs(violations: Sequence[Violation]) -> Found:
     return {(violation.invariant, violation.subject) for violation in violations}
 
 
-def checked(url: str, clock: VirtualClock) -> Report:
+def checked(url: str, clock: VirtualClock) -> CheckReport:
     with connect(url, clock) as store:
         return check(store)
 
@@ -156,19 +158,19 @@ def test_a_constraint_that_was_never_validated_is_found(rich_postgres_url: str, 
 
 @pytest.mark.req("G-06")
 def test_a_rule_that_fails_is_a_violation(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:
-    def stumbles(_page: Page) -> Iterator[Fault]:
-        yield Fault("LEDGER", "found before it failed")
+    def stumbles(_page: RuleContext) -> Iterator[Finding]:
+        yield Finding("LEDGER", "found before it failed")
         raise ValueError("what it stumbled over")
 
-    broken = Invariant(name="broken", meaning="", mending="", of_ledger=(stumbles,))
-    run = _Run([broken], cheap=False, limit=10, batch=10, on_progress=None)
+    broken = LedgerInvariant(name="broken", meaning="", remedy="", of_ledger=(stumbles,))
     with connect(rich_ledger[0], rich_clock) as store:
-        run.ask(store.reading)
-    assert [violation.detail for violation in run.violations] == [
+        walker = Walker(store.reading, KINDS, limit=10, batch=10)
+        LedgerCheck(walker, [broken]).run()
+    assert [violation.detail for violation in walker.violations] == [
         "found before it failed",
         "Invariant check failed: ValueError",
     ]
-    assert not run.report().ok
+    assert not walker.report().ok
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -180,17 +182,17 @@ def test_nothing_is_found_where_nothing_is_wrong(rich_ledger: tuple[str, Rich], 
     url, _ = rich_ledger
     before = everything_in(url)
     with connect(url, rich_clock) as store:
-        assert check(store) == Report(ok=True, violations=(), checked=RICH)
+        assert check(store) == CheckReport(ok=True, violations=(), checked=RICH)
         assert check(store, cheap=True).violations == ()
         with store.reading() as reading:
-            assert check_in(reading) == Report(ok=True, violations=(), checked=RICH)
+            assert check_in(reading) == CheckReport(ok=True, violations=(), checked=RICH)
             assert check_jobs(reading, EVERY_JOB) == []
     assert everything_in(url) == before
 
 
 def test_nothing_is_found_in_an_empty_ledger(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
-        assert check(store) == Report(ok=True, violations=(), checked={"jobs": 0, "executions": 0, "journal": 0})
+        assert check(store) == CheckReport(ok=True, violations=(), checked={"jobs": 0, "executions": 0, "journal": 0})
 
 
 @pytest.mark.req("G-22")

@@ -14,7 +14,7 @@ def table() -> str:
     """Return the table of the page as the catalogue has it."""
     lines = ["| name | must be true | severity | at open | what `holdfast repair` does |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{i.name}` | {i.meaning} | {i.severity} | {'yes' if i.cheap else ''} | {i.mending} |" for i in INVARIANTS
+        f"| `{i.name}` | {i.meaning} | {i.severity} | {'yes' if i.cheap else ''} | {i.remedy} |" for i in INVARIANTS
     ]
     return "\n".join(lines)
 
@@ -28,5 +28,5 @@ def test_every_invariant_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
     for invariant in INVARIANTS:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", invariant.name)
         assert invariant.meaning.endswith(".")
-        assert not invariant.mending.endswith(".")
+        assert not invariant.remedy.endswith(".")
         assert invariant.of_record or invariant.of_job or invariant.of_ledger

@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.audit.check.runner import Report, check
+from holdfast.audit.check.findings import CheckReport
+from holdfast.audit.check.runner import check
 from holdfast.core.commands import Complete
 from holdfast.core.errors import HoldfastError, NotALedgerError, StoreDamagedError, StoreError
 from holdfast.store import Lease, Submission, connect, open_store
@@ -87,7 +88,7 @@ def write(path: Path, clock: VirtualClock) -> None:
             transaction.fold_counts()
 
 
-def judged(path: Path, clock: VirtualClock) -> Report:
+def judged(path: Path, clock: VirtualClock) -> CheckReport:
     with connect(str(path), clock) as store:
         return check(store)
 

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast.audit.check.runner import LIMIT, check
+from holdfast.audit.check.runner import check
+from holdfast.audit.check.walker import LIMIT
 from holdfast.audit.repair.repair import HOPELESS, Repair, plan
 from holdfast.audit.repair.repair import repair as carry_out
 from holdfast.core.authority import Act

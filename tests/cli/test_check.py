@@ -62,7 +62,7 @@ def test_people_get_a_table_what_it_means_and_the_next_command(history: str) -> 
     cells = ["COUNTS ghost/attic/pending", "counts_true", "error", "3 are counted, and there are 0"]
     assert re.split(r" {2,}", row.rstrip()) == cells
     meaning = BY_NAME["counts_true"]
-    assert f"counts_true  {meaning.meaning} Repair {meaning.mending}." in [line.rstrip() for line in rest]
+    assert f"counts_true  {meaning.meaning} Repair {meaning.remedy}." in [line.rstrip() for line in rest]
     repair = f"holdfast repair {at(history)}"
     assert rest[-1] == f"next:  See what would put it right with `{repair}`; it changes nothing before it is told to."
     assert typed(repair).out.startswith("would be done\n")

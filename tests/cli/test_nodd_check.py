@@ -59,7 +59,7 @@ def test_what_is_wrong_is_listed_and_the_exit_code_says_so(ledger: str) -> None:
     assert head.split() == ["SUBJECT", "INVARIANT", "SEVERITY", "WHAT", "IS", "WRONG"]
     assert re.split(r" {2,}", row.rstrip()) == [found["subject"], found["invariant"], "error", found["detail"]]
     meaning = BY_NAME["replacements_carry_on"]
-    told = f"replacements_carry_on  {meaning.meaning} What helps: {meaning.mending}."
+    told = f"replacements_carry_on  {meaning.meaning} What helps: {meaning.remedy}."
     assert told in [line.rstrip() for line in rest]
     too = f"Look at the ledger's own tables too, with `holdfast check {at(ledger)}`; then do what helps."
     assert rest[-1] == f"next:  {too}"

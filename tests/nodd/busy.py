@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast import Ledger
-from holdfast.audit.check.catalogue import Violation
-from holdfast.audit.check.runner import Report
+from holdfast.audit.check.findings import CheckReport, Violation
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.nodd import rejected, specimens
@@ -242,6 +241,6 @@ def pairs(violations: Sequence[Violation]) -> set[tuple[str, str]]:
     return {(violation.invariant, violation.subject) for violation in violations}
 
 
-def checked(url: str, datasets: Datasets, **how: Any) -> Report:
+def checked(url: str, datasets: Datasets, **how: Any) -> CheckReport:
     with connect(url) as store:
         return check(store, datasets, **how)

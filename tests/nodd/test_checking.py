@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check.catalogue import Severity, Violation
-from holdfast.audit.check.runner import Report
+from holdfast.audit.check.findings import CheckReport, Severity, Violation
 from holdfast.audit.check.runner import check as check_ledger
 from holdfast.core.errors import InputError, NotALedgerError, StoreDamagedError
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
@@ -123,7 +122,7 @@ def test_a_rule_that_fails_is_a_violation(busy_ledger: tuple[str, Busy], busy_da
 def test_nothing_is_found_in_a_busy_ledger(busy_ledger: tuple[str, Busy], busy_datasets: Datasets) -> None:
     url, _ = busy_ledger
     before = everything_in(url)
-    assert checked(url, busy_datasets) == Report(ok=True, violations=(), checked=CHECKED)
+    assert checked(url, busy_datasets) == CheckReport(ok=True, violations=(), checked=CHECKED)
     assert everything_in(url) == before
     with connect(url) as store:
         assert check_ledger(store).violations == ()
@@ -163,7 +162,7 @@ def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str
 def test_nothing_is_found_where_nothing_is(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         before = everything_in(ledger_url)
-        assert check(store, shipped()) == Report(ok=True, violations=(), checked=dict.fromkeys(CHECKED, 0))
+        assert check(store, shipped()) == CheckReport(ok=True, violations=(), checked=dict.fromkeys(CHECKED, 0))
         assert everything_in(ledger_url) == before  # no table was made
 
 
@@ -237,7 +236,7 @@ def test_memory_does_not_grow_with_what_is_kept(busy_ledger: tuple[str, Busy], b
 def table() -> str:
     """Return the table of the guide as the catalogue has it."""
     lines = ["| name | must be true | severity | what helps |", "|---|---|---|---|"]
-    lines += [f"| `{one.name}` | {one.meaning} | {one.severity} | {one.mending} |" for one in PROMISES]
+    lines += [f"| `{one.name}` | {one.meaning} | {one.severity} | {one.remedy} |" for one in PROMISES]
     return "\n".join(lines)
 
 
@@ -250,7 +249,7 @@ def test_every_promise_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
     for one in PROMISES:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.name)
         assert one.meaning.endswith(".")
-        assert not one.mending.endswith(".")
+        assert not one.remedy.endswith(".")
         assert one.of_unit or one.of_item or one.of_observation or one.of_body or one.of_whole
     assert [one.name for one in PROMISES if one.severity is Severity.WARNING] == [
         "observations_complete",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.audit.check.catalogue import Severity
+from holdfast.audit.check.findings import Severity
 from holdfast.nodd.checking import BY_NAME
 from holdfast.nodd.dataset import Datasets
 from tests.nodd.busy import Busy, checked, pairs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.audit.check.page import Fault
+from holdfast.audit.check.findings import Finding
 from holdfast.core.digest import Json, sha256
 from holdfast.nodd import observations, provenance, stac
 from holdfast.nodd.dataset import Datasets
@@ -32,20 +32,20 @@ _PASSED = {
 }
 
 
-def _of_unit(unit: Unit, kind: str, detail: str, **evidence: Json) -> Fault:
+def _of_unit(unit: Unit, kind: str, detail: str, **evidence: Json) -> Finding:
     told: dict[str, Json] = {"kind": kind, "job_id": unit.job_id, "object_uri": unit.object_uri, **evidence}
-    return Fault(f"UNIT {unit.wal_id}", detail, evidence=told)
+    return Finding(f"UNIT {unit.wal_id}", detail, evidence=told)
 
 
-def _of_item(item_id: str, kind: str, detail: str, **evidence: Json) -> Fault:
-    return Fault(f"ITEM {item_id}", detail, evidence={"kind": kind, **evidence})
+def _of_item(item_id: str, kind: str, detail: str, **evidence: Json) -> Finding:
+    return Finding(f"ITEM {item_id}", detail, evidence={"kind": kind, **evidence})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Units
 
 
-def has_job(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+def has_job(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield that a unit has no job, or one of another kind."""
     unit = case.unit
     if unit.operation is None:
@@ -54,7 +54,7 @@ def has_job(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_unit(unit, "operation", f"its job {unit.job_id} is no {OPERATION}: it is {unit.operation!r}")
 
 
-def as_announced(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+def as_announced(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield what a unit says otherwise than its job was given, and an id that does not follow from what it says."""
     unit = case.unit
     if unit.wal_id != wal_id_of(unit.dataset, unit.object_uri, unit.time_range_start):
@@ -81,7 +81,7 @@ def as_announced(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_unit(unit, "differs", f"its job {unit.job_id} was given another {words}", fields=wrong)
 
 
-def carried_on(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+def carried_on(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield a record that another job carries on and that does not say so, or says so and is not."""
     unit = case.unit
     if not unit.is_ingest:
@@ -94,7 +94,7 @@ def carried_on(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_unit(unit, "forgotten", detail, replaces=unit.replaces)
 
 
-def outcome_kept(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+def outcome_kept(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield a unit that does not say what came of it, or otherwise than its job's result and its item do."""
     unit, item = case.unit, case.item
     said: dict[str, str | None] = {name: getattr(unit, name) for name in (*OUTCOME, RUN)}
@@ -127,7 +127,7 @@ def outcome_kept(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_unit(unit, "moved", f"its item has another {words}", fields=moved, item_id=item.item_id)
 
 
-def is_catalogued(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+def is_catalogued(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield a unit that succeeded, and that an operator has not let through or that has no item."""
     unit, item, expected = case.unit, case.item, case.unit.item_id
     if not unit.has_succeeded:
@@ -145,7 +145,7 @@ def is_catalogued(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_unit(unit, "older", detail, item_id=expected, generation=item.generation)
 
 
-def has_provenance(case: UnitCase, datasets: Datasets) -> Iterator[Fault]:
+def has_provenance(case: UnitCase, datasets: Datasets) -> Iterator[Finding]:
     """Yield a unit that succeeded and whose provenance is not there, unless its dataset may do without."""
     unit = case.unit
     if not unit.has_succeeded:
@@ -193,19 +193,19 @@ def _kinds(wal_id: str, told: Sequence[Told]) -> set[str]:
     return found
 
 
-def provenance_unchanged(case: UnitCase, _datasets: Datasets) -> Iterator[Fault]:
+def provenance_unchanged(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield records of provenance whose id does not follow from what they say."""
     for record in case.told:
         if record.record_id != f"{record.kind}:{sha256(record.content)}":
             told: dict[str, Json] = {"kind": "digest", "wal_id": case.unit.wal_id}
-            yield Fault(f"PROVENANCE {record.record_id}", "it is not what was recorded under this id", evidence=told)
+            yield Finding(f"PROVENANCE {record.record_id}", "it is not what was recorded under this id", evidence=told)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Items
 
 
-def item_whole(case: ItemCase, _datasets: Datasets) -> Iterator[Fault]:
+def item_whole(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an item that does not say what it was catalogued with, or that its row tells otherwise."""
     item, said = case.item, case.said
     if said is None:
@@ -237,7 +237,7 @@ def item_whole(case: ItemCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_item(item.item_id, "differs", detail, wal_id=item.wal_id, fields=wrong)
 
 
-def item_fits(case: ItemCase, _datasets: Datasets) -> Iterator[Fault]:
+def item_fits(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an item whose size, or whose object's ETag, is not that of its unit and of its provenance."""
     item, said = case.item, case.said
     if said is None or item.source_uri is None:
@@ -256,7 +256,7 @@ def item_fits(case: ItemCase, _datasets: Datasets) -> Iterator[Fault]:
         yield _of_item(item.item_id, "etag", detail, wal_id=item.wal_id, announced=item.etag)
 
 
-def item_listed(case: ItemCase, _datasets: Datasets) -> Iterator[Fault]:
+def item_listed(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an item that its observation does not list."""
     if case.observation is not None and not case.listed:
         detail = f"it is not listed in its observation {case.observation}"
@@ -267,17 +267,17 @@ def item_listed(case: ItemCase, _datasets: Datasets) -> Iterator[Fault]:
 # Observations, and what was rejected
 
 
-def observation_agrees(case: Observation, _datasets: Datasets) -> Iterator[Fault]:
+def observation_agrees(case: Observation, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an observation that lists what is not there, or whose items and units say otherwise."""
     subject = f"OBSERVATION {case.name}"
     if case.files is None:
-        yield Fault(subject, "its files cannot be read", evidence={"kind": "unreadable"})
+        yield Finding(subject, "its files cannot be read", evidence={"kind": "unreadable"})
         return
     if list(case.files) != sorted({one.item_id: one for one in case.files}.values()):
-        yield Fault(subject, "its files are not in the order of their making, each once", evidence={"kind": "order"})
+        yield Finding(subject, "its files are not in the order of their making, each once", evidence={"kind": "order"})
     if case.version < len(case.files) or not case.files:
         detail = f"it lists {len(case.files)} files, and was written {case.version} times"
-        yield Fault(subject, detail, evidence={"kind": "version", "version": case.version})
+        yield Finding(subject, detail, evidence={"kind": "version", "version": case.version})
     for file in case.files:
         yield from _file_agrees(case, file)
     for earlier, later in zip(case.files, case.files[1:], strict=False):
@@ -286,35 +286,35 @@ def observation_agrees(case: Observation, _datasets: Datasets) -> Iterator[Fault
         if unit is not None and unit.generation == 1 and unit.supersedes != earlier.wal_id:
             detail = f"it supersedes {unit.supersedes or 'nothing'}, and the file before it is of {earlier.wal_id}"
             told: dict[str, Json] = {"kind": "supersedes", "observation": case.name, "expected": earlier.wal_id}
-            yield Fault(f"UNIT {later.wal_id}", detail, evidence=told)
+            yield Finding(f"UNIT {later.wal_id}", detail, evidence=told)
 
 
-def _file_agrees(case: Observation, file: File) -> Iterator[Fault]:
+def _file_agrees(case: Observation, file: File) -> Iterator[Finding]:
     subject, unit = f"OBSERVATION {case.name}", case.units.get(file.wal_id)
     told: dict[str, Json] = {"item_id": file.item_id, "wal_id": file.wal_id}
     if unit is None or file.item_id != stac.item_id_of(unit.dataset, key_of(unit.source_uri), unit.time_range_start):
         detail = f"it lists item {file.item_id} as of unit {file.wal_id}, which makes no such item"
-        yield Fault(subject, detail, evidence={"kind": "unit", **told})
+        yield Finding(subject, detail, evidence={"kind": "unit", **told})
     if file.item_id not in case.items:
         detail = f"it lists item {file.item_id}, which is not there"
-        yield Fault(subject, detail, evidence={"kind": "item", **told})
+        yield Finding(subject, detail, evidence={"kind": "item", **told})
         return
     href, said = case.items[file.item_id]
     if href != file.href:
         detail = f"it lists item {file.item_id} at another place than it has"
-        yield Fault(subject, detail, evidence={"kind": "href", **told})
+        yield Finding(subject, detail, evidence={"kind": "href", **told})
     elif said is not None and observations.marked_among(dict(said), file, case.files or ()) != said:
         detail = "it is not marked as its place among the files of its observation asks for"
         yield _of_item(file.item_id, "marks", detail, wal_id=file.wal_id, observation=case.name)
 
 
-def body_whole(body: Body, _datasets: Datasets) -> Iterator[Fault]:
+def body_whole(body: Body, _datasets: Datasets) -> Iterator[Finding]:
     """Yield a body that is not what was rejected, or whose row cannot be true."""
     subject = f"REJECTED {body.sha256}"
     if sha256(body.body) != body.sha256:
-        yield Fault(subject, "it is not what was rejected: its digest is another", evidence={"kind": "digest"})
+        yield Finding(subject, "it is not what was rejected: its digest is another", evidence={"kind": "digest"})
     if body.times < 1 or body.first_at > body.last_at:
         detail = f"it came {body.times} times, first at {body.first_at} and last at {body.last_at}"
-        yield Fault(subject, detail, evidence={"kind": "times", "times": body.times})
+        yield Finding(subject, detail, evidence={"kind": "times", "times": body.times})
     if (body.replayed_at is None) != (body.fate is None):
-        yield Fault(subject, "it was read again, and nothing says what became of it", evidence={"kind": "fate"})
+        yield Finding(subject, "it was read again, and nothing says what became of it", evidence={"kind": "fate"})

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.audit.check import record_rules as histories
-from holdfast.audit.check.page import Fault, Page, of_execution, of_job
+from holdfast.audit.check.context import RuleContext
+from holdfast.audit.check.findings import Finding, of_execution, of_job
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
 from holdfast.store.evidence import Case, Entry, History
@@ -28,7 +29,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 # The state, and the leases
 
 
-def projected(case: Case, _page: Page) -> Iterator[Fault]:
+def projected(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield a state that the executions and the rulings do not add up to."""
     executions, job = case.executions, case.job
     latest = executions[-1] if executions else None
@@ -54,7 +55,7 @@ def _told_since_claim(case: Case) -> bool:
     )
 
 
-def leased(case: Case, _page: Page) -> Iterator[Fault]:
+def leased(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield a running job without exactly one open execution, and open executions of a job that is not running."""
     held = [tried for tried in case.tried if tried.execution.status in OPEN]
     if case.job.state == JobState.RUNNING:
@@ -68,10 +69,10 @@ def leased(case: Case, _page: Page) -> Iterator[Fault]:
         yield of_execution(case, tried.history, "open", detail, status=str(execution.status), state=str(case.job.state))
 
 
-def cut(case: Case, page: Page) -> Iterator[Fault]:
+def cut(case: Case, context: RuleContext) -> Iterator[Finding]:
     """Yield a job whose rows are gone although no archive can have them: what is archived is slimmed first."""
     first = case.history.history_from
-    archives = page.evidence.archived_until is not None  # if there are none, that is said of every record
+    archives = context.evidence.archived_until is not None  # if there are none, that is said of every record
     if archives and not case.job.slimmed and histories.lacks_rows(case.history.rows, first):
         detail = f"its history is cut at version {first}, the rows before that are gone, and it was never archived"
         yield of_job(case, "taken", detail, first=first)
@@ -81,7 +82,7 @@ def cut(case: Case, page: Page) -> Iterator[Fault]:
 # Commits
 
 
-def immutable(case: Case, _page: Page) -> Iterator[Fault]:
+def immutable(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield what follows `succeeded`, and a success without a commit."""
     told = case.history.told
     ended = next((row for row in told if row.target == JobState.SUCCEEDED), None)
@@ -99,14 +100,14 @@ def _restored(row: Entry) -> bool:
     return row.maintenance_id is not None and row.target == JobState.SUCCEEDED
 
 
-def one_commit(case: Case, _page: Page) -> Iterator[Fault]:
+def one_commit(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield a job that was committed twice."""
     ids = [execution.exec_id for execution in case.executions if execution.status in COMMITTED]
     if len(ids) > 1:
         yield of_job(case, "commits", f"it has {len(ids)} committed executions", executions=ids)
 
 
-def commits_equal_effects(case: Case, page: Page) -> Iterator[Fault]:
+def commits_equal_effects(case: Case, context: RuleContext) -> Iterator[Finding]:
     """Yield commits that did not count, commits that the journal does not tell of, follow-ups of nothing."""
     for tried in case.tried:
         execution = tried.execution
@@ -120,7 +121,7 @@ def commits_equal_effects(case: Case, page: Page) -> Iterator[Fault]:
             detail = f"it is {execution.status}, and its journal tells of {told} commits"
             yield of_execution(case, tried.history, "journal", detail, commits=told)
     parent = parent_of(case)
-    if parent is not None and parent not in page.committed:
+    if parent is not None and parent not in context.committed:
         yield of_job(case, "followup", f"it was staged by job {parent}, which never committed", parent=parent)
 
 
@@ -149,7 +150,7 @@ def _archived(case: Case) -> bool:
 # Attempts
 
 
-def attempts(case: Case, page: Page) -> Iterator[Fault]:
+def attempts(case: Case, context: RuleContext) -> Iterator[Finding]:
     """Yield attempts that shrink, or that claims and executions do not add up to."""
     job, told, tried = case.job, case.history.told, case.executions
     most = 0
@@ -166,7 +167,7 @@ def attempts(case: Case, page: Page) -> Iterator[Fault]:
         detail = f"it counts {job.attempts} attempts, and its last execution is attempt {greatest}"
         yield of_job(case, "executions", detail, attempts=job.attempts, greatest=greatest)
     lost = greatest - len({execution.attempt for execution in tried})
-    if lost > 0 and case.history.whole and not (job.slimmed and page.evidence.archived_until):
+    if lost > 0 and case.history.whole and not (job.slimmed and context.evidence.archived_until):
         detail = f"it counts {job.attempts} attempts, and {lost} of those before the last are not on record"
         yield of_job(case, "lost", detail, attempts=job.attempts, lost=lost)
     excused = sum(execution.excused for execution in tried)
@@ -189,7 +190,7 @@ def _claims(told: tuple[Entry, ...]) -> int | None:
 # Results and columns
 
 
-def results(case: Case, _page: Page) -> Iterator[Fault]:
+def results(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield results that are missing, unreadable, too early, or kept beyond their time."""
     job = case.job
     committed = job.state == JobState.SUCCEEDED or any(e.status in COMMITTED for e in case.executions)
@@ -217,7 +218,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-def fields(case: Case, _page: Page) -> Iterator[Fault]:
+def fields(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield columns of the job and its executions that no verb could have left so."""
     job = case.job
     for name, least in (("attempts", 0), ("excused", 0), ("max_attempts", 1), ("replay_attempts", 0)):
@@ -241,7 +242,7 @@ def fields(case: Case, _page: Page) -> Iterator[Fault]:
             yield of_execution(case, tried.history, "error_message", "its message is too long, or a stack trace")
 
 
-def _error_fields(case: Case) -> Iterator[Fault]:
+def _error_fields(case: Case) -> Iterator[Finding]:
     job, told = case.job, case.history.told
     rests = job.state in (JobState.FAILED, JobState.QUARANTINED)
     failed = any(e.status not in OPEN | COMMITTED and not e.excused for e in case.executions)

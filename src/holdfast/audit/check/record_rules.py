@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice, pairwise
 
-from holdfast.audit.check.page import Fault, Page, of_record
+from holdfast.audit.check.context import RuleContext
+from holdfast.audit.check.findings import Finding, of_record
 from holdfast.core.authority import Act
 from holdfast.core.machine import NOTHING, Machine, Path
 from holdfast.core.machines import JOB, MACHINES, SWITCH, VALUE
 from holdfast.store.evidence import Entry, History
 
-NAMED_MAX = 20  # how many versions a fault names
+NAMED_MAX = 20  # how many versions a finding names
 JOB_TARGET = "job:"  # and the id: what a grant to release one job is for
 # Whose moves an act permits. A grant whose action is none of these words was made by a program of its own.
 _OF_VALUES = frozenset({Act.BUILD, Act.SUPERSEDE, Act.RETIRE, Act.PROCEDURE})
@@ -30,7 +31,7 @@ _ACTS: dict[str, frozenset[str]] = {
 }
 
 
-def one_state(history: History, _page: Page) -> Iterator[Fault]:
+def one_state(history: History, _context: RuleContext) -> Iterator[Finding]:
     """Yield a state that the machine does not know."""
     if history.state not in history.machine.states:
         yield of_record(
@@ -38,7 +39,7 @@ def one_state(history: History, _page: Page) -> Iterator[Fault]:
         )
 
 
-def continuous(history: History, page: Page) -> Iterator[Fault]:
+def continuous(history: History, context: RuleContext) -> Iterator[Finding]:
     """Yield where the journal has gaps, repeats itself, does not join, or ends elsewhere than the record stands."""
     told = history.told
     yield from _versions(history, told)
@@ -57,10 +58,10 @@ def continuous(history: History, page: Page) -> Iterator[Fault]:
     if told and told[-1].version == history.version and told[-1].target != history.state:
         detail = f"it is {history.state}, and its journal ends at {told[-1].target}"
         yield of_record(history, "state", detail, state=history.state, journal=told[-1].target)
-    yield from _cut(history, page)
+    yield from _cut(history, context)
 
 
-def _versions(history: History, told: Sequence[Entry]) -> Iterator[Fault]:
+def _versions(history: History, told: Sequence[Entry]) -> Iterator[Finding]:
     first, last = history.history_from, history.version
     if first > last + 1:
         yield of_record(history, "cut", f"its history is cut at version {first}, and it has only {last}", first=first)
@@ -81,15 +82,15 @@ def _versions(history: History, told: Sequence[Entry]) -> Iterator[Fault]:
         yield of_record(history, "beyond", detail, beyond=beyond, last=last)
 
 
-def _cut(history: History, page: Page) -> Iterator[Fault]:
+def _cut(history: History, context: RuleContext) -> Iterator[Finding]:
     """Yield a history that is cut although its rows are there: only a maintenance after them may give rows up."""
-    standing = [row for row in history.rows if row.version < history.history_from and not page.archived(row)]
-    if lacks_rows(history.rows, history.history_from) and page.evidence.archived_until is None:
+    standing = [row for row in history.rows if row.version < history.history_from and not context.archived(row)]
+    if lacks_rows(history.rows, history.history_from) and context.evidence.archived_until is None:
         detail = f"its history is cut at version {history.history_from}, the rows before that are gone, and there is"
         yield of_record(
             history, "taken", f"{detail} neither an archive nor a repair that has them", first=history.history_from
         )
-    if standing and page.last_maintenance < max(row.seq for row in standing):
+    if standing and context.last_maintenance < max(row.seq for row in standing):
         detail = f"its history is cut at version {history.history_from}, and no maintenance did that"
         yield of_record(history, "cut", detail, first=history.history_from)
 
@@ -101,9 +102,9 @@ def lacks_rows(rows: Sequence[Entry], begins: int) -> bool:
     return not anew and len({row.version for row in rows if row.version < begins}) < begins - 1
 
 
-def legal(history: History, page: Page) -> Iterator[Fault]:
+def legal(history: History, context: RuleContext) -> Iterator[Finding]:
     """Yield edges that the table does not list, events that lack them, grants and maintenance that never were."""
-    yield from _unknown_maintenance(history, page)
+    yield from _unknown_maintenance(history, context)
     rows = [row for row in history.told if row.maintenance_id is None]
     paths = _paths(history.machine)
     index = 0
@@ -113,7 +114,7 @@ def legal(history: History, page: Page) -> Iterator[Fault]:
         taken = rows[index : index + len(path.edges)] if path else []
         if path and _is_taken(path, taken):
             index += len(path.edges)
-            if path.governed and (wrong := _ungranted(history, row, page)):
+            if path.governed and (wrong := _ungranted(history, row, context)):
                 detail = f"{row.event} at version {row.version} is governed, and {wrong}"
                 yield of_record(history, "grant", detail, seq=row.seq, version=row.version)
             continue
@@ -128,11 +129,11 @@ def legal(history: History, page: Page) -> Iterator[Fault]:
             yield of_record(history, "time", detail, seq=row.seq, version=row.version)
 
 
-def _ungranted(history: History, row: Entry, page: Page) -> str | None:
+def _ungranted(history: History, row: Entry, context: RuleContext) -> str | None:
     """Return why the grant of a governed row does not permit it, if that is so."""
     if row.grant_id is None:
         return "names no grant"
-    permit, name = page.grant(row.grant_id), f"grant {row.grant_id}"
+    permit, name = context.grant(row.grant_id), f"grant {row.grant_id}"
     if permit is None:
         return f"there is no {name}"
     machine = history.machine.name
@@ -147,15 +148,15 @@ def _ungranted(history: History, row: Entry, page: Page) -> str | None:
     return None if used else f"{name} was not used up by that move"
 
 
-def _unknown_maintenance(history: History, page: Page) -> Iterator[Fault]:
+def _unknown_maintenance(history: History, context: RuleContext) -> Iterator[Finding]:
     """Yield rows that name maintenance of which the journal does not tell, or that lie outside it.
 
     The row that shuts the door comes after all that was written under it: it is archived with them or later.
     """
     for row in history.told:
-        if row.maintenance_id is None or page.archived(row):
+        if row.maintenance_id is None or context.archived(row):
             continue
-        known = page.maintenance(row.maintenance_id)
+        known = context.maintenance(row.maintenance_id)
         first, last = known or (None, None)
         if known is None:
             wrong = "of which the journal does not tell"
@@ -192,7 +193,7 @@ def _paths(machine: Machine) -> dict[tuple[str, str | None], Path]:
     return {(path.event, path.source): path for path in MACHINES[machine.name].paths}
 
 
-def fields(history: History, _page: Page) -> Iterator[Fault]:
+def fields(history: History, _context: RuleContext) -> Iterator[Finding]:
     """Yield columns that cannot be read, and times and versions that do not fit the journal."""
     if history.unreadable:
         detail = f"these hold what was never written: {'; '.join(history.unreadable)}"

@@ -1,47 +1,30 @@
-"""Check: every invariant of the catalogue, asked of a ledger.
+"""Check: every invariant of the catalogue, tested on a ledger.
 
-Invariants: nothing is written; each page of jobs, and each question about the whole, is one short read transaction of
-its own, and memory is that of one page; a rule that breaks down over a record is itself reported as a violation, and
-a database that cannot be read is a violation of `database`, not an error.
+Invariants: nothing is written; jobs, with their executions, are walked page by page, and then the records of the other
+machines; a database that cannot be read is a violation of `database`, not an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
-import msgspec
-
-from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, Invariant, Severity, Violation
+from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, LedgerInvariant, LedgerRule
+from holdfast.audit.check.context import RuleContext
+from holdfast.audit.check.findings import CheckReport, Finding, Violation
 from holdfast.audit.check.job_rules import parent_of
-from holdfast.audit.check.page import Fault, Page
-from holdfast.core.errors import HoldfastError, InputError, StoreDamagedError
+from holdfast.audit.check.walker import LIMIT, Progress, Walker, chosen
+from holdfast.core.errors import HoldfastError, StoreDamagedError
 from holdfast.core.machine import Machine
 from holdfast.store.evidence import OTHERS, Case, Evidence, History
 from holdfast.store.reading import Reading
 from holdfast.store.store import Store
 
-LIMIT = 1000
 BATCH = 1000
-
-Progress = Callable[[str, int], None]
-"""Called with what is being looked at, and how many have been."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found."""
-
-    ok: bool  # nothing of severity error, and nothing left unasked
-    violations: tuple[Violation, ...]
-    checked: dict[str, int]  # how many jobs, executions and journal rows were looked at
-    more: bool = False  # it stopped at its limit: there may be more
-
-    @classmethod
-    def of(cls, found: Sequence[Violation], checked: Mapping[str, int], *, more: bool) -> Self:
-        """Return the report of what was found; warnings alone leave a ledger sound."""
-        ok = not more and all(violation.severity is not Severity.ERROR for violation in found)
-        return cls(ok=ok, violations=tuple(found), checked=dict(checked), more=more)
+KINDS = ("jobs", "executions", "journal")
+UNLIMITED = 1 << 62
 
 
 def check(
@@ -52,13 +35,14 @@ def check(
     limit: int = LIMIT,
     batch: int = BATCH,
     on_progress: Progress | None = None,
-) -> Report:
+) -> CheckReport:
     """Check a ledger, page by page; the store need not be verified, so that one whose triggers are gone can be."""
-    run = _Run(_chosen(only, cheap=cheap), cheap=cheap, limit=limit, batch=batch, on_progress=on_progress)
+    walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
+    invariants = _chosen(only, cheap=cheap)
     with store.reading():  # one that cannot even be opened is an error
         pass
-    run.ask(store.reading)
-    return run.report()
+    LedgerCheck(walker, invariants).run(cheap=cheap)
+    return walker.report()
 
 
 def check_in(
@@ -68,171 +52,116 @@ def check_in(
     cheap: bool = False,
     limit: int = LIMIT,
     batch: int = BATCH,
-) -> Report:
+) -> CheckReport:
     """Check a ledger inside the caller's own view of it, or its own transaction."""
-
-    @contextmanager
-    def same() -> Iterator[Reading]:
-        yield reading
-
-    run = _Run(_chosen(only, cheap=cheap), cheap=cheap, limit=limit, batch=batch, on_progress=None)
-    run.ask(same)
-    return run.report()
+    walker = Walker(lambda: nullcontext(reading), KINDS, limit=limit, batch=batch)
+    LedgerCheck(walker, _chosen(only, cheap=cheap)).run(cheap=cheap)
+    return walker.report()
 
 
 def check_jobs(reading: Reading, job_ids: Iterable[int]) -> list[Violation]:
     """Return how the given jobs and their executions break the rules that a job is judged by alone."""
-    run = _Run(INVARIANTS, cheap=False, limit=1 << 30, batch=BATCH, on_progress=None)
-    page = run.page(reading)
-    run.judge(page, page.evidence.cases_of(job_ids))
-    return run.violations
+    walker = Walker(lambda: nullcontext(reading), KINDS, limit=UNLIMITED, batch=BATCH)
+    ledger_check = LedgerCheck(walker, INVARIANTS)
+    context = ledger_check.context(reading)
+    ledger_check.judge_jobs(context, context.evidence.cases_of(job_ids))
+    return walker.violations
 
 
-def _chosen(only: Collection[str] | None, *, cheap: bool) -> Sequence[Invariant]:
-    unknown = sorted(set(only or ()) - BY_NAME.keys())
-    if unknown:
-        raise InputError(
-            f"there is no invariant {unknown[0]!r}",
-            next_step=f"Choose among {', '.join(BY_NAME)}.",
-            context={"unknown": unknown},
-        )
-    return [i for i in INVARIANTS if (only is None or i.name in only) and (i.cheap or not cheap)]
+def _chosen(only: Collection[str] | None, *, cheap: bool) -> list[LedgerInvariant]:
+    return [invariant for invariant in chosen(INVARIANTS, only) if invariant.cheap or not cheap]
 
 
-class _Run:
-    """One check: the invariants that are asked, and what was found so far."""
+class LedgerCheck:
+    """Applies invariants of the ledger through a walker."""
 
-    def __init__(
-        self,
-        invariants: Sequence[Invariant],
-        *,
-        cheap: bool,
-        limit: int,
-        batch: int,
-        on_progress: Progress | None,
-    ) -> None:
-        if limit < 1 or batch < 1:
-            raise InputError("a check looks at one job at a time or more, and reports one violation or more")
-        self.violations: list[Violation] = []
-        self._invariants = invariants
+    def __init__(self, walker: Walker, invariants: Sequence[LedgerInvariant]) -> None:
+        self._walker, self._invariants = walker, invariants
         self._of_record = [(one, one.of_record) for one in invariants if one.of_record]
+        # Of a record that cannot be read, only that can be said.
+        self._of_unreadable = [pair for pair in self._of_record if pair[0].name in ("fields_valid", "one_state")]
         self._of_job = [(one, one.of_job) for one in invariants if one.of_job]
-        self._cheap = cheap
-        self._limit = limit
-        self._batch = batch
-        self._on_progress = on_progress or (lambda _what, _n: None)
-        self._checked = {"jobs": 0, "executions": 0, "journal": 0}
         self._rows_walked = 0
 
-    def report(self) -> Report:
-        """Return what was found."""
-        return Report.of(self.violations[: self._limit], self._checked, more=self._full)
-
-    def page(self, reading: Reading) -> Page:
-        """Return a page of evidence from a view of the ledger."""
-        return Page(Evidence(reading), limit=max(1, self._limit - len(self.violations)), batch=self._batch)
-
-    def ask(self, view: Callable[[], Any]) -> None:
-        """Ask everything, each page and question in a view of its own."""
+    def run(self, *, cheap: bool = False) -> None:
+        """Test every invariant, or only the cheap form of each."""
         try:
-            with view() as reading:
+            with self._walker.view() as reading:
                 Evidence(reading).require_ledger()
             for invariant in self._invariants:
-                rules = (invariant.at_open,) if self._cheap else invariant.of_ledger
-                for rule in rules:
-                    if rule and not self._full:
-                        with view() as reading:
-                            page = self.page(reading)
-                            self._take(invariant, rule, page)
-                            self._seen(page)
-            if not self._cheap and (self._of_record or self._of_job):
-                self._walk(view)
+                for rule in (invariant.at_open,) if cheap else invariant.of_ledger:
+                    if rule is not None:
+                        self._walker.ask(invariant, partial(self._survey, rule))
+            if not cheap and (self._of_record or self._of_job):
+                self._walker.walk(self._check_jobs, 0, kind="jobs")
+                for machine in OTHERS:
+                    self._walker.walk(partial(self._check_records, machine), 0)
         except StoreDamagedError as error:
-            # What else might be said would be said from pages that are not what was written.
-            if any(invariant.name == "database" for invariant in self._invariants):
-                fault = Fault("LEDGER", error.message, evidence={"kind": "unreadable", **_plain(error)})
-                self.violations.append(BY_NAME["database"].violation(fault))
-            else:
+            # Anything else that a rule reported would come from pages that are not what was written.
+            if all(invariant.name != "database" for invariant in self._invariants):
                 raise
+            finding = Finding("LEDGER", error.message, evidence={"kind": "unreadable", **_plain(error)})
+            self._walker.violations.append(BY_NAME["database"].violation(finding))
 
-    def _walk(self, view: Callable[[], Any]) -> None:
-        after = 0
-        while not self._full:
-            with view() as reading:
-                page = self.page(reading)
-                cases = page.evidence.cases(after, self._batch)
-                self.judge(page, cases)
-                self._seen(page, jobs=len(cases))
-            if not cases:
-                break
-            after = cases[-1].job.job_id
-            self._on_progress("jobs", self._checked["jobs"])
-        for machine in OTHERS:
-            self._walk_others(view, machine)
+    def context(self, reading: Reading) -> RuleContext:
+        """Return the context of the rules in one read transaction."""
+        return RuleContext(Evidence(reading), limit=self._walker.room, batch=self._walker.batch)
 
-    def _walk_others(self, view: Callable[[], Any], machine: Machine) -> None:
-        after = 0
-        while not self._full:
-            with view() as reading:
-                page = self.page(reading)
-                histories = page.evidence.others(machine, after, self._batch)
-                page.look_up(histories)
-                for history in histories:
-                    self._judge_record(page, history)
-                self._seen(page)
-            if not histories:
-                break
-            after = histories[-1].subject
-
-    def judge(self, page: Page, cases: Sequence[Case]) -> None:
-        """Judge jobs and their executions by every rule that looks at one job."""
+    def judge_jobs(self, context: RuleContext, cases: Sequence[Case]) -> None:
+        """Apply every rule that looks at one job, or at one record, to jobs and their executions."""
         parents = {parent for parent in map(parent_of, cases) if parent is not None}
-        page.committed = frozenset(page.evidence.committed(parents))
-        page.look_up(history for case in cases for history in (case.history, *(one.history for one in case.tried)))
+        context.committed = frozenset(context.evidence.committed(parents))
+        context.look_up(history for case in cases for history in _histories(case))
         for case in cases:
-            histories = [case.history, *(tried.history for tried in case.tried)]
+            histories = _histories(case)
             for history in histories:
-                self._judge_record(page, history)
+                self._judge_record(context, history)
             if not any(history.unreadable for history in histories):
-                for invariant, rule in self._of_job:
-                    self._take(invariant, rule, case, page)
-            if self._full:
+                self._walker.apply_all(self._of_job, case, context, subject=_subject(case.history))
+            if self._walker.full:
                 return
 
-    def _judge_record(self, page: Page, history: History) -> None:
-        for invariant, rule in self._of_record:
-            # Of a record that cannot be read, only that can be said.
-            if not history.unreadable or invariant.name in ("fields_valid", "one_state"):
-                self._take(invariant, rule, history, page)
-
-    def _take(self, invariant: Invariant, rule: Callable[..., Iterator[Fault]], *given: Any) -> None:
+    def _survey(self, rule: LedgerRule, reading: Reading, _room: int) -> Iterator[Finding]:
+        context = self.context(reading)
         try:
-            for fault in rule(*given):
-                self.violations.append(invariant.violation(fault))
-        except _BREAKDOWNS as error:
-            detail = f"Invariant check failed: {type(error).__name__}"
-            fault = Fault(_subject(given[0]), detail, evidence={"kind": "failed"})
-            self.violations.append(invariant.violation(fault))
+            yield from rule(context)
+        finally:
+            self._count(context)
 
-    def _seen(self, page: Page, *, jobs: int = 0) -> None:
-        self._checked["jobs"] += jobs
-        self._checked["executions"] += page.evidence.executions_seen
-        self._rows_walked += page.evidence.rows_walked
-        # The walk reads the rows of records, the search for orphans those of nothing too.
-        self._checked["journal"] = max(self._rows_walked, self._checked["journal"], page.evidence.rows_surveyed)
+    def _check_jobs(self, reading: Reading, after: int) -> tuple[int, int | None]:
+        context = self.context(reading)
+        cases = context.evidence.cases(after, context.batch)
+        self.judge_jobs(context, cases)
+        self._count(context)
+        return len(cases), cases[-1].job.job_id if cases else None
 
-    @property
-    def _full(self) -> bool:
-        return len(self.violations) >= self._limit
+    def _check_records(self, machine: Machine, reading: Reading, after: int) -> tuple[int, int | None]:
+        context = self.context(reading)
+        histories = context.evidence.others(machine, after, context.batch)
+        context.look_up(histories)
+        for history in histories:
+            self._judge_record(context, history)
+        self._count(context)
+        return len(histories), histories[-1].subject if histories else None
+
+    def _judge_record(self, context: RuleContext, history: History) -> None:
+        rules = self._of_unreadable if history.unreadable else self._of_record
+        self._walker.apply_all(rules, history, context, subject=_subject(history))
+
+    def _count(self, context: RuleContext) -> None:
+        checked, evidence = self._walker.checked, context.evidence
+        checked["executions"] += evidence.executions_seen
+        self._rows_walked += evidence.rows_walked
+        # The walk reads the rows of records; the search for orphans also reads rows that belong to no record.
+        checked["journal"] = max(self._rows_walked, checked["journal"], evidence.rows_surveyed)
 
 
-# What a rule can stumble over in data that nobody wrote; errors of the database are none of these.
-_BREAKDOWNS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+def _histories(case: Case) -> list[History]:
+    return [case.history, *(tried.history for tried in case.tried)]
 
 
-def _subject(given: object) -> str:
-    history = given.history if isinstance(given, Case) else given
-    return f"{history.machine.name} {history.subject}" if isinstance(history, History) else "LEDGER"
+def _subject(history: History) -> str:
+    return f"{history.machine.name} {history.subject}"
 
 
 def _plain(error: HoldfastError) -> dict[str, object]:

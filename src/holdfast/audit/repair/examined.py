@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.check import record_rules as histories
-from holdfast.audit.check.page import Page
+from holdfast.audit.check.context import RuleContext
 from holdfast.core.digest import Json
 from holdfast.core.machine import Machine
 from holdfast.core.machines import JOB, JobState
@@ -54,7 +54,7 @@ class Record:
         lost = histories.lacks_rows(self.rows, begins) and (kept_payload or evidence.archived_until is None)
         self.archived = begins > 1 and not self.kept and not lost
         self.sound = self.archived or (
-            readable and not lost and is_sound(machine, self.kept, begins, Page(evidence, limit=1, batch=1))
+            readable and not lost and is_sound(machine, self.kept, begins, RuleContext(evidence, limit=1, batch=1))
         )
 
     @property
@@ -111,7 +111,7 @@ class Record:
             yield self.act("mend", why, **changed)
 
 
-def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, page: Page) -> bool:
+def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, context: RuleContext) -> bool:
     """Tell whether rows make a whole history, as `check` would judge a record that stands where they end."""
     if not rows:
         return False
@@ -119,7 +119,7 @@ def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, page: Page) -
         machine=machine, subject=rows[0].subject, state=rows[-1].target, version=rows[-1].version, history_from=begins,
         created_at=rows[0].at, updated_at=rows[-1].at, rows=tuple(rows),
     )  # fmt: skip
-    found = chain(histories.continuous(history, page), histories.legal(history, page))
+    found = chain(histories.continuous(history, context), histories.legal(history, context))
     faults = (fault for fault in found if fault.evidence["kind"] != "taken")  # of rows before these, others judge
     return next(faults, None) is None and rows[-1].target in machine.states and _counts_up(machine, rows)
 

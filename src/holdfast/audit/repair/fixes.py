@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.audit.check.page import Page
+from holdfast.audit.check.context import RuleContext
 from holdfast.audit.repair.diagnose import LOST
 from holdfast.audit.repair.examined import Act, Record, is_sound, times_of
 from holdfast.core.authority import DEV
@@ -22,8 +22,8 @@ from holdfast.store.reading import Reading
 def uncut(reading: Reading, machine: Machine, subject: int) -> list[Act]:
     """Return what lets a history begin where it does, if somebody has cut it off by hand."""
     record = Record(reading, machine, subject)
-    page = Page(Evidence(reading), limit=1, batch=1)
-    if record.image is None or not record.rows or not is_sound(machine, record.rows, 1, page):
+    context = RuleContext(Evidence(reading), limit=1, batch=1)
+    if record.image is None or not record.rows or not is_sound(machine, record.rows, 1, context):
         return []
     return [record.act("mend", "its history is all there", history_from=1)]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.audit.check.catalogue import Severity, Violation
+from holdfast.audit.check.findings import Severity, Violation
 from holdfast.audit.check.runner import check_in
 from holdfast.audit.repair.examined import GUARDED_BY_NAME, Act
 from holdfast.audit.repair.surgeon import Surgeon, unit_of

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from holdfast.audit.check.catalogue import Violation
+from holdfast.audit.check.findings import Violation
 from holdfast.audit.repair.diagnose import committed, job_acts, rebuilt_execution
 from holdfast.audit.repair.examined import GUARDED_BY_NAME, Act, Record, is_torn
 from holdfast.audit.repair.fixes import record_acts, uncut

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, Severity, Violation
-from holdfast.audit.check.runner import Report
+from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS
+from holdfast.audit.check.findings import CheckReport, Severity, Violation
 from holdfast.audit.check.runner import check as run
 from holdfast.cli import output
 from holdfast.cli.options import Db, Json, Schema, ledger_url
@@ -50,7 +50,7 @@ def check(
         raise typer.Exit(1)
 
 
-def value(report: Report) -> dict[str, object]:
+def value(report: CheckReport) -> dict[str, object]:
     """Return a report as JSON has it."""
     return {
         "ok": report.ok,
@@ -60,7 +60,7 @@ def value(report: Report) -> dict[str, object]:
     }
 
 
-def print_violations(report: Report, meanings: Iterable[tuple[str, str]]) -> None:
+def print_violations(report: CheckReport, meanings: Iterable[tuple[str, str]]) -> None:
     """Print what is broken, what each of the broken means, and whether there may be more."""
     output.table(
         [Column("SUBJECT"), Column("INVARIANT"), Column("SEVERITY"), Column("WHAT IS WRONG", folds=True)],
@@ -73,10 +73,10 @@ def print_violations(report: Report, meanings: Iterable[tuple[str, str]]) -> Non
         output.line("there may be more: --limit")
 
 
-def _print(report: Report, *, cheap: bool, beside: bool) -> None:
+def _print(report: CheckReport, *, cheap: bool, beside: bool) -> None:
     if report.violations:
         broken = {violation.invariant for violation in report.violations}
-        print_violations(report, ((i.name, f"{i.meaning} Repair {i.mending}.") for i in INVARIANTS if i.name in broken))
+        print_violations(report, ((i.name, f"{i.meaning} Repair {i.remedy}.") for i in INVARIANTS if i.name in broken))
         output.line(f"next:  {_next_step(broken, report)}")
     elif cheap:
         output.line("nothing wrong that a quick look can tell")
@@ -93,7 +93,7 @@ def _has_nodd(store: Store[Any]) -> bool:
         return SETTING in reading.meta()
 
 
-def _is_unreadable(report: Report) -> bool:
+def _is_unreadable(report: CheckReport) -> bool:
     return any(
         found.invariant == "database" and found.evidence.get("kind") == "unreadable" for found in report.violations
     )
@@ -105,7 +105,7 @@ def _row(violation: Violation) -> tuple[object, ...]:
     return violation.subject, violation.invariant, shown, violation.detail
 
 
-def _next_step(broken: set[str], report: Report) -> str:
+def _next_step(broken: set[str], report: CheckReport) -> str:
     if _is_unreadable(report):
         return "Keep the files, and restore the newest snapshot (`holdfast snapshot restore`) or backup."
     if broken == {"lease_overdue"}:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.audit.check.catalogue import Severity
+from holdfast.audit.check.findings import Severity
 from holdfast.audit.check.runner import check
 from holdfast.audit.files.restore import Permission, Restored
 from holdfast.audit.files.restore import restore as restore_now

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.audit.check.runner import Report
+from holdfast.audit.check.findings import CheckReport
 from holdfast.cli import output
 from holdfast.cli.commands import check as ledger_check
 from holdfast.cli.nodd.options import Own, nodd
@@ -53,11 +53,11 @@ def check_(
         raise typer.Exit(1)
 
 
-def _print(report: Report, *, there: bool) -> None:
+def _print(report: CheckReport, *, there: bool) -> None:
     if report.violations:
         broken = {violation.invariant for violation in report.violations}
         ledger_check.print_violations(
-            report, ((one.name, f"{one.meaning} What helps: {one.mending}.") for one in PROMISES if one.name in broken)
+            report, ((one.name, f"{one.meaning} What helps: {one.remedy}.") for one in PROMISES if one.name in broken)
         )
         output.line(f"next:  {NEXT_STEP}")
     elif there:

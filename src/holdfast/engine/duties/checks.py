@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.audit.check.catalogue import INVARIANTS, Violation
-from holdfast.audit.check.runner import Report, check
+from holdfast.audit.check.catalogue import INVARIANTS
+from holdfast.audit.check.findings import CheckReport, Violation
+from holdfast.audit.check.runner import check
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.events import Bus, InvariantViolated
 from holdfast.store import Store
@@ -39,7 +40,7 @@ def look_at_open(store: Store[Any], bus: Bus) -> None:
         _tell(store, bus, report.violations)
 
 
-def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> Report | None:
+def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> CheckReport | None:
     """Ask everything, and log and publish what is found; None if it was stopped on the way."""
 
     def go_on(_what: str, _n: int) -> None:

@@ -1,7 +1,6 @@
-"""What a rule finds: a fault of one subject, and the page of evidence that rules look at.
+"""The context of a rule: the evidence of one page, from one read transaction, and look-ups that several rules share.
 
-Invariants: a fault says which record, in words that hold no payload, and what it was judged by; `kind` in its evidence
-is a stable word, so that a repair can tell what to do.
+Invariants: a grant or an act of maintenance is looked up once; a page asks for all of its own in one statement each.
 """
 
 from __future__ import annotations
@@ -10,24 +9,11 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from holdfast.core.digest import Json
 from holdfast.core.machines import GRANT
-from holdfast.store.evidence import Case, Entry, Evidence, History, Permit
+from holdfast.store.evidence import Entry, Evidence, History, Permit
 
 
-class Fault(msgspec.Struct, frozen=True):
-    """One thing that is wrong with one subject."""
-
-    subject: str  # "JOB 5", "EXECUTION 17", "COUNTS noop/default/pending", "TRIGGER holdfast_jobs_move", "LEDGER"
-    detail: str
-    machine: str | None = None
-    id: int | None = None
-    evidence: dict[str, Json] = {}
-
-
-class Page:
+class RuleContext:
     """The evidence that is looked at together, from one snapshot, and what several rules ask of it."""
 
     def __init__(self, evidence: Evidence, *, limit: int, batch: int) -> None:
@@ -80,19 +66,3 @@ class Page:
         if self._last_maintenance is None:
             self._last_maintenance = self.evidence.last_maintenance()
         return self._last_maintenance
-
-
-def of_record(history: History, kind: str, detail: str, **evidence: Json) -> Fault:
-    """Return a fault of a record of any machine."""
-    machine = history.machine.name
-    return Fault(f"{machine} {history.subject}", detail, machine, history.subject, {"kind": kind, **evidence})
-
-
-def of_job(case: Case, kind: str, detail: str, **evidence: Json) -> Fault:
-    """Return a fault of a job."""
-    return of_record(case.history, kind, detail, job_id=case.job.job_id, **evidence)
-
-
-def of_execution(case: Case, history: History, kind: str, detail: str, **evidence: Json) -> Fault:
-    """Return a fault of one execution of a job."""
-    return of_record(history, kind, detail, job_id=case.job.job_id, **evidence)

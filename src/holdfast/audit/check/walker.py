@@ -1,0 +1,119 @@
+"""The walker: applies the rules of a catalogue to a ledger, page by page, and collects the violations.
+
+Invariants: nothing is written; each page, and each question about the whole ledger, is one short read transaction, and
+memory is that of one page; a rule that fails on a record is itself reported as a violation; a check stops at its limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from holdfast.audit.check.findings import CheckReport, Finding, Invariant, Violation
+from holdfast.core.errors import InputError
+from holdfast.store.reading import Reading
+
+LIMIT = 1000
+
+SomeInvariant = TypeVar("SomeInvariant", bound=Invariant)
+Key = TypeVar("Key")
+
+View = Callable[[], AbstractContextManager[Reading]]
+"""Opens a read transaction."""
+Question = Callable[[Reading, int], Iterator[Finding]]
+"""Yields what is wrong with the whole ledger; the number is how many findings are wanted at most."""
+Progress = Callable[[str, int], None]
+"""Called after each page with the kind of record, and how many of them have been checked."""
+
+# The errors that a rule can raise on data that Holdfast did not write; errors of the database are none of these.
+_RULE_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+
+
+def chosen(catalogue: Iterable[SomeInvariant], only: Collection[str] | None) -> list[SomeInvariant]:
+    """Return the invariants with the names in `only`, or all; raise InputError if a name is unknown."""
+    by_name = {invariant.name: invariant for invariant in catalogue}
+    unknown = sorted(set(only or ()) - by_name.keys())
+    if unknown:
+        raise InputError(
+            f"there is no invariant {unknown[0]!r}",
+            next_step=f"Choose among {', '.join(by_name)}.",
+            context={"unknown": unknown},
+        )
+    return [invariant for name, invariant in by_name.items() if only is None or name in only]
+
+
+class Walker:
+    """One check: opens the read transactions, applies the rules, and keeps the violations and the counts."""
+
+    def __init__(
+        self,
+        view: View,
+        kinds: Iterable[str],
+        *,
+        limit: int = LIMIT,
+        batch: int,
+        on_progress: Progress | None = None,
+    ) -> None:
+        if limit < 1 or batch < 1:
+            raise InputError("a check looks at one row at a time or more, and reports one violation or more")
+        self.violations: list[Violation] = []
+        self.checked = dict.fromkeys(kinds, 0)
+        self.batch = batch
+        self.view = view
+        self._limit, self._on_progress = limit, on_progress
+
+    @property
+    def full(self) -> bool:
+        """Whether as many violations were found as are wanted."""
+        return len(self.violations) >= self._limit
+
+    @property
+    def room(self) -> int:
+        """How many more violations are wanted."""
+        return max(1, self._limit - len(self.violations))
+
+    def report(self) -> CheckReport:
+        """Return what was found."""
+        return CheckReport.of(self.violations[: self._limit], self.checked, more=self.full)
+
+    def ask(self, invariant: Invariant, question: Question) -> None:
+        """Ask a question about the whole ledger, unless the report is full."""
+        if not self.full:
+            with self.view() as reading:
+                self.apply(invariant, question, reading, self.room)
+
+    def walk(
+        self, step: Callable[[Reading, Key], tuple[int, Key | None]], start: Key, *, kind: str | None = None
+    ) -> None:
+        """Call `step` page after page, until it returns no next key or the report is full.
+
+        `step` gets the key after which its page begins, and returns the number of records in the page, which are
+        counted under `kind`, and the key for the next page.
+        """
+        key: Key | None = start
+        while key is not None and not self.full:
+            with self.view() as reading:
+                n, key = step(reading, key)
+            if kind is not None and n:
+                self.checked[kind] += n
+                if self._on_progress is not None:
+                    self._on_progress(kind, self.checked[kind])
+
+    def apply(
+        self, invariant: Invariant, rule: Callable[..., Iterator[Finding]], *arguments: Any, subject: str = "LEDGER"
+    ) -> None:
+        """Apply one rule, and keep what it finds; if the rule fails, that is a violation by `subject`."""
+        try:
+            for finding in rule(*arguments):
+                self.violations.append(invariant.violation(finding))
+        except _RULE_ERRORS as error:
+            detail = f"Invariant check failed: {type(error).__name__}"
+            self.violations.append(invariant.violation(Finding(subject, detail, evidence={"kind": "failed"})))
+
+    def apply_all(
+        self, rules: Sequence[tuple[Invariant, Callable[..., Iterator[Finding]]]], *arguments: Any, subject: str
+    ) -> None:
+        """Apply several rules to one subject."""
+        for invariant, rule in rules:
+            self.apply(invariant, rule, *arguments, subject=subject)
