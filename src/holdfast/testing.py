@@ -34,7 +34,8 @@ from holdfast.store import Lease
 
 __all__ = ["POINTS", "Crash", "VirtualClock", "begin", "crash_at", "drain", "virtual_world"]
 
-START = datetime(2030, 1, 1, tzinfo=UTC)
+# Any moment would do; this one has microseconds, so that a test notices code that drops them.
+START = datetime(2026, 3, 14, 9, 26, 53, 589793, tzinfo=UTC)
 
 
 class VirtualClock:
@@ -43,7 +44,8 @@ class VirtualClock:
     def __init__(self, start: datetime = START) -> None:
         if start.tzinfo is None:
             raise InputError("a clock starts at a time with a zone")
-        self._start = self._now = start
+        self._now = start
+        self._passed_s = 0.0
 
     def __call__(self) -> datetime:
         return self._now
@@ -59,6 +61,15 @@ class VirtualClock:
         """Move on to a moment and return it. Time does not go back."""
         if moment < self._now:
             raise InputError(f"the clock is at {self._now.isoformat()} already")
+        self._passed_s += (moment - self._now).total_seconds()
+        self._now = moment
+        return moment
+
+    def jump_to(self, moment: datetime) -> datetime:
+        """Set the time of day to any moment, also an earlier one, and return it; `monotonic` does not follow.
+
+        So does the clock of a machine that is set by hand or by NTP.
+        """
         self._now = moment
         return moment
 
@@ -67,8 +78,8 @@ class VirtualClock:
         return self._now + timedelta(seconds=seconds)
 
     def monotonic(self) -> float:
-        """Return the seconds that have passed since the start."""
-        return (self._now - self._start).total_seconds()
+        """Return the seconds that have passed since the start, without the jumps."""
+        return self._passed_s
 
 
 class _Plan:

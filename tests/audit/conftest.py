@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import create_store
+from holdfast.testing import VirtualClock
 from tests.audit.rich import Rich, make_rich
-from tests.support.clock import VirtualClock
 from tests.support.postgres import Server, tmpfs_directory
 
 

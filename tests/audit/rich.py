@@ -26,7 +26,7 @@ from holdfast.core.commands import (
 from holdfast.core.decide import Move
 from holdfast.core.records import Attempt, time_text
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 WORKER = "worker-1"
 OPERATOR = "operator-1"
@@ -171,7 +171,7 @@ class Maker:
         self.clock.advance(1)
         with self.store.transaction() as transaction:
             assert isinstance(transaction.undo_step(transaction.performed_steps(run_id)[0], actor=OPERATOR), Move)
-            at = time_text(self.clock.time)
+            at = time_text(self.clock())
             transaction.execute(
                 "INSERT INTO holdfast_collections (collection, schema, schema_digest, standing, run_id, created_at,"
                 f" updated_at) VALUES ('operations', '{{}}', '{'0' * 64}', 'in force', {run_id}, '{at}', '{at}')"
@@ -207,7 +207,7 @@ class Maker:
             "digest": "0" * 64, "standing": "staged", "state": "active", "version": 1,
             "run_id": run_id, "grant_id": grant_id,
             "event": "admit", "actor": OPERATOR, "reason": "new", "move_id": f"admit-{code}",
-            "created_at": time_text(self.clock.time), "updated_at": time_text(self.clock.time),
+            "created_at": time_text(self.clock()), "updated_at": time_text(self.clock()),
         }  # fmt: skip
         values = ", ".join(repr(value) for value in row.values())
         insert = f"INSERT INTO holdfast_values ({', '.join(row)}) VALUES ({values}) RETURNING value_id"
@@ -227,7 +227,7 @@ class Maker:
     def slim(self, *job_ids: int) -> int:
         self.clock.advance(1)
         with self.store.transaction() as transaction, transaction.maintenance(who="keeper", why="retention") as door:
-            slimmed = transaction.slim(job_ids, before=self.clock.time)
+            slimmed = transaction.slim(job_ids, before=self.clock())
             transaction.note(door, "slim", jobs=slimmed)
         assert slimmed == sorted(job_ids)
         return door
@@ -296,14 +296,14 @@ def _done(make: Maker) -> tuple[int, int]:
 def _done_late(make: Maker) -> int:
     """Return a job that succeeded at its fourth attempt, in two steps."""
     job_id = make.submit("done-late")
-    make.fail(job_id, retry_at=make.clock.time)
+    make.fail(job_id, retry_at=make.clock())
     make.claim(job_id, seconds=10)
     make.clock.advance(11)
     with make.store.transaction() as transaction:
         [(_, answer)] = transaction.recover(actor="reaper-1")
         assert isinstance(answer, Move)
     attempt = make.claim(job_id)
-    make.work(attempt, GiveBack(attempt.execution.lease_token, make.clock.time, "worker_stopped"))
+    make.work(attempt, GiveBack(attempt.execution.lease_token, make.clock(), "worker_stopped"))
     attempt = make.claim(job_id)
     token = attempt.execution.lease_token
     make.work(attempt, Commit(token, '"late"'))

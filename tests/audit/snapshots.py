@@ -20,9 +20,9 @@ from holdfast.core.commands import Complete
 from holdfast.core.machines import PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import time_text
 from holdfast.store import Declared, Lease, Store, Submission, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.audit.rich import LONG_S, WORKER, Maker, Rich, make_rich
 from tests.enforcement.raw import Client, Hand
-from tests.support.clock import VirtualClock
 
 NewUrl = Callable[[str], str]  # the fixture `new_url`
 KINDS = ("sqlite", "postgres")

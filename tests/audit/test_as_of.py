@@ -32,9 +32,9 @@ from holdfast.engine.duties.retention import Retention, gc
 from holdfast.store import Declared, create_store
 from holdfast.store.reading import Count
 from holdfast.store.statements import statements
+from holdfast.testing import VirtualClock
 from tests.store.conftest import phases
 from tests.store.verbs import WORKER, Verbs, fail
-from tests.support.clock import VirtualClock
 
 TICK = timedelta(microseconds=1)
 NOT_IN_JOURNAL = {"lease_expires_at", "progress", "progress_note"}

@@ -18,12 +18,12 @@ from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
 from holdfast.engine.duties.retention import Retention, gc
 from holdfast.engine.ledger import FOLLOWUP_CLIENT
 from holdfast.store import connect, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.audit.corruptions import CORRUPTIONS, Found, corrupt
 from tests.audit.knife import LONG_AGO, unguarded
 from tests.audit.rich import Maker, Rich
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
-from tests.support.clock import VirtualClock
 
 EVERY_JOB = range(1, 100)
 RICH = {"jobs": 18, "executions": 14, "journal": 125}  # what the rich ledger holds
@@ -320,7 +320,7 @@ def test_a_lease_may_be_late_by_a_minute(rich_ledger: tuple[str, Rich], rich_clo
     with unguarded(url, rich) as knife:
         [exec_id] = knife.executions(rich.running)
         knife.set("EXECUTION", exec_id, lease_expires_at="2030-01-01T00:00:00.000000Z")
-    clock = VirtualClock(rich_clock.time.replace(year=2030, month=1, day=1, hour=0, minute=0, second=59, microsecond=0))
+    clock = VirtualClock(rich_clock().replace(year=2030, month=1, day=1, hour=0, minute=0, second=59, microsecond=0))
     with connect(url, clock) as store:
         found = check(store, only=["lease_overdue"])
         assert f"EXECUTION {exec_id}" not in {violation.subject for violation in found.violations}

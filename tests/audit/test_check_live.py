@@ -19,9 +19,9 @@ from holdfast.engine.events import InvariantViolated, Transition
 from holdfast.engine.worker.keeper import Duty
 from holdfast.engine.world import World
 from holdfast.store import Store
+from holdfast.testing import VirtualClock
 from tests.audit.corruptions import corrupt
 from tests.audit.rich import Rich
-from tests.support.clock import VirtualClock
 from tests.support.forkserver import Child, ForkServer
 from tests.support.roles import COUNT, counting_ledger, create_effects, succeeded, wait_until
 
@@ -54,7 +54,7 @@ def test_a_violation_is_told_when_the_ledger_opens(
             subject=f"JOB {rich.waiting}",
             detail="it is running under 0 open executions",
             severity="error",
-            at=rich_clock.time,
+            at=rich_clock(),
         )
     ]
     assert moved == []

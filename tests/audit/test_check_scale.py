@@ -11,7 +11,7 @@ import pytest
 from holdfast.audit.check.runner import check
 from holdfast.core.commands import Complete, Fail
 from holdfast.store import Lease, Store, Submission, create_store
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 BATCH = 100
 
@@ -26,7 +26,7 @@ def grow(store: Store[Any], clock: VirtualClock, first: int, last: int) -> None:
             moves: list[tuple[Any, object]] = []
             for attempt in attempts:
                 token, again = attempt.execution.lease_token, attempt.job.job_id % 2 and attempt.job.attempts == 1
-                failure = Fail(token, "boom", "it broke", retry_at=clock.time)
+                failure = Fail(token, "boom", "it broke", retry_at=clock())
                 moves.append((attempt, failure if again else Complete(token, "[1]")))
             transaction.work(moves, actor="worker")
         if not attempts:

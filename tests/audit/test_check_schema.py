@@ -19,12 +19,12 @@ from holdfast.governance import quarantine
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.store.migrations import begin_epoch, behind, migrate
 from holdfast.store.postgres.constraints import CONSTRAINTS, NOT_NULL, present
+from holdfast.testing import VirtualClock
 from tests.audit.corruptions import corrupt
 from tests.audit.knife import unguarded
 from tests.audit.rich import Rich
 from tests.cli.commands import holdfast
 from tests.enforcement.raw import Client
-from tests.support.clock import VirtualClock
 
 
 def found_in(store: Store[Any]) -> dict[tuple[str, str], str]:

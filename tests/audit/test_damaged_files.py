@@ -21,9 +21,9 @@ from holdfast.audit.check.runner import check
 from holdfast.core.commands import Complete
 from holdfast.core.errors import HoldfastError, NotALedgerError, StoreDamagedError, StoreError
 from holdfast.store import Lease, Submission, connect, open_store
+from holdfast.testing import VirtualClock
 from tests.audit.rich import Rich
 from tests.cli.commands import holdfast, process
-from tests.support.clock import VirtualClock
 from tests.support.postgres import Server
 
 SEED = 20261115

@@ -13,9 +13,9 @@ from holdfast.audit.repair.repair import Repair, plan, repair
 from holdfast.core.authority import Act
 from holdfast.governance.grants import permission
 from holdfast.store import Store, connect
+from holdfast.testing import VirtualClock
 from tests.audit.knife import LONG_AGO, Knife, unguarded
 from tests.audit.rich import Rich
-from tests.support.clock import VirtualClock
 
 Ledger = tuple[str, Rich]
 

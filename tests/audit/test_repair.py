@@ -27,10 +27,10 @@ from holdfast.governance.grants import permission
 from holdfast.store import Store, connect
 from holdfast.store.migrations import verify
 from holdfast.store.requests import Submission
+from holdfast.testing import VirtualClock
 from tests.audit.corruptions import CORRUPTIONS, Found, corrupt
 from tests.audit.knife import unguarded
 from tests.audit.rich import Rich
-from tests.support.clock import VirtualClock
 from tests.support.postgres import Server, tmpfs_directory
 
 TABLES = ("holdfast_jobs", "holdfast_executions", "holdfast_grants", "holdfast_checkpoints", "holdfast_journal",

@@ -13,9 +13,9 @@ from holdfast.core.authority import Act
 from holdfast.core.errors import StoreDamagedError
 from holdfast.governance.grants import permission
 from holdfast.store import Store, connect
+from holdfast.testing import VirtualClock
 from tests.audit.knife import Knife, unguarded
 from tests.audit.rich import Rich
-from tests.support.clock import VirtualClock
 
 Edit = Callable[[Knife], None]
 RECORDS = {"holdfast_jobs": "job_id", "holdfast_executions": "exec_id", "holdfast_grants": "grant_id",

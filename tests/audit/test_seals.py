@@ -25,8 +25,8 @@ from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError,
 from holdfast.core.records import Seal
 from holdfast.store import Lease, Store, connect, create_store, open_store
 from holdfast.store.migrations import rewrite_enforcement
+from holdfast.testing import VirtualClock
 from tests.audit.sealing import guards_off, journal, loose_rows, rewrite_all, seals, submit
-from tests.support.clock import VirtualClock
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ from holdfast.audit.seals.verify import Report, verify
 from holdfast.core.commands import Complete
 from holdfast.engine.duties.retention import GcReport, Retention, gc
 from holdfast.store import Lease, Store, create_store
+from holdfast.testing import VirtualClock
 from tests.audit.sealing import COLUMNS, guards_off, journal, rewrite_all, seals, submit
-from tests.support.clock import VirtualClock
 
 EDGE = 20_000_000  # where the first partition of the journal ends on PostgreSQL
 

@@ -13,8 +13,8 @@ from holdfast.audit.files.snapshot_verify import verify
 from holdfast.core.errors import LedgerNotEmptyError, NotALedgerError
 from holdfast.store import connect, create_store, open_store
 from holdfast.store.migrations import is_empty
+from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, full_at_rest, put, taken
-from tests.support.clock import VirtualClock
 from tests.support.forkserver import ForkServer
 
 pytest_plugins = ["tests.audit.places"]

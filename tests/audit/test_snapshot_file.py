@@ -27,10 +27,10 @@ from holdfast.core.errors import (
 )
 from holdfast.store import create_store
 from holdfast.store.portable import STAYS, TABLES, Column, Kind, Row, Table
+from holdfast.testing import VirtualClock
 from tests.audit.rich import make_rich
 from tests.audit.snapshots import TRAVELLING, forge, lines_of, pack
 from tests.enforcement.raw import Client
-from tests.support.clock import VirtualClock
 from tests.support.postgres import tmpfs_directory
 
 TABLE = {table.name: table for table in TABLES}

@@ -28,10 +28,10 @@ from holdfast.core.errors import (
 )
 from holdfast.store import Declared, Submission, connect, create_store, open_store
 from holdfast.store.portable import TABLES
+from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, taken, told, work
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
-from tests.support.clock import VirtualClock
 
 pytest_plugins = ["tests.audit.places"]
 EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])

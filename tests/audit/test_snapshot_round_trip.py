@@ -20,6 +20,7 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.machines import JOB
 from holdfast.store import Lease, Submission, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.audit.rich import LONG_S, WORKER, make_rich
 from tests.audit.snapshots import (
     BIG,
@@ -34,7 +35,6 @@ from tests.audit.snapshots import (
     told,
     work,
 )
-from tests.support.clock import VirtualClock
 
 pytest_plugins = ["tests.audit.places"]
 PG = pytest.mark.pg
@@ -101,7 +101,7 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
         assert states[rich.committed].result == "null"
         for job_id, status in ((rich.running, "ABORTED"), (rich.leased, "ABORTED"), (rich.committed, "DONE")):
             [execution] = transaction.executions(job_id)
-            assert (execution.status, execution.lease_expires_at) == (status, clock.time)
+            assert (execution.status, execution.lease_expires_at) == (status, clock())
             moves = [row for row in transaction.journal_of_executions(job_id) if row.actor == "restore"]
             assert [(row.event, row.target) for row in moves] == [
                 ("finish", "DONE") if job_id == rich.committed else ("expire", "ABORTED")

@@ -24,6 +24,7 @@ from holdfast.audit.seals.sealer import Head, head_now, seal
 from holdfast.audit.seals.verify import Report, verify
 from holdfast.core.errors import HeadInvalidError
 from holdfast.store import Store, connect, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.audit.knife import _drop_triggers
 from tests.audit.sealing import (
     BLOCK,
@@ -37,7 +38,6 @@ from tests.audit.sealing import (
     submit,
 )
 from tests.enforcement.raw import Client
-from tests.support.clock import VirtualClock
 from tests.support.postgres import tmpfs_directory
 
 BLOCKS = 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.store import connect, create_store
+from holdfast.testing import VirtualClock
 from tests.audit.corruptions import corrupt
 from tests.audit.knife import unguarded
 from tests.audit.rich import Rich, make_rich
 from tests.cli.commands import at, holdfast
-from tests.support.clock import VirtualClock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from holdfast.compat import IdempotentJobQueue
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 Open = Callable[..., IdempotentJobQueue]
 

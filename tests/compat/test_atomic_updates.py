@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.compat import IdempotentJobQueue, JobStatus, StateMachineValidator
 from holdfast.core.errors import StoreError
+from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, put, rows
-from tests.support.clock import VirtualClock
 
 Verb = Callable[[IdempotentJobQueue, VirtualClock], object]
 
@@ -70,14 +70,14 @@ def test_atomic_updates(opened: Open, ledger_url: str, clock: VirtualClock, name
     before, heard = everything(ledger_url), list(audit.events)
     # After every statement in turn, and at the commit: past the last one there is nothing left to cut.
     for statements in range(6):
-        start = clock.time
+        start = clock()
         with pytest.MonkeyPatch.context() as monkeypatch:
             _cut_after(queue, statements, monkeypatch)
             with pytest.raises((PowerCut, StoreError)):
                 verb(queue, clock)
         assert everything(ledger_url) == before
         assert audit.events == heard
-        clock.time = start
+        clock.jump_to(start)
     verb(queue, clock)
     assert queue.get_job("a")["status"] is target
     assert len(audit.events) > len(heard)

@@ -9,8 +9,8 @@ from holdfast.core.decide import Move
 from holdfast.core.records import Job
 from holdfast.governance.switches import lift, throw
 from holdfast.store import Declared, Lease, Store, Submission, create_store
+from holdfast.testing import VirtualClock
 from tests.compat.support import everything, rows
-from tests.support.clock import VirtualClock
 
 LEASE = Lease(owner="ada", seconds=30)
 

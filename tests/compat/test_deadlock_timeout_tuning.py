@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.compat import DeadlockDetector, JobStatus
 from holdfast.core.errors import RefusedError
+from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import put
-from tests.support.clock import VirtualClock
 
 
 @pytest.mark.req("G-14", "G-26")
@@ -19,7 +19,7 @@ def test_deadlock_timeout_tuning(
     queue = opened(lease_s=lease_s)
     detector = DeadlockDetector(queue, timeout_seconds=timeout_s)
     put(queue, JobStatus.RUNNING, "a")
-    start = clock.time
+    start = clock()
     clock.advance(found_at - 1)
     assert detector.detect_stalled_jobs() == []
     clock.advance(1)
@@ -29,7 +29,7 @@ def test_deadlock_timeout_tuning(
     if found_at < lease_s:
         with pytest.raises(RefusedError):
             detector.recover_stalled_job("a")
-    clock.time = start
+    clock.jump_to(start)
     clock.advance(lease_s)
     assert detector.recover_stalled_job("a") is JobStatus.PENDING
 

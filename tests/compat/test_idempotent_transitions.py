@@ -16,9 +16,9 @@ from holdfast.compat import (
     StateTransitionRaceError,
 )
 from holdfast.core.errors import IdempotencyConflictError
+from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, mark, put, rows
-from tests.support.clock import VirtualClock
 
 
 @pytest.mark.req("G-08", "G-26", "X-03")

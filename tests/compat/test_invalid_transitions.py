@@ -27,9 +27,9 @@ from holdfast.core.errors import (
 )
 from holdfast.governance.switches import lift, throw
 from holdfast.store import Submission
+from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, mark, put, rows
-from tests.support.clock import VirtualClock
 
 ILLEGAL = [(source, target) for source in JobStatus for target in JobStatus if target not in VALID_TRANSITIONS[source]]
 

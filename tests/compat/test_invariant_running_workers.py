@@ -5,9 +5,9 @@ import time
 import pytest
 
 from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus
+from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import JOURNAL, LEASE_S, check_history, job, random_histories, rows
-from tests.support.clock import VirtualClock
 
 HELD = (
     "SELECT j.key, e.lease_owner FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id"

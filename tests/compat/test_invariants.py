@@ -21,10 +21,10 @@ from holdfast.compat import (
     validate_database_integrity,
 )
 from holdfast.core.errors import EnforcementDriftError
+from holdfast.testing import VirtualClock
 from tests.audit.knife import Knife, unguarded
 from tests.compat.conftest import Open
 from tests.compat.support import job, put, random_histories, rows
-from tests.support.clock import VirtualClock
 
 RUNNING_WITHOUT = "RUNNING jobs without active workers detected"
 MANY_STATES = "Jobs in more or less than one state detected: "

@@ -15,9 +15,9 @@ from holdfast.compat import (
     StateTransitionRaceError,
 )
 from holdfast.core.errors import HoldfastError
+from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import Memory, everything, job, job_row, mark, put, rows
-from tests.support.clock import VirtualClock
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus
+from holdfast.testing import VirtualClock
 from tests.compat.support import everything, job, put
-from tests.support.clock import VirtualClock
 
 
 @pytest.mark.req("G-14", "G-26", "K-31")

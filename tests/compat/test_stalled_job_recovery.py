@@ -5,8 +5,8 @@ import pytest
 from holdfast.compat import DeadlockDetector, IdempotentJobQueue, JobStatus, LeaseLostError
 from holdfast.core.commands import Commit
 from holdfast.core.errors import RefusedError
+from holdfast.testing import VirtualClock
 from tests.compat.support import JOURNAL, everything, job, job_row, put, rows
-from tests.support.clock import VirtualClock
 
 
 @pytest.mark.req("G-14", "G-13", "G-03", "G-26", "K-19")

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.compat import AuditEvent, IdempotentJobQueue, JobStatus, StateMachineValidator
+from holdfast.testing import START, VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import JOURNAL, Memory, edges, job, put, random_histories, rows
-from tests.support.clock import START, VirtualClock
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 

@@ -10,8 +10,8 @@ from holdfast.core.commands import GrantEvent, Release
 from holdfast.core.decide import Move
 from holdfast.core.errors import RefusedError
 from holdfast.core.machines import JobState
+from holdfast.testing import START, VirtualClock
 from tests.compat.support import job, job_row, mark, put, rows
-from tests.support.clock import START, VirtualClock
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 
@@ -128,7 +128,7 @@ def test_a_life_is_seen_in_rows_and_counts(
     queue.mark_running("b")
     queue.mark_completed("a")
     clock.advance(1)
-    later = clock.time
+    later = clock()
     queue.mark_failed("b", error_code="timeout", error_message="it took too long")
     queue.mark_running("c")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from holdfast import Worker
 from holdfast.core.machines import ExecutionStatus, JobState
+from holdfast.testing import VirtualClock
 from tests.crash.reference_run import KEYS, LEASE_S, reference_ledger, submit_all
-from tests.support.clock import VirtualClock
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import CLIENT, create_effects
 

@@ -21,8 +21,8 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.engine.duties import archiving, retention
 from holdfast.engine.duties.retention import GcReport, Retention, gc
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing import VirtualClock
 from tests.crash.reference_run import reference_ledger
-from tests.support.clock import VirtualClock
 from tests.support.roles import CLIENT, create_effects, note
 
 KEYS = ("a", "b", "c")

@@ -22,7 +22,7 @@ from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from holdfast.store.sqlite.store import SqliteStore
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 from tests.support.roles import CLIENT, NO_DELAY, note, stage_effect
 
 KEYS = ("alone", "both", "committed", "dropped", "flaky", "returned")  # in order: a batch is recorded by key

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing import VirtualClock
 from tests.crash.aftermath import make_template, require_sound
 from tests.crash.reference_run import KEYS, reference_ledger, submit_all
-from tests.support.clock import VirtualClock
 from tests.support.forkserver import Child, ForkServer
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted

@@ -14,7 +14,7 @@ from holdfast.core.records import Attempt
 from holdfast.engine.worker.reaper import BATCH, RecoveryReport
 from holdfast.engine.world import World
 from holdfast.store import Lease
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 from tests.support.promises import Facts, require_promises
 
 MANY = 10_000

@@ -15,8 +15,8 @@ import pytest
 from holdfast import Ledger
 from holdfast.compat import EntryStatus, Wal
 from holdfast.engine.world import World
+from holdfast.testing import VirtualClock
 from tests.crash.wal_run import COMPLETED, EFFECTS, FAILED, KEYS, LEASE_S, append, carry_out, log_on, retry
-from tests.support.clock import VirtualClock
 from tests.support.forkserver import Child, ForkServer
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted

@@ -25,8 +25,8 @@ from holdfast.compat.wal_moves import Busy
 from holdfast.core.records import Job
 from holdfast.engine.world import World
 from holdfast.store import Submission
+from holdfast.testing import VirtualClock
 from tests.crash.reference_run import _Trap
-from tests.support.clock import VirtualClock
 from tests.support.roles import note
 
 LEASE_S = 10.0

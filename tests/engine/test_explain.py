@@ -22,9 +22,9 @@ from holdfast.explain.explanation import Code, Explanation, Finding, Verdict
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
+from holdfast.testing import VirtualClock
 from tests.engine.working import PATIENCE_S, eventually, working
 from tests.store.verbs import OPERATOR, WORKER, Verbs, fail
-from tests.support.clock import VirtualClock
 
 TO_COME = {"check", "repair", "gc", "audit", "snapshot"}
 

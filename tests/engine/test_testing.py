@@ -52,6 +52,9 @@ def test_a_virtual_clock_moves_only_when_told() -> None:
     assert clock.monotonic() == 90
     with pytest.raises(InputError):
         clock.advance(-1)
+    assert clock.jump_to(NOON) == clock() == NOON
+    assert clock.monotonic() == 90
+    clock.jump_to(NOON.replace(minute=1, second=30))
     with pytest.raises(InputError):
         VirtualClock(NOON.replace(tzinfo=None))
     assert repr(clock) == "VirtualClock(2031-05-06T12:01:30+00:00)"

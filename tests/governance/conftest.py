@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.store import Store, create_store
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 
 @pytest.fixture

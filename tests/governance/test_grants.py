@@ -20,8 +20,8 @@ from holdfast.governance.approvals import doubt_of
 from holdfast.governance.approvers import dismiss, register
 from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
 from holdfast.store import Store, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.governance.granting import WHY, People, act, asked, contents, told, wanted
-from tests.support.clock import VirtualClock
 
 Make = Callable[[str], Store[Any]]
 

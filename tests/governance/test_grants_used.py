@@ -32,9 +32,9 @@ from holdfast.core.errors import (
 )
 from holdfast.governance.grants import Identity, approve, authorise, permission
 from holdfast.store import Lease, Store, Submission, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, work
 from tests.governance.granting import People, asked, told, wanted
-from tests.support.clock import VirtualClock
 
 pytest_plugins = ["tests.audit.places"]
 EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])

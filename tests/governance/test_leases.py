@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import InputError, RuntimeLeaseError
 from holdfast.governance.leases import acquire, held, hold, release
 from holdfast.store import Store, create_store
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 MINUTE = timedelta(minutes=1)
 NAME = "registry"

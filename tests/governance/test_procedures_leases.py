@@ -22,8 +22,8 @@ from holdfast.governance.approvals import Identity
 from holdfast.governance.grants import approve, request
 from holdfast.governance.runs.procedure import At, Mode, Procedure, Step, procedure, resume, run, undo
 from holdfast.store import Store, open_store
+from holdfast.testing import VirtualClock
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, hooked, make, put
-from tests.support.clock import VirtualClock
 from tests.support.roles import wait_until
 
 REAL: Any = {**WHO, "mode": Mode.REAL_RUN}

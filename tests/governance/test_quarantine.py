@@ -19,6 +19,7 @@ from holdfast.governance.quarantine import Filters, add, find, history, purge, s
 from holdfast.governance.reasons import Reason
 from holdfast.governance.releases import release
 from holdfast.store import Lease, Store, Submission, create_store
+from holdfast.testing import VirtualClock
 from tests.governance.quarantining import (
     ANN,
     failed_once,
@@ -29,7 +30,6 @@ from tests.governance.quarantining import (
     states,
     submitted,
 )
-from tests.support.clock import VirtualClock
 
 HOUR, DAY = 3600, 86400
 

@@ -31,7 +31,7 @@ from holdfast.governance.quarantine import Filters, add, history, purge
 from holdfast.governance.reasons import Reason
 from holdfast.governance.releases import planned, release, release_many, release_through
 from holdfast.store import Store, create_store, open_store
-from holdfast.testing import drain, virtual_world
+from holdfast.testing import VirtualClock, drain, virtual_world
 from tests.enforcement.raw import LATER, Client
 from tests.governance.quarantining import (
     ANN,
@@ -44,7 +44,6 @@ from tests.governance.quarantining import (
     states,
     submitted,
 )
-from tests.support.clock import VirtualClock
 from tests.support.forkserver import ForkServer
 
 ROLES = "tests.governance.quarantining"

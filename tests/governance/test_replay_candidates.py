@@ -19,8 +19,8 @@ from holdfast.governance.replay import replay
 from holdfast.governance.replay.candidates import Rules, is_lower, kept, unpacked
 from holdfast.governance.replay.guards import policy_of
 from holdfast.store import Store
+from holdfast.testing import START, VirtualClock
 from tests.governance.replays import claim, fail, fill, selection, work
-from tests.support.clock import START, VirtualClock
 
 
 def ids(store: Store[Any], **settings: Any) -> list[int]:

@@ -19,8 +19,8 @@ from holdfast.governance import grants
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, policy_of
 from holdfast.store import Store, Submission, create_store
+from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, checksum, claim, fill, on_both, replays, selection, states, work
-from tests.support.clock import VirtualClock
 
 TYPES = [
     "env_mismatch",

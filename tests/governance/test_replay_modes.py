@@ -18,9 +18,9 @@ from holdfast.governance import grants
 from holdfast.governance.registry.supersede import retire, supersede
 from holdfast.governance.replay import replay
 from holdfast.store import Declared, Store, Submission, create_store
+from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.governance.successions import governed
-from tests.support.clock import VirtualClock
 
 
 def repair(store: Store[Any], **settings: Any) -> Selection:

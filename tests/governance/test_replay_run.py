@@ -28,8 +28,8 @@ from holdfast.governance import grants
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.replay import Policy, ReplayReport, policy_of
 from holdfast.store import Store, Transaction, create_store
+from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
-from tests.support.clock import VirtualClock
 
 TWO: Any = {"limits": Limits(batch_size=2)}
 

@@ -14,7 +14,7 @@ from holdfast.engine.worker import reaper
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import wait_until
 

@@ -13,8 +13,8 @@ from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.reaper import Reaper, recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
+from holdfast.testing import VirtualClock
 from tests.pains.conftest import LEASE_S
-from tests.support.clock import VirtualClock
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import NO_DELAY, stage_effect, wait_until
 

@@ -19,7 +19,7 @@ from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from holdfast.store.effects import staged
-from tests.support.clock import START, VirtualClock
+from holdfast.testing import START, VirtualClock
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import EFFECT, create_effects
 
@@ -41,15 +41,16 @@ def test_completion_and_expiry_at_the_edge_of_a_lease_have_one_winner(ledger_url
         won: Counter[str] = Counter()
         for n in range(ROUNDS):
             at = START + timedelta(seconds=100 * n)
-            behind.time = ahead.time = at
+            behind.jump_to(at)
+            ahead.jump_to(at)
             receipt = holder.submit("noop", {})
             with holder.store.transaction() as transaction:
                 [attempt] = transaction.claim_these([receipt.job_id], Lease(owner="holder", seconds=10))
             token = attempt.execution.lease_token
             values = {"job_id": receipt.job_id, "exec_id": token, "attempt": 1}
             task = EndTask(attempt, Complete(token, "1"), [staged(EFFECT, values, 1)])
-            behind.time = at + timedelta(seconds=9.9)
-            ahead.time = at + timedelta(seconds=10)
+            behind.advance(9.9)
+            ahead.advance(10)
             line = threading.Barrier(2)
 
             # A head start for one side or the other, and often for none: the two meet at every point of their way.

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import Phase, settings
 
 from holdfast.store import Declared, create_store, open_store
+from holdfast.testing import VirtualClock
 from tests.store.verbs import Verbs
-from tests.support.clock import VirtualClock
 from tests.support.postgres import Server, tmpfs_directory
 
 OPERATIONS = {name: Declared() for name in ("echo", "thumbnail")}

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.core.digest import sha256
 from holdfast.store import Lease, Submission
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 OPEN = ("LEASED", "IN_PROGRESS", "COMMITTED")
 FROM = {

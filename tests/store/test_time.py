@@ -118,18 +118,18 @@ def test_a_clock_that_steps_back_breaks_no_move(verbs: Verbs) -> None:
     """`updated_at` never shrinks, the journal's times do not run backwards, and every other time is the clock's."""
     start = verbs.clock()
     job_id = verbs.submit()
-    back = verbs.clock.advance(-3600)
+    back = verbs.clock.jump_to(verbs.clock.after(-3600))
     # Due an hour ago by its own clock, so not due now.
     assert verbs.claim() == []
     verbs.clock.advance(3600)
     attempt = verbs.claim_one()
-    back = verbs.clock.advance(-3600)
+    back = verbs.clock.jump_to(verbs.clock.after(-3600))
     assert isinstance(verbs.work(attempt, fail(attempt, retry_at=back)), Move)
     second = verbs.claim_one()
     assert second.job.updated_at == start
     assert (second.job.last_attempt_at, second.execution.created_at, second.execution.updated_at) == (back, back, back)
     assert verbs.attempt(second.execution.exec_id) == second
-    even_further = verbs.clock.advance(-60)
+    even_further = verbs.clock.jump_to(verbs.clock.after(-60))
     assert isinstance(verbs.work(second, Complete(second.execution.lease_token)), Move)
     job = verbs.job(job_id)
     assert (job.state, job.created_at, job.updated_at) == (JobState.SUCCEEDED, start, start)

@@ -517,7 +517,7 @@ def test_a_late_holder_loses_to_the_second_execution(verbs: Verbs) -> None:
     verbs.clock.advance(1)
     assert refusal(verbs.work(a, Complete(token(a), '"A"'))) == "lease_expired"
     # A's own clock may stand still: the decision would then be made, and the WHERE refuses it.
-    verbs.clock.advance(-2)
+    verbs.clock.jump_to(verbs.clock.after(-2))
     assert refusal(verbs.work(a, Complete(token(a), '"A"'))) == "lease_lost"
     verbs.clock.advance(2)
     # B's token does not open A's execution, nor A's token B's.
@@ -542,7 +542,7 @@ def test_a_late_failure_does_not_hurt_the_second_execution(verbs: Verbs) -> None
     verbs.recover()
     b = verbs.claim_one(owner="B")
     before = verbs.everything()
-    verbs.clock.advance(-1)
+    verbs.clock.jump_to(verbs.clock.after(-1))
     for name, make in WORKERS_COMMANDS.items():
         if name != "start":
             assert refusal(verbs.work(a, make(a, token(a)))) == "lease_lost", name

@@ -21,7 +21,7 @@ from holdfast.core.errors import RefusedError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
-from tests.support.clock import VirtualClock
+from holdfast.testing import VirtualClock
 
 WORKER = "worker-1"
 OPERATOR = "operator-1"
