@@ -28,7 +28,7 @@ from holdfast.core.commands import (
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
 from holdfast.core.machines import EXECUTION, OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job, JournalRow, time_text
-from holdfast.engine.duties.retention import Retention, gc
+from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import Declared, create_store
 from holdfast.store.reading import Count
 from holdfast.store.statements import statements

@@ -15,8 +15,8 @@ from holdfast.audit.check.findings import CheckReport, Finding, Severity, Violat
 from holdfast.audit.check.runner import KINDS, LedgerCheck, check, check_in, check_jobs
 from holdfast.audit.check.walker import Walker
 from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
-from holdfast.engine.duties.retention import Retention, gc
 from holdfast.engine.ledger import FOLLOWUP_CLIENT
+from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import connect, create_store, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.corruptions import CORRUPTIONS, Found, corrupt

@@ -13,9 +13,9 @@ import pytest
 from holdfast import Ledger, Worker
 from holdfast.audit.check.runner import check
 from holdfast.core.errors import StoreDamagedError
-from holdfast.engine.duties import checks as checking
-from holdfast.engine.duties.checks import AT_OPEN, check_and_tell
 from holdfast.engine.events import InvariantViolated, Transition
+from holdfast.engine.upkeep import checks as checking
+from holdfast.engine.upkeep.checks import AT_OPEN, check_and_tell
 from holdfast.engine.worker.keeper import Duty
 from holdfast.engine.world import World
 from holdfast.store import Store

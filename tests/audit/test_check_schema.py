@@ -14,7 +14,7 @@ from holdfast.audit.check import record_rules as histories
 from holdfast.audit.check.runner import check
 from holdfast.audit.repair.repair import plan
 from holdfast.core.errors import EnforcementDriftError, StoreDamagedError
-from holdfast.engine.duties.retention import Retention, gc
+from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.governance import quarantine
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.store.migrations import begin_epoch, behind, migrate

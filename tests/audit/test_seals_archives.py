@@ -13,7 +13,7 @@ import pytest
 from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import Report, verify
 from holdfast.core.commands import Complete
-from holdfast.engine.duties.retention import GcReport, Retention, gc
+from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.store import Lease, Store, create_store
 from holdfast.testing import VirtualClock
 from tests.audit.sealing import COLUMNS, guards_off, journal, rewrite_all, seals, submit

@@ -18,8 +18,8 @@ import psycopg
 
 from holdfast import Ledger
 from holdfast.audit.seals.sealer import seal
-from holdfast.engine.duties import archiving, retention
-from holdfast.engine.duties.retention import GcReport, Retention, gc
+from holdfast.engine.upkeep import archiving, retention
+from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import VirtualClock
 from tests.crash.reference_run import reference_ledger

@@ -31,13 +31,6 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-def test_the_path_of_one_job_names_files_that_are_there() -> None:
-    section = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## The path of one job")[2]
-    named = re.findall(r"`((?:core|store|engine)/[\w/]+\.(?:py|sql))`", section.partition("\n## ")[0])
-    assert len(named) == len(set(named)) == 23
-    assert [name for name in named if not (ROOT / "src" / "holdfast" / name).is_file()] == []
-
-
 @pytest.mark.req("M-22")
 def test_the_readme_says_what_is_not_promised() -> None:
     limits = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Honest limits")[2].partition("\n## ")[0]

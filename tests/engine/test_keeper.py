@@ -17,8 +17,8 @@ import pytest
 from holdfast import Ledger, Worker
 from holdfast.audit.files.archive import verify as verify_archive
 from holdfast.core.errors import StoreUnavailableError
-from holdfast.engine.duties.retention import Retention, set_policy
 from holdfast.engine.events import InvariantViolated
+from holdfast.engine.upkeep.retention import Retention, set_policy
 from holdfast.engine.worker.keeper import Duty, Keeper, Periods
 from tests.engine.working import eventually, working
 

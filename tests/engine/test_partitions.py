@@ -16,7 +16,7 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify as verify_seals
 from holdfast.core.errors import EnforcementDriftError, RefusedByDatabaseError
 from holdfast.core.machines import JOB
-from holdfast.engine.duties.retention import GcReport, Held, Retention, extend_journal, gc
+from holdfast.engine.upkeep.retention import GcReport, Held, Retention, extend_journal, gc
 from holdfast.store import open_store
 from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import verify

@@ -33,9 +33,9 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Archive, time_text
-from holdfast.engine.duties import archiving, retention
-from holdfast.engine.duties.archiving import Archived
-from holdfast.engine.duties.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy
+from holdfast.engine.upkeep import archiving, retention
+from holdfast.engine.upkeep.archiving import Archived
+from holdfast.engine.upkeep.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy
 from holdfast.store import create_store
 from holdfast.store.migrations import verify
 from holdfast.testing import VirtualClock, virtual_world

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast import Ledger
-from holdfast.engine.duties.retention import Retention, gc
+from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.engine.world import BETWEEN
 from holdfast.governance.releases import release
 from holdfast.nodd import ingest, stac

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import SchemaVersionError, StoreDamagedError
-from holdfast.engine.duties.retention import gc
+from holdfast.engine.upkeep.retention import gc
 from holdfast.nodd import tables, upgrade
 from holdfast.nodd.admission import Message, admit
 from holdfast.nodd.checking import check

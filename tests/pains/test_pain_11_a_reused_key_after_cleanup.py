@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import IdempotencyConflictError, ResultExpiredError
-from holdfast.engine.duties.retention import Retention, gc
+from holdfast.engine.upkeep.retention import Retention, gc
 from tests.support.promises import Facts, require_all_done, require_promises
 
 

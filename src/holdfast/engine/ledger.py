@@ -23,6 +23,7 @@ from holdfast.core import commands
 from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
 from holdfast.core.errors import (
+    HoldfastError,
     InvalidStateTransitionError,
     StateTransitionRaceError,
     StoreError,
@@ -31,7 +32,6 @@ from holdfast.core.errors import (
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask, Task
-from holdfast.engine.duties.checks import look_at_open
 from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription, Transition, of_move, of_task
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
@@ -391,7 +391,7 @@ class Ledger:
                 # told its subscribers are not here.
                 self.bus = Bus()
             opened = self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
-        look_at_open(opened.store, self.bus)
+        _check_at_open(opened.store, self.bus)
         return opened
 
     def begin_anew(self) -> None:
@@ -447,6 +447,19 @@ def _keyed(attempt: Attempt, staged: Sequence[Submission]) -> list[Submission]:
         one if one.key is not None else replace(one, client=FOLLOWUP_CLIENT, key=f"{job_id}/{n}", by_engine=True)
         for n, one in enumerate(staged, start=1)
     ]
+
+
+def _check_at_open(store: Store[Any], bus: Bus) -> None:
+    """Run the quick checks, where there is anything to check; whatever they find or fail at, the ledger is open."""
+    try:
+        with store.reading() as reading:
+            if not reading.anything_to_check():
+                return
+        from holdfast.engine.upkeep.checks import check_at_open  # noqa: PLC0415 - audit, where there is work for it
+
+        check_at_open(store, bus)
+    except HoldfastError as error:
+        logger.warning("the ledger could not be checked when it opened: %s", error)
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

@@ -22,7 +22,7 @@ from holdfast.core.decide import CANCELLED, Refused
 from holdfast.core.errors import InputError, InvalidStateTransitionError, StateTransitionRaceError
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Grant, Job, JournalRow
-from holdfast.engine.duties.retention import GcReport, Retention, gc
+from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.governance.grants import DEV, environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
 from holdfast.governance.switches import settled, signed

@@ -204,6 +204,11 @@ class Reading(
         [[moment]] = self._run("next_due", queues=encoded(list(queues)))
         return None if moment is None else self._store.moment(moment)
 
+    def anything_to_check(self) -> bool:
+        """Return whether a job runs, an execution is open or a seal exists: else a check at open can find nothing."""
+        [[found]] = self._run("anything_to_check")
+        return bool(found)
+
     def any_expired(self, at: datetime | None = None) -> bool:
         """Tell whether a lease has run out, without taking any lock."""
         [[found]] = self._run("any_expired", now=self._time(at))

@@ -19,7 +19,7 @@ from holdfast.cli.values import row_value
 from holdfast.core.errors import InputError
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.engine.duties.retention import GcReport, Retention
+    from holdfast.engine.upkeep.retention import GcReport, Retention
 
 AGES = {"finished": "finished_s", "quarantined": "quarantined_s", "history": "history_s"}
 DIRECTORY = "archive_dir"
@@ -52,7 +52,7 @@ def gc(
     Finished jobs lose payload and result, and keep their row and their key; their history leaves the ledger as files.
     Nothing is dropped until --set says how long to keep it. Workers do the same by themselves, once an hour.
     """
-    from holdfast.engine.duties import retention  # noqa: PLC0415 - see above
+    from holdfast.engine.upkeep import retention  # noqa: PLC0415 - see above
 
     if dry_run and (settings or show):
         raise InputError("--dry-run goes with neither --set nor --show", next_step="Give one of them.")

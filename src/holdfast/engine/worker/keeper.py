@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.audit.seals.sealer import seal
 from holdfast.core.errors import HoldfastError
-from holdfast.engine.duties.checks import check_and_tell
-from holdfast.engine.duties.retention import extend_journal, gc
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast")
 
 STOP_S = 5.0
-FORGOTTEN = timedelta(days=7)  # after which a worker that was not seen is nobody's business
 
 
 class Duty(NamedTuple):
@@ -62,7 +58,7 @@ class Keeper:
         self._actor = actor
         self._periods = periods or Periods()
         self._stopped = threading.Event()
-        self.duties = (*self._own(), *also)
+        self._also = tuple(also)
         self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
         self._thread.start()
 
@@ -71,31 +67,12 @@ class Keeper:
         self._stopped.set()
         self._thread.join(timeout=STOP_S)
 
-    def _own(self) -> Iterator[Duty]:
-        ledger, store, periods, stopping = self._ledger, self._ledger.store, self._periods, self._stopped.is_set
-        for name, every_s, do in (
-            ("fold", periods.fold_s, self._fold),
-            ("extend", periods.extend_s, lambda: extend_journal(store)),
-            ("seal", periods.seal_s, lambda: seal(store)),
-            ("gc", periods.gc_s, lambda: gc(store, who=self._actor, stopping=stopping)),
-            ("forget", periods.forget_s, self._forget),
-            ("check", periods.check_s, lambda: check_and_tell(ledger, stopping=stopping)),
-        ):
-            if every_s is not None:
-                yield Duty(name, every_s, do)
-
-    def _fold(self) -> None:
-        with self._ledger.store.transaction() as transaction:
-            transaction.fold_counts()
-
-    def _forget(self) -> None:
-        with self._ledger.store.transaction() as transaction:
-            transaction.forget_workers(self._ledger.store.now() - FORGOTTEN)
-
     def _run(self) -> None:
+        duties: tuple[Duty, ...] | None = None
         while not self._stopped.wait(self._periods.look_s):
             try:
-                for duty in self._due():
+                duties = duties or (*self._own(), *self._also)
+                for duty in self._due(duties):
                     if self._stopped.is_set():
                         return
                     self._do(duty)
@@ -104,12 +81,18 @@ class Keeper:
             except Exception:
                 logger.exception("the keeper failed, and looks again")
 
-    def _due(self) -> list[Duty]:
+    def _own(self) -> list[Duty]:
+        """Return the duties that every ledger needs; what they import is imported when the first of them is due."""
+        from holdfast.engine.upkeep.duties import duties  # noqa: PLC0415 - audit and retention, and all that they need
+
+        return duties(self._ledger, self._periods, actor=self._actor, stopping=self._stopped.is_set)
+
+    def _due(self, duties: Sequence[Duty]) -> list[Duty]:
         """Return what is due, as far as can be seen without writing: a fleet must not queue up to be told no."""
         with self._ledger.store.reading() as reading:
             taken = {name: at for name, at in reading.meta().items() if name.startswith("duty:")}
         now = self._ledger.store.now()
-        return [duty for duty in self.duties if _is_due(taken.get(f"duty:{duty.name}"), duty, now)]
+        return [duty for duty in duties if _is_due(taken.get(f"duty:{duty.name}"), duty, now)]
 
     def _do(self, duty: Duty) -> None:
         with self._ledger.store.transaction() as transaction:

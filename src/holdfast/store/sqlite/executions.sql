@@ -99,6 +99,13 @@ SELECT {execution_columns}, {job_columns}
   FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
  WHERE e.exec_id = :exec_id;
 
+-- name: anything_to_check
+-- A job that runs, an open execution or a seal: in a ledger without any of these the check at open can find nothing.
+SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.state IN ('failed', 'quarantined', 'running') AND j.state = 'running')
+    OR EXISTS (SELECT 1 FROM holdfast_executions e WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED'))
+    OR EXISTS (SELECT 1 FROM holdfast_seals)
+    OR EXISTS (SELECT 1 FROM holdfast_meta m WHERE m.name = 'seal_head');
+
 -- name: any_expired
 SELECT EXISTS (SELECT 1 FROM holdfast_executions e
   WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now);

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.audit.check.catalogue import INVARIANTS
 from holdfast.audit.check.findings import CheckReport, Violation
 from holdfast.audit.check.runner import check
-from holdfast.core.errors import HoldfastError
 from holdfast.engine.events import Bus, InvariantViolated
 from holdfast.store import Store
 
@@ -30,14 +29,9 @@ class _Stopped(Exception):  # not an error: the way out of a check that nobody w
     pass
 
 
-def look_at_open(store: Store[Any], bus: Bus) -> None:
-    """Ask what can be answered at once; whatever comes of it, the ledger is open."""
-    try:
-        report = check(store, only=AT_OPEN, cheap=True)
-    except HoldfastError as error:
-        logger.warning("the ledger could not be checked when it opened: %s", error)
-    else:
-        _tell(store, bus, report.violations)
+def check_at_open(store: Store[Any], bus: Bus) -> None:
+    """Run the quick checks of a ledger that has just been opened, and log and publish what they find."""
+    _tell(store, bus, check(store, only=AT_OPEN, cheap=True).violations)
 
 
 def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> CheckReport | None:

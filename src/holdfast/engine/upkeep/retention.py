@@ -25,7 +25,7 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.core.errors import InputError, StoreBusyError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Archive, Seal, time_text
-from holdfast.engine.duties.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
+from holdfast.engine.upkeep.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
 from holdfast.store import Store
 from holdfast.store.reading import Reading
 from holdfast.store.retention import Holder

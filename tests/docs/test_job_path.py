@@ -1,0 +1,103 @@
+"""The path of one job: what a fresh process imports to submit one job on SQLite and run it, and how long that is."""
+
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+import tokenize
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+LINES_MAX = 7_640
+ENGINE_LINES_MAX = 2_360
+ELSEWHERE = ("governance", "audit", "nodd", "compat", "model", "cli", "explain", "telemetry", "demo", "diagrams")
+TRIES = 5
+# The keeper of a worker looks for due duties after one second: a run that took that long shows more than one job.
+PROGRAM = """
+import json, sys, time
+from holdfast import Ledger
+
+ledger = Ledger("work.db")
+
+@ledger.operation("double", version="1.0.0")
+def double(run, x: int) -> int:
+    return 2 * x
+
+receipt = ledger.submit(double.call(x=21), client="test", key="once")
+began = time.monotonic()
+ledger.run_until_idle()
+took_s = time.monotonic() - began
+assert receipt.wait(1).result == 42
+ledger.close()
+own = [module for name, module in sys.modules.items() if name.split(".")[0] == "holdfast"]
+print(json.dumps({"took_s": took_s, "files": [module.__file__ for module in own if module.__file__]}))
+"""
+SKIPPED = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def code_lines(text: str) -> int:
+    """Return how many lines of a module have code: no comments, docstrings or blank lines."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in SKIPPED:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            lines -= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    return len(lines)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Return the modules that a process has imported after one job, as paths below the package, with their lines."""
+    for _ in range(TRIES):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            cwd=tmp_path_factory.mktemp("one_job"), capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        said = json.loads(done.stdout)
+        if said["took_s"] < 0.8:
+            return {name: lines for name, lines in map(_counted, said["files"]) if lines}
+    raise AssertionError(f"the one job took too long in each of {TRIES} tries")
+
+
+@cache
+def _counted(file: str) -> tuple[str, int]:
+    found = Path(file).resolve()
+    return str(found.relative_to(SOURCE / "holdfast")), code_lines(found.read_text(encoding="utf-8"))
+
+
+def test_the_path_of_one_job_is_short(path: dict[str, int]) -> None:
+    assert sum(path.values()) <= LINES_MAX, path
+    assert sum(lines for name, lines in path.items() if name.startswith("engine/")) <= ENGINE_LINES_MAX, path
+
+
+def test_the_path_of_one_job_has_nothing_of_what_stands_above_the_engine_or_beside_it(path: dict[str, int]) -> None:
+    assert [name for name in path if name.split("/", maxsplit=1)[0].removesuffix(".py") in ELSEWHERE] == []
+
+
+def test_the_architecture_lists_the_path_of_one_job(path: dict[str, int]) -> None:
+    section = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## The path of one job\n")[2]
+    named = re.findall(r"`([\w/]+\.(?:py|sql))`", section.partition("\n## ")[0])
+    assert len(named) == len(set(named))
+    assert {name for name in named if name.endswith(".py")} == set(path)
+    statements = [name for name in named if name.endswith(".sql")]
+    assert "jobs.sql" in {Path(name).name for name in statements}
+    assert [name for name in statements if not (SOURCE / "holdfast" / name).is_file()] == []
+
+
+def test_lines_of_code_are_counted_without_comments_docstrings_and_blank_lines() -> None:
+    assert (
+        code_lines('"""Module."""\n\nx = 1  # why\n# a comment\ndef f():\n    """Do."""\n    return """a\n\nb"""\n')
+        == 5
+    )
