@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from holdfast.engine.worker.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
     from holdfast.engine.worker.worker import Worker
     from holdfast.governance.runs.procedure import resume_procedure, run_procedure, undo_procedure
-    from holdfast.governance.runs.steps import At, Mode, Procedure, Step, StepFailed, procedure
+    from holdfast.governance.runs.steps import Mode, Procedure, Step, StepContext, StepFailed, procedure
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "At",
     "Call",
     "Cancel",
     "Execution",
@@ -40,6 +39,7 @@ __all__ = [
     "RetryPolicy",
     "Snooze",
     "Step",
+    "StepContext",
     "StepFailed",
     "Strategy",
     "Worker",
@@ -71,7 +71,7 @@ _HOMES = {
     "RetryPolicy": "engine.worker.retry",
     "Snooze": "engine.worker.retry",
     "Strategy": "engine.worker.retry",
-    "At": "governance.runs.steps",
+    "StepContext": "governance.runs.steps",
     "Mode": "governance.runs.steps",
     "Procedure": "governance.runs.steps",
     "Step": "governance.runs.steps",

@@ -14,7 +14,7 @@ import pytest
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.world import Crash
 from holdfast.governance.runs.procedure import Mode, Step, procedure, run, undo
-from holdfast.governance.runs.status import standing
+from holdfast.governance.runs.status import run_status
 from holdfast.store import Store, open_store
 from tests.cli.commands import PROGRAM, Outcome, at, clean_environment, holdfast
 from tests.governance.shelves import WHO, books, crashing, everything, fill, make, put
@@ -242,7 +242,7 @@ def test_runs_are_listed_newest_first(shop: str) -> None:
 
 def picture(store: Store[Any], root: str) -> list[str]:
     with store.reading() as reading:
-        found = standing(reading, root)
+        found = run_status(reading, root)
     lines = [re.sub(r"\d\d:\d\d:\d\d", "TIME", text) for text, _ in run_lines(found, PLAIN)]
     assert all(line.isascii() for line in lines)
     assert len(run_lines(found, FINE)) == len(lines) == 2 * len(found.steps) - 1

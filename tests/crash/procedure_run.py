@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.core.errors import AuthorityError
 from holdfast.core.machines import ProcedureState
-from holdfast.governance.runs.procedure import At, Mode, Step, StepFailed, procedure, run
+from holdfast.governance.runs.procedure import Mode, Step, StepContext, StepFailed, procedure, run
 from holdfast.store import Store, create_store, open_store
 from tests.crash.gc_run import _Trap
 from tests.support.roles import note, wait_until
@@ -32,16 +32,16 @@ def make(url: str, **settings: Any) -> Store[Any]:
 
 
 def put(name: str) -> Step:
-    def action(at: At) -> dict[str, str]:
+    def action(at: StepContext) -> dict[str, str]:
         at.effect("INSERT INTO shelf (root, book) VALUES (:root, :book)", {"root": at.root, "book": name}, rows=1)
         pause()
         return {"book": name}
 
-    def verify(at: At) -> None:
+    def verify(at: StepContext) -> None:
         if at.params.get("fails") == name:
             raise StepFailed(f"{name} fell down")
 
-    def compensate(at: At) -> None:
+    def compensate(at: StepContext) -> None:
         at.effect("DELETE FROM shelf WHERE root = :root AND book = :book", {"root": at.root, "book": name}, rows=1)
         pause()
 

@@ -16,7 +16,7 @@ from holdfast.core.selection import Limits, Selection
 from holdfast.engine.events import ReplayBatch
 from holdfast.engine.world import World
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.replay import Policy, policy_of
+from holdfast.governance.replay.replay import ReplayPolicy, policy_of
 from holdfast.store import Store, open_store
 from tests.governance.replays import WHO, selection
 from tests.support.roles import note, noted
@@ -24,7 +24,7 @@ from tests.support.roles import note, noted
 BATCH = 20
 
 
-def policy() -> Policy:
+def policy() -> ReplayPolicy:
     """Return limits that let runs go as fast as they can, beside each other."""
     return msgspec.structs.replace(
         policy_of("dev"),

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.core.commands import Complete, Fail
 from holdfast.core.records import Attempt
-from holdfast.core.selection import Filters, Selection, Window
-from holdfast.governance.replay.replay import Policy, policy_of
+from holdfast.core.selection import Selection, SelectionFilters, Window
+from holdfast.governance.replay.replay import ReplayPolicy, policy_of
 from holdfast.store import Declared, Lease, Store, Submission
 
 WHO: Any = {"actor": "ann", "reason": "the disk was full", "replay_reason": "incident"}
@@ -26,7 +26,7 @@ AGAIN: Any = {"actor": "ann", "reason": "and on it goes"}
 CHUNK = 5_000
 
 
-def dev(**settings: Any) -> Policy:
+def dev(**settings: Any) -> ReplayPolicy:
     """Return the policy of dev, with other settings."""
     return msgspec.structs.replace(policy_of("dev"), **settings)
 
@@ -91,7 +91,9 @@ def selection(
     """Return a selection of what has failed in a dataset since yesterday."""
     start = store.now() - timedelta(days=1)
     filters = {"datasets": tuple(datasets), "created_at": Window(start, start + timedelta(days=2))}
-    return Selection(name="s", env=env, filters=Filters(**{**filters, **settings.pop("filters", {})}), **settings)
+    return Selection(
+        name="s", env=env, filters=SelectionFilters(**{**filters, **settings.pop("filters", {})}), **settings
+    )
 
 
 def states(store: Store[Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.engine.world import Crash, World
-from holdfast.governance.runs.procedure import At, Step, StepFailed, procedure
+from holdfast.governance.runs.procedure import Step, StepContext, StepFailed, procedure
 from holdfast.store import Store, create_store
 
 WHO: Any = {"actor": "ann", "reason": "a test"}
@@ -30,25 +30,25 @@ def make(url: str, clock: Any = None, **settings: Any) -> Store[Any]:
 
 
 def put(name: str) -> Step:
-    def guard(at: At) -> None:
+    def guard(at: StepContext) -> None:
         if at.params.get("guards") == name:
             raise StepFailed(f"there is no room for {name}")
 
-    def action(at: At) -> dict[str, object]:
+    def action(at: StepContext) -> dict[str, object]:
         at.effect("INSERT INTO shelf (book) VALUES (:book)", {"book": name}, rows=1)
         return {"book": name}
 
-    def verify(at: At) -> None:
+    def verify(at: StepContext) -> None:
         if at.params.get("fails") == name or at.query("SELECT 1 FROM shelf WHERE book = :b", {"b": name}) == []:
             raise StepFailed(f"{name} fell down")
 
-    def compensate(at: At) -> None:
+    def compensate(at: StepContext) -> None:
         at.effect("DELETE FROM shelf WHERE book = :book", {"book": at.outcomes[f"PUT_{name}"]["book"]}, rows=1)
 
     return Step(f"PUT_{name}", action, stop=f"COMP_{name}", guard=guard, verify=verify, compensate=compensate)
 
 
-def look(at: At) -> dict[str, object]:
+def look(at: StepContext) -> dict[str, object]:
     """See that the shelf is there, and that it is not full."""
     [found] = at.query("SELECT count(*) AS n FROM shelf")
     if found["n"] > at.params.get("room", 10):

@@ -22,18 +22,18 @@ from holdfast.core.errors import (
 from holdfast.core.machines import PROCEDURE, STEP
 from holdfast.engine.world import Crash
 from holdfast.governance.runs.procedure import (
-    At,
     Mode,
     Procedure,
-    Report,
+    ProcedureReport,
     Step,
+    StepContext,
     StepFailed,
     procedure,
     resume,
     run,
     undo,
 )
-from holdfast.governance.runs.status import standing
+from holdfast.governance.runs.status import run_status
 from holdfast.store import Store, Submission
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, make, put
 
@@ -46,7 +46,7 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
         yield store
 
 
-def fates(report: Report) -> dict[str, str]:
+def fates(report: ProcedureReport) -> dict[str, str]:
     return {step.name: step.fate for step in report.steps}
 
 
@@ -107,7 +107,7 @@ def test_a_step_sees_what_the_steps_before_it_left_as_json(store: Store[Any]) ->
 
 
 def test_what_must_happen_elsewhere_is_a_job_that_a_step_submits(store: Store[Any]) -> None:
-    def submit(at: At) -> int:
+    def submit(at: StepContext) -> int:
         [admission] = at.transaction.submit([Submission(operation="noop", payload="{}", key=at.root)], actor=at.actor)
         return int(admission.job_id)
 
@@ -234,7 +234,7 @@ def test_a_failure_undoes_everything_and_stops_by_name(store: Store[Any]) -> Non
 def test_a_stopped_run_begins_again_under_the_grant_that_it_has(store: Store[Any]) -> None:
     stubborn = {"n": 0}
 
-    def verify(_: At) -> None:
+    def verify(_: StepContext) -> None:
         stubborn["n"] += 1
         if stubborn["n"] == 1:
             raise StepFailed("not yet")
@@ -255,8 +255,8 @@ def test_a_stopped_run_begins_again_under_the_grant_that_it_has(store: Store[Any
     ]  # fmt: skip
 
 
-def _raising(error: Exception) -> Callable[[At], None]:
-    def fail(_: At) -> None:
+def _raising(error: Exception) -> Callable[[StepContext], None]:
+    def fail(_: StepContext) -> None:
         raise error
 
     return fail
@@ -316,7 +316,7 @@ def test_what_the_database_refuses_is_a_failure_even_if_the_step_hides_it_or_onl
             "CREATE TABLE work (author TEXT REFERENCES author (name) DEFERRABLE INITIALLY DEFERRED, title TEXT)"
         )
 
-    def orphan(at: At) -> None:
+    def orphan(at: StepContext) -> None:
         at.effect("INSERT INTO work (author, title) VALUES ('nobody', 'x')", rows=1)
 
     what = Procedure(name="p", version="1.0.0", steps=(put("A"), Step("B", orphan, stop="STOP"), put("C")))
@@ -327,7 +327,7 @@ def test_what_the_database_refuses_is_a_failure_even_if_the_step_hides_it_or_onl
     with store.reading() as reading:
         assert reading.execute("SELECT count(*) FROM work") == [(0,)]
 
-    def hides(at: At) -> None:
+    def hides(at: StepContext) -> None:
         at.effect("INSERT INTO shelf (book) VALUES ('half')", rows=1)
         with suppress(Exception):  # what a careless step does
             at.query("SELECT * FROM nowhere")
@@ -342,7 +342,7 @@ def test_what_the_database_refuses_is_a_failure_even_if_the_step_hides_it_or_onl
 def test_an_interrupt_passes_and_leaves_a_run_that_goes_on(store: Store[Any]) -> None:
     calls = []
 
-    def interrupted(at: At) -> None:
+    def interrupted(at: StepContext) -> None:
         at.effect("INSERT INTO shelf (book) VALUES ('half')", rows=1)
         calls.append(at)
         if len(calls) == 1:
@@ -361,7 +361,7 @@ def test_an_interrupt_passes_and_leaves_a_run_that_goes_on(store: Store[Any]) ->
 def test_a_compensation_that_fails_is_recorded_and_taken_up_again(store: Store[Any]) -> None:
     broken = [True, True, True]
 
-    def take_away(at: At) -> None:
+    def take_away(at: StepContext) -> None:
         at.effect("DELETE FROM shelf WHERE book = 'B'", rows=1)
         if broken and broken.pop():
             raise StepFailed("B is nailed to the shelf")
@@ -545,7 +545,7 @@ def test_an_interrupted_run_can_be_undone_instead(store: Store[Any]) -> None:
 def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) -> None:
     def told(root: str) -> tuple[str, dict[str, str], str | None]:
         with store.reading() as reading:
-            found = standing(reading, root)
+            found = run_status(reading, root)
         assert found.version == "1.0.0"
         holder = found.lease.holder if found.lease else None
         return str(found.run.state), {step.name: step.fate for step in found.steps}, holder
@@ -553,7 +553,7 @@ def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) ->
     with pytest.raises(Crash):
         run(store, fill, {}, root="r", world=crashing("after S1_RESERVED"), **REAL)
     with store.reading() as reading:
-        assert standing(reading, "r").run.step == 1
+        assert run_status(reading, "r").run.step == 1
     with pytest.raises(Crash):
         run(store, fill, {}, root="r", world=crashing("after PUT_A"), **REAL)
     assert told("r") == (
@@ -579,7 +579,7 @@ def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) ->
         "ann/s",
     )
     with store.reading() as reading:
-        found = standing(reading, "s")
+        found = run_status(reading, "s")
         assert [(step.number, step.actor) for step in found.steps] == [
             (0, "ann"),
             (1, "ann"),
@@ -592,4 +592,4 @@ def test_where_a_run_stands_is_told_from_its_records_alone(store: Store[Any]) ->
         assert [row.event for row in found.history] == ["plan", "run", "compensate"]
         assert (found.failure, found.trouble) == ("StepFailed: C fell down", None)
         with pytest.raises(RecordNotFoundError):
-            standing(reading, "t")
+            run_status(reading, "t")

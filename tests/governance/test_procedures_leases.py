@@ -20,7 +20,7 @@ from holdfast.core.errors import (
 from holdfast.engine.world import Crash
 from holdfast.governance.approvals import Identity
 from holdfast.governance.grants import approve, request
-from holdfast.governance.runs.procedure import At, Mode, Procedure, Step, procedure, resume, run, undo
+from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, procedure, resume, run, undo
 from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.shelves import LOOK, WHO, books, crashing, everything, fill, hooked, make, put
@@ -75,7 +75,7 @@ def test_runs_on_other_targets_go_on_beside_each_other(store: Store[Any]) -> Non
 def test_a_step_that_outlives_its_lease_keeps_it(store: Store[Any], clock: VirtualClock) -> None:
     """A step is one transaction: nobody can take the lease while it lasts, and it is whole again when it ends."""
 
-    def slow(_: At) -> None:
+    def slow(_: StepContext) -> None:
         clock.advance(3600)
 
     what = Procedure(name="p", version="1.0.0", lease_s=10, steps=(put("A"), Step("B", slow, stop="X"), put("C")))
@@ -139,7 +139,7 @@ def test_a_run_that_another_runner_has_begun_meanwhile_is_shared(store: Store[An
 def test_a_failure_that_another_runner_has_overcome_stops_nothing(store: Store[Any]) -> None:
     tries: list[int] = []
 
-    def flaky(at: At) -> None:
+    def flaky(at: StepContext) -> None:
         tries.append(1)
         if len(tries) == 1:
             raise OSError("the network is away")
@@ -158,7 +158,7 @@ def test_a_failure_that_another_runner_has_overcome_stops_nothing(store: Store[A
 def test_a_step_that_another_runner_has_performed_meanwhile_is_not_failed(store: Store[Any]) -> None:
     tries: list[int] = []
 
-    def flaky(at: At) -> None:
+    def flaky(at: StepContext) -> None:
         tries.append(1)
         if len(tries) == 1:
             raise OSError("the network is away")
@@ -389,7 +389,7 @@ def test_of_two_runs_that_begin_under_one_root_at_once_one_is_refused(pg_url: st
 def test_when_the_database_is_lost_nothing_is_undone_and_the_run_goes_on_later(ledger_url: str) -> None:
     lost: list[str] = []
 
-    def fails_once(at: At) -> None:
+    def fails_once(at: StepContext) -> None:
         at.effect("INSERT INTO shelf (book) VALUES ('B')", rows=1)
         if not lost:
             lost.append("once")
@@ -409,7 +409,7 @@ def test_when_the_database_is_lost_nothing_is_undone_and_the_run_goes_on_later(l
         assert books(store) == ["A", "B", "C"]
 
 
-def _lose(at: At) -> None:
+def _lose(at: StepContext) -> None:
     """Lose the database for real: the server ends the session, or the file may not grow."""
     store = at.transaction._store
     if store.dialect == "postgres":
@@ -428,7 +428,7 @@ def test_a_deadlock_or_a_lock_that_cannot_be_had_is_no_failure_of_the_step(pg_ur
     """An effect that waits too long for somebody else's lock: the run stays where it is."""
     blocking: list[psycopg.Connection[Any]] = []
 
-    def waits(at: At) -> None:
+    def waits(at: StepContext) -> None:
         if not blocking:
             other = psycopg.connect(pg_url)
             other.execute("LOCK TABLE shelf IN ACCESS EXCLUSIVE MODE")

@@ -16,7 +16,7 @@ from holdfast.core.errors import RegistryError
 from holdfast.core.vocabulary import Manifest, read_manifest
 from holdfast.engine.world import Crash
 from holdfast.governance.registry.registry import BUILD, Built, build, faults, hold
-from holdfast.governance.runs.procedure import At, Mode, Procedure, Step, StepFailed, resume, run
+from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, StepFailed, resume, run
 from holdfast.store import Store
 from tests.governance.registries import (
     BOTH,
@@ -250,7 +250,7 @@ def test_a_stopped_build_goes_on_under_a_fresh_grant_if_somebody_else_takes_it_u
 # Compensations that fail
 
 
-def failing_at_the_end(at_: At) -> None:
+def failing_at_the_end(at_: StepContext) -> None:
     raise StepFailed("a last state that fails")
 
 

@@ -16,7 +16,7 @@ from holdfast.core.records import Job
 from holdfast.core.selection import Attempts, Limits, ReplayMode, Window, candidates_hash
 from holdfast.governance.replay import candidates as replay_candidates
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.candidates import Rules, is_lower, kept, unpacked
+from holdfast.governance.replay.candidates import ReplayRules, is_lower, kept, unpacked
 from holdfast.governance.replay.guards import policy_of
 from holdfast.store import Store
 from holdfast.testing import START, VirtualClock
@@ -134,7 +134,7 @@ def test_what_nobody_wants_or_knows_any_more_is_not_replaced(store: Store[Any], 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Rules, as a table
+# The rules of replay, as a table
 
 
 def job(**settings: Any) -> Job:
@@ -188,12 +188,12 @@ REPLAY, REPLACE = ReplayMode.FAILED_ONLY, ReplayMode.REPAIR_AND_REPLACE
 def test_one_job_has_one_verdict(
     mode: ReplayMode, settings: dict[str, Any], policy: dict[str, Any], declared: str | None, reason: str | None
 ) -> None:
-    rules = Rules(mode, msgspec.structs.replace(policy_of("dev"), **policy), {"op": declared}.get)
+    rules = ReplayRules(mode, msgspec.structs.replace(policy_of("dev"), **policy), {"op": declared}.get)
     assert rules.skip(job(**settings)) == reason
 
 
 def test_a_job_is_replaced_once() -> None:
-    rules = Rules(REPLACE, policy_of("dev"), {"op": "1.2.0"}.get)
+    rules = ReplayRules(REPLACE, policy_of("dev"), {"op": "1.2.0"}.get)
     assert rules.skip(job(**QUARANTINED), replaced=True) == "already_replaced"
     assert rules.skip(job(**QUARANTINED), replaced=False) is None
 

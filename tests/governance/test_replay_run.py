@@ -26,7 +26,7 @@ from holdfast.engine.events import Bus, ReplayBatch, Transition
 from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.replay import Policy, ReplayReport, policy_of
+from holdfast.governance.replay.replay import ReplayPolicy, ReplayReport, policy_of
 from holdfast.store import Store, Transaction, create_store
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
@@ -42,7 +42,7 @@ def crashing(*points: str) -> World:
     return World(reach=reach)
 
 
-def within_the_rate(report: ReplayReport, policy: Policy) -> bool:
+def within_the_rate(report: ReplayReport, policy: ReplayPolicy) -> bool:
     """Tell whether, from any batch to any later one, no more was replayed than that time allows."""
     touched = report.touched
     return all(

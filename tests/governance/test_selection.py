@@ -18,16 +18,16 @@ from holdfast.core.selection import (
     REPLAYABLE,
     TEXT_BYTES_MAX,
     Attempts,
-    Filters,
     Limits,
     Options,
     ReplayMode,
     ReplayReason,
     Selection,
+    SelectionFilters,
     Window,
     candidates_hash,
-    fault_of,
     matches,
+    selection_fault,
 )
 from tests.core.asking import NOW, TICK, job
 
@@ -36,7 +36,7 @@ KANSAS = timezone(timedelta(hours=-6))
 
 
 def about(**filters: Any) -> Selection:
-    return Selection(name="s", env="dev", filters=Filters(**filters))
+    return Selection(name="s", env="dev", filters=SelectionFilters(**filters))
 
 
 def failed(**fields: Any) -> Any:
@@ -238,7 +238,7 @@ FAULTS: list[tuple[Selection, str]] = [
 @pytest.mark.req("K-54")
 @pytest.mark.parametrize("selection, path", FAULTS, ids=[f"{i}-{path}" for i, (_, path) in enumerate(FAULTS)])
 def test_what_is_wrong_is_told_with_its_place(selection: Selection, path: str) -> None:
-    fault = fault_of(selection)
+    fault = selection_fault(selection)
     assert fault is not None
     assert fault.path == path
     assert fault.message
@@ -251,7 +251,7 @@ def test_what_nothing_is_wrong_with() -> None:
         description="d",
         labels={"replay_reason": "test", "incident_id": "7"},
         mode=ReplayMode.REPAIR_AND_REPLACE,
-        filters=Filters(
+        filters=SelectionFilters(
             datasets=("a",),
             datasets_exclude=("b",),
             operations=("o",),
@@ -266,14 +266,14 @@ def test_what_nothing_is_wrong_with() -> None:
         limits=Limits(max_records=1, batch_size=1, max_batches=1),
         options=Options(allow_repair_and_replace=True, respect_kill_switch=False, notes="n"),
     )
-    assert fault_of(everything) is None
-    assert fault_of(about()) is None
+    assert selection_fault(everything) is None
+    assert selection_fault(about()) is None
 
 
 def test_what_is_only_looked_at_may_be_in_any_state() -> None:
     for state in JobState:
-        assert fault_of(about(status=(state,)), to_replay=False) is None
-    assert fault_of(about(status=()), to_replay=False) is not None
+        assert selection_fault(about(status=(state,)), to_replay=False) is None
+    assert selection_fault(about(status=()), to_replay=False) is not None
 
 
 def test_no_mode_starts_from_what_waits_or_runs() -> None:

@@ -29,13 +29,13 @@ from holdfast.core.errors import ExtraMissingError, FileThereError, InputError, 
 from holdfast.core.machines import JobState
 from holdfast.core.selection import (
     Attempts,
-    Filters,
     Limits,
     Options,
     ReplayMode,
     Selection,
+    SelectionFilters,
     Window,
-    fault_of,
+    selection_fault,
 )
 
 SPEC = """
@@ -70,7 +70,7 @@ EXPECTED = Selection(
     description="Replay GOES failures after the schema fix.",
     labels={"replay_reason": "dlq-drain", "incident_id": "INC-2301"},
     mode=ReplayMode.FAILED_ONLY,
-    filters=Filters(
+    filters=SelectionFilters(
         datasets=("goes-abi",),
         datasets_exclude=("hrrr",),
         operations=("nodd.ingest",),
@@ -128,8 +128,8 @@ def test_a_spec_says_everything() -> None:
 
 
 def test_a_spec_may_say_little() -> None:
-    assert read(SMALL) == Selection(name="s", env="dev", filters=Filters(datasets=("a",)))
-    assert read(SMALL).hash == Selection(name="s", env="dev", filters=Filters(datasets=("a",))).hash
+    assert read(SMALL) == Selection(name="s", env="dev", filters=SelectionFilters(datasets=("a",)))
+    assert read(SMALL).hash == Selection(name="s", env="dev", filters=SelectionFilters(datasets=("a",))).hash
     nothing = SMALL.replace("datasets: [a]", "created_at: null\n    attempts: ~")
     assert read(nothing) == Selection(name="s", env="dev")
 
@@ -333,7 +333,7 @@ def taken_or_refused(data: bytes, kind: str) -> None:
         if not error.context["path"]:
             raise
         return
-    assert fault_of(selection) is None
+    assert selection_fault(selection) is None
     assert len(selection.hash) == 64
     assert selection_of(parse_tree(yaml_text(tree_of(selection)).encode())) == selection
 
@@ -407,7 +407,7 @@ SELECTIONS = st.builds(
     labels=st.dictionaries(TEXT, TEXT, max_size=3),
     mode=st.sampled_from(list(ReplayMode)),
     filters=st.builds(
-        Filters,
+        SelectionFilters,
         datasets=WORDS,
         datasets_exclude=WORDS,
         operations=WORDS,
@@ -440,7 +440,7 @@ def test_a_text_with_breaks_in_it_reads_back_the_same(text: str) -> None:
 @given(SELECTIONS)
 def test_a_selection_that_is_written_reads_back_the_same(selection: Selection) -> None:
     tree = tree_of(selection)
-    fault = fault_of(selection)
+    fault = selection_fault(selection)
     for text, kind in ((yaml_text(tree), ".yaml"), (json.dumps(tree), ".json")):
         if fault is not None:
             assert path_of(text, kind) == fault.path

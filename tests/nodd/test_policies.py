@@ -18,7 +18,7 @@ from holdfast.audit.check.runner import check
 from holdfast.core.errors import SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, time_text
-from holdfast.core.selection import Filters, Options, ReplayMode, Selection, Window
+from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
 from holdfast.nodd import doctor, ingest, provenance, subscribe
@@ -162,7 +162,7 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
             name="s",
             env="dev",
             mode=ReplayMode.REPAIR_AND_REPLACE,
-            filters=Filters(datasets=("gfs",), status=(JobState.SUCCEEDED,), created_at=window),
+            filters=SelectionFilters(datasets=("gfs",), status=(JobState.SUCCEEDED,), created_at=window),
             options=Options(allow_repair_and_replace=True),
         )
         done = replay.run(store, selection, actor="ann", reason="provenance is owed", replay_reason="incident")

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from holdfast import Ledger
 from holdfast.core.errors import BrokenError, ExtraMissingError, ReplayGuardError
 from holdfast.core.machines import JobState
-from holdfast.core.selection import Filters, Options, ReplayMode, Selection, Window
+from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
 from holdfast.nodd import provenance, specimens, stac
@@ -148,7 +148,9 @@ def watched(ledger: Ledger, source: MemorySource, scope: Scope, **more: Any) -> 
 def chosen(ledger: Ledger, **settings: Any) -> Selection:
     begin = ledger.store.now() - timedelta(days=1)
     filters = {"datasets": ("gfs",), "created_at": Window(begin, begin + timedelta(days=2))}
-    return Selection(name="s", env="dev", filters=Filters(**{**filters, **settings.pop("filters", {})}), **settings)
+    return Selection(
+        name="s", env="dev", filters=SelectionFilters(**{**filters, **settings.pop("filters", {})}), **settings
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

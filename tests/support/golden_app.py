@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast import At, Execution, Ledger, Step, procedure
+from holdfast import Execution, Ledger, Step, StepContext, procedure
 
 ledger = Ledger("nowhere.db")
 
@@ -15,11 +15,11 @@ def greet(run: Execution, name: str) -> str:
     return f"hello {name}"
 
 
-def _act(at: At) -> dict[str, object]:
+def _act(at: StepContext) -> dict[str, object]:
     return {"guest": at.params.get("guest", "ann")}
 
 
-def _compensate(_at: At) -> None:
+def _compensate(_at: StepContext) -> None:
     """Undo nothing: the steps only return something."""
 
 

@@ -1,7 +1,8 @@
 """Which jobs a replay is about: the selection, as data, what is wrong with one, and which jobs it means.
 
 Invariants: a selection and a ledger that has not changed give the same candidates in the same order; times have a zone;
-two selections that mean the same have the same hash, however they were written down; `fault_of` and `matches` are pure.
+two selections that mean the same have the same hash, however they were written down; `selection_fault` and `matches`
+are pure.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Attempts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max: int | None = None
 
 
-class Filters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SelectionFilters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a job must be like. A dataset is a queue: the application keeps one for each."""
 
     datasets: tuple[str, ...] = ()
@@ -107,7 +108,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     labels: dict[str, str] = {}
     mode: ReplayMode = ReplayMode.FAILED_ONLY
-    filters: Filters = Filters()
+    filters: SelectionFilters = SelectionFilters()
     limits: Limits = Limits()
     options: Options = Options()
 
@@ -117,7 +118,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(canonical(_settled(msgspec.to_builtins(self, builtin_types=(datetime,)))))
 
 
-class Fault(NamedTuple):
+class SelectionFault(NamedTuple):
     """What is wrong with a selection: the path of the field, as a spec file names it, and why."""
 
     path: str
@@ -142,7 +143,7 @@ def _settled(value: Any) -> Any:
 # What is wrong with one
 
 
-def fault_of(selection: Selection, *, to_replay: bool = True) -> Fault | None:
+def selection_fault(selection: Selection, *, to_replay: bool = True) -> SelectionFault | None:
     """Return the first thing that is wrong with a selection, or None if it can be taken: to replay, or to look at."""
     checks = (_text_faults, _window_faults, _number_faults, _contradictions)
     for check in (*checks, _not_to_replay) if to_replay else checks:
@@ -151,15 +152,15 @@ def fault_of(selection: Selection, *, to_replay: bool = True) -> Fault | None:
     return None
 
 
-def _text_faults(selection: Selection) -> Iterator[Fault]:
+def _text_faults(selection: Selection) -> Iterator[SelectionFault]:
     filters = selection.filters
     if selection.env not in ENVIRONMENTS:
-        yield Fault("metadata.env", f"the environment is one of {', '.join(ENVIRONMENTS)}")
+        yield SelectionFault("metadata.env", f"the environment is one of {', '.join(ENVIRONMENTS)}")
     yield from _bad_text("metadata.name", selection.name)
     for name in ("datasets", "datasets_exclude", "operations", "error_codes", "wal_ids"):
         words = getattr(filters, name)
         if len(words) > LIST_MAX:
-            yield Fault(f"spec.filters.{name}", f"it has {len(words)} entries; the limit is {LIST_MAX}")
+            yield SelectionFault(f"spec.filters.{name}", f"it has {len(words)} entries; the limit is {LIST_MAX}")
         for i, word in enumerate(words):
             yield from _bad_text(f"spec.filters.{name}[{i}]", word)
     for path, text in (
@@ -174,23 +175,25 @@ def _text_faults(selection: Selection) -> Iterator[Fault]:
     try:
         canonical(dict(selection.labels))
     except PayloadNotJsonError as error:
-        yield Fault("metadata.labels", error.message)
+        yield SelectionFault("metadata.labels", error.message)
     reason = selection.labels.get("replay_reason")
     if reason is not None and reason not in list(ReplayReason):
-        yield Fault("metadata.labels.replay_reason", f"a reason for replay is one of {', '.join(ReplayReason)}")
+        yield SelectionFault(
+            "metadata.labels.replay_reason", f"a reason for replay is one of {', '.join(ReplayReason)}"
+        )
 
 
-def _bad_text(path: str, text: str, *, size_max: int = TEXT_BYTES_MAX) -> Iterator[Fault]:
+def _bad_text(path: str, text: str, *, size_max: int = TEXT_BYTES_MAX) -> Iterator[SelectionFault]:
     size = len(text.encode(errors="surrogatepass"))
     if not text.strip():
-        yield Fault(path, "it is empty")
+        yield SelectionFault(path, "it is empty")
     elif size > size_max:
-        yield Fault(path, f"it has {size} bytes; the limit is {size_max}")
+        yield SelectionFault(path, f"it has {size} bytes; the limit is {size_max}")
     elif "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        yield Fault(path, "it is text that no database can hold")
+        yield SelectionFault(path, "it is text that no database can hold")
 
 
-def _window_faults(selection: Selection) -> Iterator[Fault]:
+def _window_faults(selection: Selection) -> Iterator[SelectionFault]:
     for name in ("event_time", "created_at", "time_range_overlap"):
         window: Window | None = getattr(selection.filters, name)
         if window is None:
@@ -198,13 +201,13 @@ def _window_faults(selection: Selection) -> Iterator[Fault]:
         path = f"spec.filters.{name}"
         for end, moment in (("start", window.start), ("end", window.end)):
             if moment is not None and moment.utcoffset() is None:
-                yield Fault(f"{path}.{end}", "a time needs a zone: write it as 2030-01-31T12:00:00Z")
+                yield SelectionFault(f"{path}.{end}", "a time needs a zone: write it as 2030-01-31T12:00:00Z")
             elif moment is not None and not _in_range(moment):
-                yield Fault(f"{path}.{end}", "a time is in the years 1 to 9999 of UTC")
+                yield SelectionFault(f"{path}.{end}", "a time is in the years 1 to 9999 of UTC")
         if window.start is None and window.end is None:
-            yield Fault(path, "a span of time has a start or an end")
+            yield SelectionFault(path, "a span of time has a start or an end")
         elif window.start and window.end and window.start >= window.end:
-            yield Fault(f"{path}.end", "the span ends before it begins: nothing is in it")
+            yield SelectionFault(f"{path}.end", "the span ends before it begins: nothing is in it")
 
 
 def _in_range(moment: datetime) -> bool:
@@ -215,44 +218,46 @@ def _in_range(moment: datetime) -> bool:
     return True
 
 
-def _number_faults(selection: Selection) -> Iterator[Fault]:
+def _number_faults(selection: Selection) -> Iterator[SelectionFault]:
     attempts = selection.filters.attempts
     if attempts is not None:
         for name, number in (("min", attempts.min), ("max", attempts.max)):
             if number is not None and not 0 <= number <= COUNT_MAX:
-                yield Fault(f"spec.filters.attempts.{name}", f"it is a whole number from 0 to {COUNT_MAX}")
+                yield SelectionFault(f"spec.filters.attempts.{name}", f"it is a whole number from 0 to {COUNT_MAX}")
         if attempts.min is None and attempts.max is None:
-            yield Fault("spec.filters.attempts", "attempts have a min or a max")
+            yield SelectionFault("spec.filters.attempts", "attempts have a min or a max")
         elif attempts.min is not None and attempts.max is not None and attempts.min > attempts.max:
-            yield Fault("spec.filters.attempts.max", "the most is less than the least: no job is like that")
+            yield SelectionFault("spec.filters.attempts.max", "the most is less than the least: no job is like that")
     for name in Limits.__struct_fields__:
         number = getattr(selection.limits, name)
         if number is not None and not 1 <= number <= COUNT_MAX:
-            yield Fault(f"spec.limits.{name}", f"it is a whole number from 1 to {COUNT_MAX}")
+            yield SelectionFault(f"spec.limits.{name}", f"it is a whole number from 1 to {COUNT_MAX}")
 
 
-def _contradictions(selection: Selection) -> Iterator[Fault]:
+def _contradictions(selection: Selection) -> Iterator[SelectionFault]:
     both = set(selection.filters.datasets) & set(selection.filters.datasets_exclude)
     if both:
-        yield Fault("spec.filters.datasets_exclude", f"{min(both)} is asked for and left out at once")
+        yield SelectionFault("spec.filters.datasets_exclude", f"{min(both)} is asked for and left out at once")
     if not selection.filters.status:
-        yield Fault("spec.filters.status", "it names no state: no job is like that")
+        yield SelectionFault("spec.filters.status", "it names no state: no job is like that")
 
 
-def _not_to_replay(selection: Selection) -> Iterator[Fault]:
+def _not_to_replay(selection: Selection) -> Iterator[SelectionFault]:
     mode, options, statuses = selection.mode, selection.options, selection.filters.status
     for i, status in enumerate(statuses):
         if status in (JobState.PENDING, JobState.RUNNING):
-            yield Fault(f"spec.filters.status[{i}]", f"no mode replays a job that is {status}")
+            yield SelectionFault(f"spec.filters.status[{i}]", f"no mode replays a job that is {status}")
     if REPLAYABLE[mode].isdisjoint(statuses):
         allowed = " or ".join(sorted(REPLAYABLE[mode]))
-        yield Fault("spec.filters.status", f"{mode} replays what is {allowed}, and nothing else")
+        yield SelectionFault("spec.filters.status", f"{mode} replays what is {allowed}, and nothing else")
     if mode == ReplayMode.REPAIR_AND_REPLACE and not options.allow_repair_and_replace:
-        yield Fault("spec.options.allow_repair_and_replace", "repair-and-replace must be allowed here in so many words")
+        yield SelectionFault(
+            "spec.options.allow_repair_and_replace", "repair-and-replace must be allowed here in so many words"
+        )
     if selection.env == "prod" and not options.respect_kill_switch:
-        yield Fault("spec.options.respect_kill_switch", "in prod every kill switch is respected")
+        yield SelectionFault("spec.options.respect_kill_switch", "in prod every kill switch is respected")
     if selection.env == "prod" and selection.labels.get("replay_reason") == ReplayReason.TEST:
-        yield Fault("metadata.labels.replay_reason", "nothing is replayed as a test in prod")
+        yield SelectionFault("metadata.labels.replay_reason", "nothing is replayed as a test in prod")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.core.machines import ProcedureState
-from holdfast.governance.runs.status import BY_OPERATOR, Standing, StepStanding
+from holdfast.governance.runs.status import BY_OPERATOR, RunStatus, StepStatus
 
 
 class Signs(NamedTuple):
@@ -48,7 +48,7 @@ class Line(NamedTuple):
     fate: str
 
 
-def run_lines(standing: Standing, signs: Signs = FINE) -> list[Line]:
+def run_lines(standing: RunStatus, signs: Signs = FINE) -> list[Line]:
     """Return the picture, line by line."""
     steps = standing.steps
     left = [_told(step, signs, steps, standing.run.created_at) for step in steps]
@@ -73,7 +73,7 @@ def run_lines(standing: Standing, signs: Signs = FINE) -> list[Line]:
     return drawn
 
 
-def _turning_point(standing: Standing) -> float | None:
+def _turning_point(standing: RunStatus) -> float | None:
     """Return where the run turned back: at the step that failed, or below the last that was performed."""
     if standing.run.state not in (ProcedureState.COMPENSATING, ProcedureState.STOPPED):
         return None
@@ -91,7 +91,7 @@ def _rows(steps: int) -> Iterator[float]:
             yield number + 0.5
 
 
-def _joined(steps: tuple[StepStanding, ...], left: list[str], signs: Signs) -> Iterator[Line]:
+def _joined(steps: tuple[StepStatus, ...], left: list[str], signs: Signs) -> Iterator[Line]:
     for step, text in zip(steps, left, strict=True):
         yield Line(text, step.fate)
         if step.number < len(steps) - 1:
@@ -99,7 +99,7 @@ def _joined(steps: tuple[StepStanding, ...], left: list[str], signs: Signs) -> I
             yield Line(f"  {signs.way if taken else signs.rest}", "way")
 
 
-def _told(step: StepStanding, signs: Signs, steps: tuple[StepStanding, ...], begun: datetime) -> str:
+def _told(step: StepStatus, signs: Signs, steps: tuple[StepStatus, ...], begun: datetime) -> str:
     width = max(len(each.name) for each in steps)
     when = "" if step.at is None else f"  {_clock(step.at, begun)}  {step.actor}"
     return f"  {signs.marks[step.fate]}  {step.name.ljust(width)}  {step.fate.ljust(9)}{when}".rstrip()

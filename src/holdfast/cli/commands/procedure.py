@@ -27,8 +27,8 @@ from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.redact import error_message
 from holdfast.governance.approvals import environment_of
 from holdfast.governance.runs import procedure as procedures
-from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, Report
-from holdfast.governance.runs.status import Standing, standing, told_first
+from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, ProcedureReport
+from holdfast.governance.runs.status import RunStatus, run_status, stop_cause
 from holdfast.store import Store
 
 procedure = typer.Typer(
@@ -127,13 +127,15 @@ def undo(
         _answer(store, what, report, as_json=as_json, wanted="stopped")
 
 
-def _answer(store: Store[Any], what: Procedure, report: Report, *, as_json: bool, wanted: str | None = None) -> None:
+def _answer(
+    store: Store[Any], what: Procedure, report: ProcedureReport, *, as_json: bool, wanted: str | None = None
+) -> None:
     """Print what came of a run, and exit with what it means."""
 
     def human() -> None:
         if report.mode is Mode.REAL_RUN and report.state != "none":
             with store.reading() as reading:
-                _print_standing(standing(reading, report.root))
+                _print_standing(run_status(reading, report.root))
         else:
             _print_report(store, what, report)
 
@@ -142,7 +144,7 @@ def _answer(store: Store[Any], what: Procedure, report: Report, *, as_json: bool
         raise typer.Exit(REFUSED)
 
 
-def _print_report(store: Store[Any], what: Procedure, report: Report) -> None:
+def _print_report(store: Store[Any], what: Procedure, report: ProcedureReport) -> None:
     happened = {Mode.PLAN_ONLY: "planned", Mode.VERIFY_ONLY: "looked at", Mode.DRY_RUN: "rehearsed"}
     said = f"{report.verdict}: {what.name} {what.version}, {happened.get(report.mode, 'refused')}; nothing was written"
     output.console().print(output.styled(said, "bold green" if report.ok else "bold red"))
@@ -176,7 +178,7 @@ def _print_report(store: Store[Any], what: Procedure, report: Report) -> None:
             output.line(output.clean(line))
 
 
-def _before_a_real_run(store: Store[Any], what: Procedure, report: Report) -> list[str]:
+def _before_a_real_run(store: Store[Any], what: Procedure, report: ProcedureReport) -> list[str]:
     last = ["", "next: the same command with --mode REAL_RUN"]
     if not report.authority.startswith("REJECT"):
         return last
@@ -203,11 +205,11 @@ def _short(outcome: object) -> str:
 def show(*, root: Root, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
     """Show where a run stands: each step, the stop, the lease, the grant, who and when."""
     with opened(db, schema) as store, store.reading() as reading:
-        found = standing(reading, root)
+        found = run_status(reading, root)
     output.answer(_standing_value(found), lambda: _print_standing(found), as_json=as_json)
 
 
-def _standing_value(found: Standing) -> dict[str, object]:
+def _standing_value(found: RunStatus) -> dict[str, object]:
     return {
         "run": _run_value(found.run),
         "version": found.version,
@@ -224,7 +226,7 @@ def _run_value(run: ProcedureRun) -> dict[str, object]:
     return {**row_value(run), "params": msgspec.json.decode(run.params)}
 
 
-def _print_standing(found: Standing) -> None:
+def _print_standing(found: RunStatus) -> None:
     run, first = found.run, found.history[0] if found.history else None
     output.fields(
         (name, value)
@@ -252,20 +254,20 @@ def _print_standing(found: Standing) -> None:
         output.line(output.clean(line))
 
 
-def _lease(found: Standing) -> str:
+def _lease(found: RunStatus) -> str:
     if found.lease is None:
         return "free"
     return f"{found.lease.holder}, until {output.instant(found.lease.expires_at)}"
 
 
-def _grant(found: Standing) -> str | None:
+def _grant(found: RunStatus) -> str | None:
     grant = found.grant
     if grant is None:
         return None
     return f"{grant.grant_id}, {grant.state}: asked by {grant.requested_by}, approved by {grant.approved_by}"
 
 
-def _next(found: Standing) -> list[str]:
+def _next(found: RunStatus) -> list[str]:
     """Return what to type next."""
     state, root = found.run.state, found.run.idempotency_root
     flags = f"{'' if found.run.procedure in BUILT_IN else ' --app MODULE'} --reason TEXT"
@@ -309,7 +311,7 @@ def list_(
              Column("MOVED"), Column("FAILURE", folds=True)],
             [
                 (run.run_id, run.idempotency_root, run.procedure, output.styled(run.state, STYLES[run.state]),
-                 run.stop_state or "", output.age(run.updated_at, now), told_first(run.failure) or "")
+                 run.stop_state or "", output.age(run.updated_at, now), stop_cause(run.failure) or "")
                 for run in runs
             ],
         )  # fmt: skip
@@ -349,7 +351,7 @@ def _file(path: Path) -> bytes:
 
 def _name_of(store: Store[Any], root: str) -> str:
     with store.reading() as reading:
-        return standing(reading, root).run.procedure
+        return run_status(reading, root).run.procedure
 
 
 def _found(name: str, app: str | None) -> Procedure:

@@ -21,7 +21,7 @@ from holdfast.cli.replay.inspect import inspect, stop
 from holdfast.cli.replay.place import Place, logger, placed, snapshot
 from holdfast.cli.replay.spec_files import converted, load_tree, tree_of, write_new, write_tree
 from holdfast.core.errors import InputError, ReplayGuardError, SpecInvalidError
-from holdfast.core.selection import ReplayMode, ReplayReason, Selection, fault_of
+from holdfast.core.selection import ReplayMode, ReplayReason, Selection, selection_fault
 from holdfast.governance.replay import replay as engine
 from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, Stop
 from holdfast.store import Store
@@ -331,7 +331,7 @@ def _end(place: Place, report: ReplayReport, acting: Acting) -> None:
 
 def _load_dry_run(path: Path) -> DryRun:
     made = converted(load_tree(path, size_max=DRY_RUN_BYTES_MAX), DryRun)
-    fault = fault_of(made.selection)
+    fault = selection_fault(made.selection)
     if fault:
         raise SpecInvalidError(f"{path}: {fault.path}: {fault.message}", context={"path": fault.path})
     return made

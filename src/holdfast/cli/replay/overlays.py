@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.cli.replay.spec_files import converted, invalid, load_tree, require_kind, require_values
 from holdfast.core.selection import COUNT_MAX, ENVIRONMENTS
-from holdfast.governance.replay.guards import Policy, policy_of
+from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 
 API_VERSION = "kfm.nodd.env/v1alpha1"
 KIND = "NoddEnvOverlay"
@@ -67,7 +67,7 @@ class Overlay(NamedTuple):
     """What an overlay says about replay."""
 
     env: str
-    policy: Policy
+    policy: ReplayPolicy
     attempts_max: int | None  # of a job that may still be replayed
     stopped: frozenset[str]  # datasets whose kill switch is on unless somebody says otherwise
 
@@ -101,7 +101,7 @@ def overlay_of(tree: dict[str, Any]) -> Overlay:
     )
 
 
-def _overridden(policy: Policy, defaults: _Defaults, flags: _Flags) -> Policy:
+def _overridden(policy: ReplayPolicy, defaults: _Defaults, flags: _Flags) -> ReplayPolicy:
     changes: dict[str, Any] = {}
     for field, limit in LIMITS.items():
         section, _, rate = field.rpartition(".")

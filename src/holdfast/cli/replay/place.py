@@ -23,7 +23,7 @@ from holdfast.cli.replay.spec_files import invalid
 from holdfast.core.errors import HoldfastError, InputError, ReplayGuardError
 from holdfast.core.selection import ENVIRONMENTS, Attempts, Selection
 from holdfast.governance.grants import environment_of
-from holdfast.governance.replay.replay import GuardType, Policy
+from holdfast.governance.replay.replay import GuardType, ReplayPolicy
 from holdfast.store import Store
 
 logger = logging.getLogger("holdfast.replay")
@@ -67,7 +67,7 @@ class Place:
         selection = asked.selection(self.env or env, to_replay=to_replay)
         return _capped(selection, self.overlay.attempts_max) if self.overlay and to_replay else selection
 
-    def policy(self, selection: Selection) -> Policy | None:
+    def policy(self, selection: Selection) -> ReplayPolicy | None:
         """Return the limits that an overlay sets; None if those of the environment stand."""
         if self.overlay is None:
             return None

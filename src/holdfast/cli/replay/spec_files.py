@@ -25,12 +25,12 @@ from holdfast.core.selection import (
     API_VERSION,
     IN_PROGRESS,
     KIND,
-    Filters,
     Limits,
     Options,
     ReplayMode,
     Selection,
-    fault_of,
+    SelectionFilters,
+    selection_fault,
 )
 from holdfast.store.files import give_name
 
@@ -63,7 +63,7 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    filters: Filters
+    filters: SelectionFilters
     mode: ReplayMode = ReplayMode.FAILED_ONLY
     limits: Limits = Limits()
     options: Options = Options()
@@ -117,7 +117,7 @@ def selection_of(tree: Tree, *, to_replay: bool = True) -> Selection:
         limits=spec.limits,
         options=spec.options,
     )
-    fault = fault_of(selection, to_replay=to_replay)
+    fault = selection_fault(selection, to_replay=to_replay)
     if fault:
         raise invalid(fault.path, fault.message)
     return selection

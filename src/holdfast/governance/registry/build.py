@@ -49,7 +49,7 @@ from holdfast.governance.registry.preflight import (
     registration_hold,
     verdict_of,
 )
-from holdfast.governance.runs.steps import At, Procedure, Step, StepFailed
+from holdfast.governance.runs.steps import Procedure, Step, StepContext, StepFailed
 from holdfast.governance.switches import REGISTRATION_HOLD
 
 NAME = "registry.build"
@@ -81,11 +81,11 @@ def _digest_of(params: Mapping[str, Json]) -> str:
     return read_manifest(dict(params)).digest
 
 
-def _coded(step: Callable[[At], _Told]) -> Callable[[At], _Told]:
+def _coded(step: Callable[[StepContext], _Told]) -> Callable[[StepContext], _Told]:
     """Let the failure of a step say the registry's code: a run keeps only words."""
 
     @wraps(step)
-    def coded(at: At) -> _Told:
+    def coded(at: StepContext) -> _Told:
         try:
             return step(at)
         except RegistryError as error:
@@ -98,7 +98,7 @@ def _coded(step: Callable[[At], _Told]) -> Callable[[At], _Told]:
 # Before anything is written, and before each step
 
 
-def _look(at: At, *, grant_id: int | None, judged: bool, watcher: Watcher | None) -> Json:
+def _look(at: StepContext, *, grant_id: int | None, judged: bool, watcher: Watcher | None) -> Json:
     reading, manifest = at.transaction, manifest_of(at)
     wanted = BUILD.wanted(at.params, environment_of(reading), at.actor)
     if wanted is None:  # for the type checker: a build always needs a grant
@@ -116,10 +116,10 @@ def _look(at: At, *, grant_id: int | None, judged: bool, watcher: Watcher | None
     }
 
 
-def _after(step: str) -> Callable[[At], None]:
+def _after(step: str) -> Callable[[StepContext], None]:
     """Return a guard: the step before stands, and nobody has thrown the hold meanwhile."""
 
-    def guard(at: At) -> None:
+    def guard(at: StepContext) -> None:
         if step not in at.outcomes:
             raise StepFailed(f"{step} does not stand")
         if not at.dry and registration_hold(at.transaction):
@@ -128,7 +128,7 @@ def _after(step: str) -> Callable[[At], None]:
     return guard
 
 
-def _after_reservation(at: At) -> None:
+def _after_reservation(at: StepContext) -> None:
     grant = at.transaction.grant(at.grant_id) if at.grant_id is not None else None
     if grant is None or grant.state != GrantState.CONSUMED:
         raise StepFailed("no grant was consumed for this run")
@@ -139,7 +139,7 @@ def _after_reservation(at: At) -> None:
 # S2: the collection
 
 
-def _stage_collection(at: At) -> Json:
+def _stage_collection(at: StepContext) -> Json:
     manifest = manifest_of(at)
     known = at.transaction.collection(manifest.collection)
     if known is None:
@@ -155,14 +155,14 @@ def _stage_collection(at: At) -> Json:
     }
 
 
-def _withhold_collection(at: At) -> None:
+def _withhold_collection(at: StepContext) -> None:
     staged = at.outcomes["S2_SCHEMA"]
     known: Collection | None = at.transaction.collection(staged["collection"])
     if staged["was"] != Standing.IN_FORCE and known is not None and known.standing != Standing.WITHHELD:
         _place(at, known, Standing.WITHHELD)
 
 
-def _place(at: At, known: Collection, standing: Standing, manifest_digest: str | None = None) -> None:
+def _place(at: StepContext, known: Collection, standing: Standing, manifest_digest: str | None = None) -> None:
     if not at.transaction.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
         raise StepFailed(f"the collection {known.collection} was changed meanwhile")
 
@@ -171,13 +171,13 @@ def _place(at: At, known: Collection, standing: Standing, manifest_digest: str |
 # S4: the values
 
 
-def _admit_values(at: At) -> Json:
+def _admit_values(at: StepContext) -> Json:
     manifest = manifest_of(at)
     staged = [value.name for value in manifest.values if _admit(at, manifest, value)]
     return {"staged": staged, "kept": len(manifest.values) - len(staged)}
 
 
-def _admit(at: At, manifest: Manifest, value: Value) -> bool:
+def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
     """Let one value through the gateway, once; return False if it was in force before."""
     row: RegistryValue | None = at.transaction.registry_value(*value.key)
     if row is not None and row.collection != manifest.collection:
@@ -200,14 +200,14 @@ def _admit(at: At, manifest: Manifest, value: Value) -> bool:
     return True
 
 
-def _staged_rows(at: At) -> list[RegistryValue]:
+def _staged_rows(at: StepContext) -> list[RegistryValue]:
     """Return the rows of the values that this run has staged, wherever they stand now."""
     staged = set(at.outcomes["S4_VALUES"]["staged"])
     rows = (at.transaction.registry_value(*value.key) for value in manifest_of(at).values if value.name in staged)
     return [row for row in rows if row is not None]
 
 
-def _withhold_values(at: At) -> None:
+def _withhold_values(at: StepContext) -> None:
     # All that is staged: nobody else stages under this lease, and what came in past the manifest goes with the rest.
     rows = all_values(at.transaction, collection=manifest_of(at).collection)
     at.transaction.place_values(rows, Standing.STAGED, Standing.WITHHELD)
@@ -217,7 +217,7 @@ def _withhold_values(at: At) -> None:
 # S7: the end
 
 
-def _finalize(at: At) -> Json:
+def _finalize(at: StepContext) -> Json:
     manifest, rows = manifest_of(at), _staged_rows(at)
     placed = at.transaction.place_values(rows, Standing.STAGED, Standing.IN_FORCE)
     known = at.transaction.collection(manifest.collection)
@@ -227,7 +227,7 @@ def _finalize(at: At) -> Json:
     return {"in_force": placed, "manifest_digest": manifest.digest}
 
 
-def _verify_in_force(at: At) -> None:
+def _verify_in_force(at: StepContext) -> None:
     manifest = manifest_of(at)
     shown = {(row.operation_code, row.protocol_version) for row in at.transaction.values_in_force(manifest.collection)}
     for value in manifest.values:
@@ -235,7 +235,7 @@ def _verify_in_force(at: At) -> None:
             raise refusal(RegistryCode.VALUE_ABSENT, f"{value.name} is not in force")
 
 
-def _withhold_all(at: At) -> None:
+def _withhold_all(at: StepContext) -> None:
     """Take back what was put in force. S7 and the end of the run are one transaction, so nothing calls for it yet."""
     at.transaction.place_values(_staged_rows(at), Standing.IN_FORCE, Standing.WITHHELD)
     _withhold_collection(at)

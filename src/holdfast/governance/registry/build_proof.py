@@ -28,7 +28,7 @@ from holdfast.core.vocabulary import (
 )
 from holdfast.governance.registry.preflight import all_values
 from holdfast.governance.runs.status import records_of
-from holdfast.governance.runs.steps import At, StepFailed
+from holdfast.governance.runs.steps import StepContext, StepFailed
 
 if TYPE_CHECKING:
     from holdfast.store.reading import Reading
@@ -48,7 +48,7 @@ EVIDENCE = (
 """What a build leaves behind for its reviewers: one row of evidence of each kind."""
 
 
-def manifest_of(at: At) -> Manifest:
+def manifest_of(at: StepContext) -> Manifest:
     """Return the manifest that a run builds."""
     return read_manifest(dict(at.params))
 
@@ -67,7 +67,7 @@ def name_of(row: RegistryValue) -> str:
 # S3: the collection
 
 
-def measure_schema(at: At) -> Json:
+def measure_schema(at: StepContext) -> Json:
     """Return the digest of the schema that is stored, and the one that was noted."""
     collection = manifest_of(at).collection
     known = at.transaction.collection(collection)
@@ -76,7 +76,7 @@ def measure_schema(at: At) -> Json:
     return {"schema_digest": schema_digest(known.schema), "noted": known.schema_digest}
 
 
-def verify_schema(at: At) -> None:
+def verify_schema(at: StepContext) -> None:
     """Raise unless both are the manifest's own."""
     manifest, found = manifest_of(at), measure_schema(at)
     if set(found.values()) != {manifest.schema_digest}:
@@ -96,13 +96,13 @@ def schema_digest(text: str) -> str:
 # S5: the values
 
 
-def measure_values(at: At) -> Json:
+def measure_values(at: StepContext) -> Json:
     """Return the digest of the manifest as its values are stored, and how many there are."""
     rows = manifest_rows(at.transaction, manifest_of(at))
     return {"manifest_digest": stored_digest(manifest_of(at), rows), "count": len(rows)}
 
 
-def verify_values(at: At) -> None:
+def verify_values(at: StepContext) -> None:
     """Raise unless digest and count are the manifest's own, and no guard finds anything in the collection."""
     manifest, found = manifest_of(at), measure_values(at)
     if found["count"] != len(manifest.values):
@@ -156,7 +156,7 @@ def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) ->
 # S6: the evidence
 
 
-def write_evidence(at: At) -> Json:
+def write_evidence(at: StepContext) -> Json:
     """Keep one row of each kind, and return the digests of all as they are read back."""
     subject = target(manifest_of(at).collection)
     for kind, content in _evidence(at):
@@ -167,7 +167,7 @@ def write_evidence(at: At) -> Json:
     return {"digests": {kind: digest for kind, (digest, _) in _standing_evidence(at).items()}}
 
 
-def verify_evidence(at: At) -> None:
+def verify_evidence(at: StepContext) -> None:
     """Raise unless every kind is there once, and is what was written."""
     written, found = at.outcomes["S6_EVIDENCE"]["digests"], _standing_evidence(at)
     missing = sorted(set(EVIDENCE) - set(found))
@@ -178,12 +178,12 @@ def verify_evidence(at: At) -> None:
             raise refusal(RegistryCode.DIGEST_MISMATCH, f"the evidence {kind} is not what was written")
 
 
-def void_evidence(at: At) -> None:
+def void_evidence(at: StepContext) -> None:
     """Declare the evidence void: what it tells of was undone."""
     at.transaction.void_evidence(at.run_id)
 
 
-def keep_failure(at: At) -> None:
+def keep_failure(at: StepContext) -> None:
     """Keep why the run stopped: the last thing that is done when everything else is undone."""
     run = at.transaction.run_of(at.root)
     told = canonical({"stop_state": run.stop_state, "failure": run.failure})
@@ -211,12 +211,12 @@ def _rows(reading: Reading, collection: str) -> list[dict[str, Json]]:
     ]
 
 
-def _standing_evidence(at: At) -> dict[str, tuple[str, str]]:
+def _standing_evidence(at: StepContext) -> dict[str, tuple[str, str]]:
     rows = at.transaction.evidence_of(at.run_id)
     return {row.kind: (row.digest, row.content) for row in rows if row.voided_at is None}
 
 
-def _evidence(at: At) -> Iterator[tuple[str, Json]]:
+def _evidence(at: StepContext) -> Iterator[tuple[str, Json]]:
     manifest, outcomes, run = manifest_of(at), at.outcomes, at.transaction.run_of(at.root)
     steps = records_of(at.transaction, run.run_id)
     yield "before_snapshot", outcomes["S0_PREFLIGHT"]["before"]

@@ -43,7 +43,7 @@ from holdfast.governance import grants
 from holdfast.governance.registry.build import BUILD, NAME, build_procedure
 from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, name_of, schema_digest, target
 from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
-from holdfast.governance.runs.procedure import Mode, Report, run
+from holdfast.governance.runs.procedure import Mode, ProcedureReport, run
 from holdfast.governance.switches import REGISTRATION_HOLD, lifting, settled, signed
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     preflight: str  # GO, DRY_RUN_ONLY, NO_GO, or NOT_ASKED
     gates: tuple[Gate, ...]
     code: str | None  # why it stopped, if the registry has a code for it
-    report: Report
+    report: ProcedureReport
 
     @property
     def ok(self) -> bool:

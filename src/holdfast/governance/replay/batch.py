@@ -21,7 +21,7 @@ from holdfast.engine.events import Transition, of_move
 from holdfast.governance.replay.candidates import NO_ERROR, Skip, rules_of
 from holdfast.governance.replay.guards import PROCEDURE
 from holdfast.governance.replay.pace import records_per_second
-from holdfast.governance.replay.record import Outcome, Terms
+from holdfast.governance.replay.record import BatchOutcome, ReplayTerms
 from holdfast.store import Submission
 from holdfast.store.requests import ENGINE
 
@@ -35,14 +35,14 @@ _REFUSALS = {"race": Skip.CONFLICT, "attempts_exhausted": Skip.ATTEMPTS_EXCEEDED
 class Batch:
     """One batch in one transaction."""
 
-    def __init__(self, transaction: Transaction, terms: Terms, run_id: str, actor: str, reason: str) -> None:
+    def __init__(self, transaction: Transaction, terms: ReplayTerms, run_id: str, actor: str, reason: str) -> None:
         self._transaction, self._terms, self._run_id, self._actor = transaction, terms, run_id, actor
         self._move_reason = f"{PROCEDURE} {run_id}: {reason}"
         self._rules = rules_of(transaction, terms.selection.mode, terms.policy)
         self._skipped: dict[str, list[int]] = {}
         self.transitions: list[Transition] = []
 
-    def make(self, job_ids: Sequence[int], versions: Mapping[int, int], throttled: dict[str, int]) -> Outcome:
+    def make(self, job_ids: Sequence[int], versions: Mapping[int, int], throttled: dict[str, int]) -> BatchOutcome:
         """Put these jobs back or replace them, if they still have these versions, and return what came of it."""
         replaced = self._transaction.replaced_by(job_ids) if self._rules.replaces else {}
         chosen: list[Job] = []
@@ -55,7 +55,7 @@ class Batch:
         made = self._replace(chosen) if self._rules.replaces else {}
         moved = [] if self._rules.replaces else self._replay(chosen)
         touched = [job for job in chosen if job.job_id in made] or moved
-        return Outcome(
+        return BatchOutcome(
             replayed=[job.job_id for job in moved],
             replaced=made,
             skipped=self._skipped,

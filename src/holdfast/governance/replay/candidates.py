@@ -24,7 +24,7 @@ from holdfast.core.selection import Limits, ReplayMode, Selection, candidates_ha
 from holdfast.store.supersession import BUILT_IN
 
 if TYPE_CHECKING:
-    from holdfast.governance.replay.guards import Policy
+    from holdfast.governance.replay.guards import ReplayPolicy
     from holdfast.store.reading import Reading
 
 PAGE = 1000
@@ -63,11 +63,11 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     examples: list[Job]
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ReplayRules(msgspec.Struct, frozen=True):
     """What decides whether one job may be replayed."""
 
     mode: ReplayMode
-    policy: Policy
+    policy: ReplayPolicy
     version_of: Callable[[str], str | None]  # of an operation: the one that new work is done by
 
     def skip(self, job: Job, *, replaced: bool = False) -> Skip | None:
@@ -112,7 +112,7 @@ class Rules(msgspec.Struct, frozen=True):
         return Skip.REPLAY_HIT if same and job.state is JobState.SUCCEEDED else None
 
 
-def rules_of(reading: Reading, mode: ReplayMode, policy: Policy) -> Rules:
+def rules_of(reading: Reading, mode: ReplayMode, policy: ReplayPolicy) -> ReplayRules:
     """Return the rules of a mode on a ledger as it is now: where a registry governs, it says which versions count."""
     declared = reading.operations()
 
@@ -122,7 +122,7 @@ def rules_of(reading: Reading, mode: ReplayMode, policy: Policy) -> Rules:
             return reading.operation_in_force(operation)
         return declared[operation].version if operation in declared else None
 
-    return Rules(mode, policy, version_of)
+    return ReplayRules(mode, policy, version_of)
 
 
 def is_lower(version: str, than: str) -> bool:
@@ -138,7 +138,7 @@ def is_lower(version: str, than: str) -> bool:
 def find(
     reading: Reading,
     selection: Selection,
-    policy: Policy,
+    policy: ReplayPolicy,
     *,
     limits: Limits | None = None,
     ceiling: int | None = None,
@@ -185,14 +185,14 @@ def find(
     )
 
 
-def most_records(limits: Limits, policy: Policy) -> int | None:
+def most_records(limits: Limits, policy: ReplayPolicy) -> int | None:
     """Return how many records a selection's own limits leave; None if it has none."""
     size = limits.batch_size or policy.batch_size
     bounds = [limits.max_records, None if limits.max_batches is None else limits.max_batches * size]
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def _judged(reading: Reading, selection: Selection, rules: Rules) -> Iterator[tuple[Job, Skip | None]]:
+def _judged(reading: Reading, selection: Selection, rules: ReplayRules) -> Iterator[tuple[Job, Skip | None]]:
     """Yield every job that a selection matches, in order, and why it may not be replayed."""
     walks = [_walk(reading, selection, state) for state in dict.fromkeys(selection.filters.status)]
     found = (job for job in heapq.merge(*walks, key=lambda job: job.job_id) if matches(selection, job))

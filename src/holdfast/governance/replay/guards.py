@@ -40,7 +40,7 @@ class GuardType(StrEnum):
     SLO_RISK = "slo_risk"
 
 
-class Guard(msgspec.Struct, frozen=True, kw_only=True):
+class GuardVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """One guard's verdict."""
 
     guard_type: GuardType
@@ -58,7 +58,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of replay. A caller that overrides one says so on record: the policy is kept with the run."""
 
     environment: str
@@ -89,7 +89,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _POLICIES = {
-    DEV: Policy(
+    DEV: ReplayPolicy(
         environment=DEV,
         max_selection_records=100_000,
         batch_size=500,
@@ -102,7 +102,7 @@ _POLICIES = {
         allow_global_replay=True,
         allow_ignoring_switches=True,
     ),
-    STAGE: Policy(
+    STAGE: ReplayPolicy(
         environment=STAGE,
         max_selection_records=50_000,
         batch_size=500,
@@ -114,7 +114,7 @@ _POLICIES = {
         grant_above=1_000,
         allow_ignoring_switches=True,
     ),
-    PROD: Policy(
+    PROD: ReplayPolicy(
         environment=PROD,
         max_selection_records=10_000,
         batch_size=500,
@@ -130,7 +130,7 @@ _POLICIES = {
 }
 
 
-def policy_of(environment: str) -> Policy:
+def policy_of(environment: str) -> ReplayPolicy:
     """Return the limits of an environment."""
     return _POLICIES[environment]
 
@@ -139,7 +139,7 @@ def policy_of(environment: str) -> Policy:
 # Judging
 
 
-class Scope(msgspec.Struct, frozen=True):
+class ReplayScope(msgspec.Struct, frozen=True):
     """Whose work a replay touches."""
 
     datasets: tuple[str, ...]
@@ -147,17 +147,17 @@ class Scope(msgspec.Struct, frozen=True):
     respects_switches: bool
 
 
-def scope_of(selection: Selection, candidates: Candidates) -> Scope:
+def scope_of(selection: Selection, candidates: Candidates) -> ReplayScope:
     """Return whose work the candidates are, and whose was asked for: a switch holds for what has no candidate yet."""
     filters = selection.filters
-    return Scope(
+    return ReplayScope(
         tuple(sorted({*candidates.by_dataset, *filters.datasets} - set(filters.datasets_exclude))),
         tuple(sorted({*candidates.by_operation, *filters.operations})),
         selection.options.respect_kill_switch,
     )
 
 
-def judged(reading: Reading, selection: Selection, candidates: Candidates, policy: Policy) -> list[Guard]:
+def judged(reading: Reading, selection: Selection, candidates: Candidates, policy: ReplayPolicy) -> list[GuardVerdict]:
     """Return the verdict of every guard on a run that would begin now."""
     scope = scope_of(selection, candidates)
     return [
@@ -170,7 +170,7 @@ def judged(reading: Reading, selection: Selection, candidates: Candidates, polic
     ]
 
 
-def judged_again(reading: Reading, scope: Scope, policy: Policy, *, own: str) -> list[Guard]:
+def judged_again(reading: Reading, scope: ReplayScope, policy: ReplayPolicy, *, own: str) -> list[GuardVerdict]:
     """Return the verdict of the guards that a run must pass when it is taken up again."""
     return [
         _environment(policy.environment, policy, environment_of(reading)),
@@ -179,7 +179,7 @@ def judged_again(reading: Reading, scope: Scope, policy: Policy, *, own: str) ->
     ]
 
 
-def require(guards: Iterable[Guard]) -> None:
+def require(guards: Iterable[GuardVerdict]) -> None:
     """Raise ReplayGuardError for the first guard that failed."""
     for guard in guards:
         if not guard.passed:
@@ -192,7 +192,7 @@ def names_nobody(selection: Selection) -> bool:
     return not (filters.datasets or filters.operations or filters.wal_ids)
 
 
-def batch_size(limits: Limits, policy: Policy) -> int:
+def batch_size(limits: Limits, policy: ReplayPolicy) -> int:
     """Return how many records a batch of a selection holds."""
     return limits.batch_size or policy.batch_size
 
@@ -202,7 +202,7 @@ def batches(total: int, size: int) -> int:
     return -(-total // size)
 
 
-def switched_off(reading: Reading, scope: Scope) -> str | None:
+def switched_off(reading: Reading, scope: ReplayScope) -> str | None:
     """Return the words for what stops a replay now: a switch that is on, or a queue that is paused."""
     if not scope.respects_switches:
         return None
@@ -215,7 +215,7 @@ def switched_off(reading: Reading, scope: Scope) -> str | None:
     return f"the queue {paused[0]} is paused" if paused else None
 
 
-def capacity(reading: Reading, scope: Scope, policy: Policy, *, own: str | None = None) -> Guard:
+def capacity(reading: Reading, scope: ReplayScope, policy: ReplayPolicy, *, own: str | None = None) -> GuardVerdict:
     """Judge whether the queues can take a replay now: how they are doing, and how many others are in flight."""
     suffers = strain(reading, scope.datasets, policy)
     if suffers is not None:
@@ -243,7 +243,7 @@ def _in_flight(reading: Reading) -> Mapping[str, frozenset[str]]:
     }
 
 
-def _environment(asked: str, policy: Policy, here: str) -> Guard:
+def _environment(asked: str, policy: ReplayPolicy, here: str) -> GuardVerdict:
     if asked == here == policy.environment:
         return _passed(GuardType.ENV_MISMATCH, f"this is the {here} ledger that was meant")
     what, other = ("selection is", asked) if asked != here else ("limits are", policy.environment)
@@ -251,7 +251,7 @@ def _environment(asked: str, policy: Policy, here: str) -> Guard:
     return _failed(GuardType.ENV_MISMATCH, told, "Name the ledger that is meant, or correct the selection's env.")
 
 
-def _scope(selection: Selection, policy: Policy) -> Guard:
+def _scope(selection: Selection, policy: ReplayPolicy) -> GuardVerdict:
     filters = selection.filters
     guard_type = GuardType.SCOPE_TOO_BROAD
     if not filters.status:
@@ -273,7 +273,7 @@ def _bounded(window: Window | None, *, both: bool) -> bool:
     return window is not None and window.start is not None and (window.end is not None or not both)
 
 
-def _switches(reading: Reading, scope: Scope, policy: Policy) -> Guard:
+def _switches(reading: Reading, scope: ReplayScope, policy: ReplayPolicy) -> GuardVerdict:
     guard_type = GuardType.KILL_SWITCH_ACTIVE
     if not scope.respects_switches and not policy.allow_ignoring_switches:
         told = f"in {policy.environment} a replay respects the kill switches"
@@ -286,7 +286,7 @@ def _switches(reading: Reading, scope: Scope, policy: Policy) -> Guard:
     return _failed(guard_type, off, "See `holdfast switch list`; to lift a switch takes a grant.")
 
 
-def _size(limits: Limits, candidates: Candidates, policy: Policy) -> Guard:
+def _size(limits: Limits, candidates: Candidates, policy: ReplayPolicy) -> GuardVerdict:
     guard_type, size = GuardType.SELECTION_TOO_LARGE, batch_size(limits, policy)
     narrower = "Narrow the selection, or take part of it: --limit N."
     if size > policy.max_batch_size:
@@ -301,7 +301,7 @@ def _size(limits: Limits, candidates: Candidates, policy: Policy) -> Guard:
     return _passed(guard_type, f"{candidates.total} records in {needed} batches")
 
 
-def _attempts(candidates: Candidates) -> Guard:
+def _attempts(candidates: Candidates) -> GuardVerdict:
     guard_type = GuardType.ATTEMPTS_EXCEEDED
     spent = candidates.skipped.get(guard_type, 0)
     if spent and not candidates.total:
@@ -310,9 +310,9 @@ def _attempts(candidates: Candidates) -> Guard:
     return _passed(guard_type, f"{spent} records have spent their attempts and are left out")
 
 
-def _passed(guard_type: GuardType, message: str) -> Guard:
-    return Guard(guard_type=guard_type, passed=True, message=message)
+def _passed(guard_type: GuardType, message: str) -> GuardVerdict:
+    return GuardVerdict(guard_type=guard_type, passed=True, message=message)
 
 
-def _failed(guard_type: GuardType, message: str, next_step: str) -> Guard:
-    return Guard(guard_type=guard_type, passed=False, message=message, next_step=next_step)
+def _failed(guard_type: GuardType, message: str, next_step: str) -> GuardVerdict:
+    return GuardVerdict(guard_type=guard_type, passed=False, message=message, next_step=next_step)

@@ -14,7 +14,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.selection import ReplayMode
 
 if TYPE_CHECKING:
-    from holdfast.governance.replay.guards import Policy
+    from holdfast.governance.replay.guards import ReplayPolicy
     from holdfast.store.reading import Reading
 
 QUEUE_AGE, LATENCY, RATE = "queue_age", "latency", "rate"
@@ -35,25 +35,25 @@ class Strain(NamedTuple):
         return f"{told[self.measure]} {self.seconds:.0f} s, and {self.threshold:g} s is the limit"
 
 
-def records_per_second(mode: ReplayMode, policy: Policy) -> float:
+def records_per_second(mode: ReplayMode, policy: ReplayPolicy) -> float:
     """Return how many records a run of a mode may put back in a second."""
     if mode is ReplayMode.BACKFILL:
         return min(policy.backfill_records_per_second, policy.max_records_per_second)
     return policy.max_records_per_second
 
 
-def seconds_after(records: int, mode: ReplayMode, policy: Policy) -> float:
+def seconds_after(records: int, mode: ReplayMode, policy: ReplayPolicy) -> float:
     """Return how long after a batch of so many records the next one may come."""
     return max(records / records_per_second(mode, policy), MINUTE_S / policy.max_batches_per_minute)
 
 
-def seconds_in_all(batches: Iterable[int], mode: ReplayMode, policy: Policy) -> float:
+def seconds_in_all(batches: Iterable[int], mode: ReplayMode, policy: ReplayPolicy) -> float:
     """Return how long batches of these sizes take at least: after the last nothing has to wait."""
     waits = [seconds_after(records, mode, policy) for records in batches]
     return round(sum(waits[:-1]), 3)
 
 
-def strain(reading: Reading, queues: Sequence[str], policy: Policy) -> Strain | None:
+def strain(reading: Reading, queues: Sequence[str], policy: ReplayPolicy) -> Strain | None:
     """Return what these queues suffer from now; None if they are well."""
     now = reading.now()
     due = reading.next_due(queues) if queues else None
@@ -73,18 +73,18 @@ def latency_p90(reading: Reading, queues: Sequence[str], now: datetime) -> float
     return took[-(-9 * len(took) // 10) - 1] if len(took) >= FEW else None
 
 
-class Returned(NamedTuple):
+class ReturnedJobs(NamedTuple):
     """What became of jobs that were replayed: how many have ended, and how many of those with the error they had."""
 
     ended: int
     same_error: int
 
-    def too_many(self, policy: Policy) -> bool:
+    def too_many(self, policy: ReplayPolicy) -> bool:
         """Tell whether it is useless to go on."""
         return self.same_error >= policy.same_error_min and self.same_error > policy.same_error_share * self.ended
 
 
-def returned(reading: Reading, replayed: Mapping[int, int], errors: frozenset[str]) -> Returned:
+def returned(reading: Reading, replayed: Mapping[int, int], errors: frozenset[str]) -> ReturnedJobs:
     """Look what became of jobs, given with the versions they had before, that were put back after these errors."""
     ended = same = 0
     for job in reading.jobs(replayed):
@@ -93,4 +93,4 @@ def returned(reading: Reading, replayed: Mapping[int, int], errors: frozenset[st
             continue
         ended += 1
         same += job.state is not JobState.SUCCEEDED and job.last_error_code in errors
-    return Returned(ended, same)
+    return ReturnedJobs(ended, same)

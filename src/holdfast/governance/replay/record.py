@@ -22,7 +22,7 @@ from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.records import PerformedStep, ProcedureRun
 from holdfast.core.selection import ReplayMode, Selection, candidates_hash
 from holdfast.governance.replay.candidates import kept, unpacked
-from holdfast.governance.replay.guards import PROCEDURE, Policy, Scope, batches
+from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, ReplayScope, batches
 
 if TYPE_CHECKING:
     from holdfast.store.reading import Reading
@@ -43,7 +43,7 @@ class Stop(StrEnum):
     RUNNER_LOST = "RUNNER_LOST"  # found by whoever takes it up: the runner was killed
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was begun with."""
 
     selection: Selection
@@ -52,7 +52,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     batch_size: int
     replay_reason: str
-    policy: Policy
+    policy: ReplayPolicy
     datasets: tuple[str, ...]
     operations: tuple[str, ...]
     actor: str
@@ -70,12 +70,12 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         return batches(self.total, self.batch_size)
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> ReplayScope:
         """Return whose work the run touches."""
-        return Scope(self.datasets, self.operations, self.selection.options.respect_kill_switch)
+        return ReplayScope(self.datasets, self.operations, self.selection.options.respect_kill_switch)
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one batch: the jobs by id, and counts of what telemetry asks for."""
 
     replayed: list[int] = []
@@ -146,9 +146,9 @@ class Progress:
         self.throttled: Counter[str] = Counter()
         self.last_at: datetime | None = None
         self.last_records = 0
-        self.recent: deque[Outcome] = deque(maxlen=RECENT_BATCHES)
+        self.recent: deque[BatchOutcome] = deque(maxlen=RECENT_BATCHES)
 
-    def add(self, outcome: Outcome, at: datetime) -> None:
+    def add(self, outcome: BatchOutcome, at: datetime) -> None:
         """Count one more batch."""
         self.replayed += outcome.records
         self.batches += 1
@@ -186,15 +186,15 @@ def run_known(reading: Reading, run_id: str) -> ProcedureRun:
     return run
 
 
-def terms_of(run: ProcedureRun) -> Terms:
+def terms_of(run: ProcedureRun) -> ReplayTerms:
     """Return what a run was begun with."""
     try:
-        return msgspec.json.decode(run.params, type=Terms)
+        return msgspec.json.decode(run.params, type=ReplayTerms)
     except msgspec.MsgspecError as error:
         raise StoreDamagedError(f"the terms of the replay {run.idempotency_root} cannot be read: {error}") from None
 
 
-def candidates_of(reading: Reading, run: ProcedureRun, terms: Terms) -> tuple[list[int], list[int]]:
+def candidates_of(reading: Reading, run: ProcedureRun, terms: ReplayTerms) -> tuple[list[int], list[int]]:
     """Return the ids that a run was begun with, and the version of each."""
     for evidence in reading.evidence_of(run.run_id):
         if evidence.kind == CANDIDATES:
@@ -284,8 +284,8 @@ def _batches(reading: Reading, run: ProcedureRun) -> Iterator[PerformedStep]:
         last = page[-1].step_id
 
 
-def _outcome(step: PerformedStep) -> Outcome:
+def _outcome(step: PerformedStep) -> BatchOutcome:
     try:
-        return msgspec.json.decode(step.outcome, type=Outcome)
+        return msgspec.json.decode(step.outcome, type=BatchOutcome)
     except msgspec.MsgspecError as error:
         raise StoreDamagedError(f"what batch {step.number} of a replay did cannot be read: {error}") from None

@@ -28,19 +28,27 @@ from holdfast.engine.world import World
 from holdfast.governance.approvals import environment_of
 from holdfast.governance.grants import verdict_on
 from holdfast.governance.replay.candidates import Candidates, Skip, find
-from holdfast.governance.replay.guards import Guard, GuardType, Policy, batch_size, judged, policy_of, require
+from holdfast.governance.replay.guards import (
+    GuardType,
+    GuardVerdict,
+    ReplayPolicy,
+    batch_size,
+    judged,
+    policy_of,
+    require,
+)
 from holdfast.governance.replay.pace import seconds_in_all
 from holdfast.governance.replay.record import (
     ReplayReport,
+    ReplayTerms,
     Stop,
-    Terms,
     Touched,
     report_of,
     run_known,
     terms_of,
     with_touched,
 )
-from holdfast.governance.replay.run import Around, Runner, Who, needs_grant, wanted
+from holdfast.governance.replay.run import Actor, Hooks, Runner, needs_grant, wanted
 from holdfast.governance.switches import signed
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     by_dataset: dict[str, int]
     by_error: dict[str, int]
     environment: str
-    guards: list[Guard]
+    guards: list[GuardVerdict]
     grant_needed: bool
     grant_target: str
     authority: str  # NOT_NEEDED, GO, or why no grant permits it: a REJECT_AUTH_* code
@@ -85,7 +93,7 @@ def select(store: Store[Any], selection: Selection, *, limits: Limits | None = N
         return find(reading, selection, policy, limits=limits, examples=examples)
 
 
-def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: Policy | None = None) -> DryRun:
+def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: ReplayPolicy | None = None) -> DryRun:
     """Return what a run would do and which guards would refuse it; nothing is written."""
     require_words(operator=actor)
     _require_sound(selection)
@@ -131,7 +139,7 @@ def run(
     replay_reason: str,
     grant_id: int | None = None,
     expected: DryRun | None = None,
-    policy: Policy | None = None,
+    policy: ReplayPolicy | None = None,
     stop_after: int | None = None,
     world: World | None = None,
     sleep: Callable[[float], object] = time.sleep,
@@ -144,7 +152,7 @@ def run(
     """
     actor, reason = signed(actor, reason)
     _require_sound(selection, replay_reason)
-    around = _around(world, sleep, on_batch, bus, stop_after)
+    hooks = _hooks(world, sleep, on_batch, bus, stop_after)
     with store.reading() as reading:
         environment = environment_of(reading)
         policy = policy or policy_of(environment)
@@ -152,12 +160,12 @@ def run(
         if expected is not None:
             _require_expected(reading, selection, candidates, expected)
         guards = judged(reading, selection, candidates, policy)
-        run_id = f"replay-{around.world.new_name()}"
+        run_id = f"replay-{hooks.world.new_name()}"
         while reading.run_of(run_id) is not None:  # a world that counts its names may begin anew
-            run_id = f"replay-{around.world.new_name()}"
+            run_id = f"replay-{hooks.world.new_name()}"
     cause = BACKFILL if selection.mode is ReplayMode.BACKFILL else replay_reason
     terms = _terms(selection, candidates, policy, actor=actor, reason=reason, replay_reason=cause)
-    runner = Runner(store, run_id, terms, Who(actor, reason, grant_id), around)
+    runner = Runner(store, run_id, terms, Actor(actor, reason, grant_id), hooks)
     try:
         require(guards)
         return runner.begin(candidates)
@@ -184,11 +192,11 @@ def continue_run(
     The grant of the run is good for whoever consumed it; anybody else needs one of their own.
     """
     actor, reason = signed(actor, reason)
-    around = _around(world, sleep, on_batch, bus, stop_after)
+    hooks = _hooks(world, sleep, on_batch, bus, stop_after)
     with store.reading() as reading:
         terms = terms_of(run_known(reading, run_id))
     try:
-        return Runner(store, run_id, terms, Who(actor, reason, grant_id), around).take_up()
+        return Runner(store, run_id, terms, Actor(actor, reason, grant_id), hooks).take_up()
     except ReplayGuardError as refused:
         _tell_refused(refused, terms.policy.environment, store, bus)
         raise
@@ -219,7 +227,7 @@ def inspect(store: Store[Any], run_id: str, *, after: int = 0, limit: int = 1000
 # What a run is asked for
 
 
-def _found(reading: Reading, selection: Selection, policy: Policy) -> Candidates:
+def _found(reading: Reading, selection: Selection, policy: ReplayPolicy) -> Candidates:
     """Return the candidates, and no more of them than it takes to see that they are too many."""
     return find(reading, selection, policy, ceiling=policy.max_selection_records)
 
@@ -227,13 +235,13 @@ def _found(reading: Reading, selection: Selection, policy: Policy) -> Candidates
 def _terms(
     selection: Selection,
     candidates: Candidates,
-    policy: Policy,
+    policy: ReplayPolicy,
     *,
     actor: str,
     reason: str = "",
     replay_reason: str = "",
-) -> Terms:
-    return Terms(
+) -> ReplayTerms:
+    return ReplayTerms(
         selection=selection,
         selection_hash=selection.hash,
         candidates_hash=candidates.hash,
@@ -249,16 +257,16 @@ def _terms(
     )
 
 
-def _around(
+def _hooks(
     world: World | None,
     sleep: Callable[[float], object],
     on_batch: Callable[[ReplayBatch], object] | None,
     bus: Bus | None,
     stop_after: int | None,
-) -> Around:
+) -> Hooks:
     if stop_after is not None and stop_after < 1:
         raise InputError("a run makes at least one batch before it stops", context={"field": "stop_after"})
-    return Around(world or World(), sleep, on_batch, bus, stop_after)
+    return Hooks(world or World(), sleep, on_batch, bus, stop_after)
 
 
 def _require_sound(selection: Selection, replay_reason: str | None = None) -> None:
@@ -305,6 +313,22 @@ def _tell_refused(refused: ReplayGuardError, environment: str, store: Store[Any]
 
 
 __all__ = [
-    "Candidates", "DryRun", "Guard", "GuardType", "Policy", "ReplayBatch", "ReplayReport", "Skip", "Stop", "Touched",
-    "continue_run", "dry_run", "inspect", "policy_of", "run", "select", "stop", "wanted",
+    "Candidates",
+    "DryRun",
+    "GuardType",
+    "GuardVerdict",
+    "ReplayBatch",
+    "ReplayPolicy",
+    "ReplayReport",
+    "Skip",
+    "Stop",
+    "Touched",
+    "continue_run",
+    "dry_run",
+    "inspect",
+    "policy_of",
+    "run",
+    "select",
+    "stop",
+    "wanted",
 ]  # fmt: skip

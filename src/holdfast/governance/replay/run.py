@@ -29,11 +29,11 @@ from holdfast.governance.replay.guards import PROCEDURE, judged, judged_again, n
 from holdfast.governance.replay.record import (
     BEGIN,
     CANDIDATES,
-    Outcome,
+    BatchOutcome,
     Progress,
     ReplayReport,
+    ReplayTerms,
     Stop,
-    Terms,
     as_kept,
     candidates_of,
     candidates_text,
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from holdfast.store.reading import Reading
 
 
-class Who(NamedTuple):
-    """Who runs a replay, why, and under which grant."""
+class Actor(NamedTuple):
+    """The person or program that runs a replay: name, reason and grant."""
 
     actor: str
     reason: str
     grant_id: int | None
 
 
-class Around(NamedTuple):
+class Hooks(NamedTuple):
     """What a runner may not decide for itself."""
 
     world: World
@@ -91,7 +91,7 @@ def wanted(selection: Selection, candidates_hash: str, *, environment: str, exec
     )
 
 
-def needs_grant(terms: Terms) -> bool:
+def needs_grant(terms: ReplayTerms) -> bool:
     """Tell whether a run needs a grant: in prod always, elsewhere if it is large, replaces, or is about everybody."""
     if terms.total == 0:
         return False
@@ -104,11 +104,11 @@ def needs_grant(terms: Terms) -> bool:
 class Runner:
     """One attempt to bring one run forward."""
 
-    def __init__(self, store: Store[Any], run_id: str, terms: Terms, who: Who, around: Around) -> None:
-        self._store, self._root, self._terms, self._who, self._around = store, run_id, terms, who, around
+    def __init__(self, store: Store[Any], run_id: str, terms: ReplayTerms, who: Actor, hooks: Hooks) -> None:
+        self._store, self._root, self._terms, self._who, self._hooks = store, run_id, terms, who, hooks
         self._policy, self._mode = terms.policy, terms.selection.mode
         self._lease = f"{PROCEDURE}:{run_id}"
-        self._holder = f"{who.actor}/{around.world.new_name()}"
+        self._holder = f"{who.actor}/{hooks.world.new_name()}"
         self._token = 0
         self._progress = Progress()
         self._ids: list[int] = []
@@ -122,7 +122,7 @@ class Runner:
         """Record the run and its candidates, use its grant and make the first batch, in one transaction; then go on."""
         self._know(candidates.job_ids, candidates.versions)
         done: _Done | None = None
-        self._around.world.reach("before batch 1")
+        self._hooks.world.reach("before batch 1")
         with self._store.transaction() as transaction:
             self._take_lease(transaction)
             transaction.lock_replays()
@@ -155,7 +155,7 @@ class Runner:
                 done = self._perform(transaction, run, 1)
             else:
                 self._finish(transaction, run)
-            self._around.world.reach("inside batch 1")
+            self._hooks.world.reach("inside batch 1")
         return self._go_on(2, done)
 
     def take_up(self) -> ReplayReport:
@@ -230,7 +230,7 @@ class Runner:
 
     def _wait_for_turn(self) -> None:
         """Return when the next batch may come; raise _Halt if it may not."""
-        after, last_at = self._around.stop_after, self._progress.last_at
+        after, last_at = self._hooks.stop_after, self._progress.last_at
         if after is not None and self._performed >= after:
             raise _Halt(Stop.OPERATOR, f"it was to stop after {after} batches")
         if last_at is not None:
@@ -268,7 +268,7 @@ class Runner:
         if now < moment:
             self._waited[why] += 1
         while now < moment:
-            self._around.sleep(min((moment - now).total_seconds(), self._policy.lease_s / 3))
+            self._hooks.sleep(min((moment - now).total_seconds(), self._policy.lease_s / 3))
             before, now = now, self._store.now()
             if now == before:
                 raise InputError("the ledger's clock stands still", next_step="Give a sleep that moves it.")
@@ -290,24 +290,24 @@ class Runner:
         return run
 
     def _batch(self, number: int) -> None:
-        self._around.world.reach(f"before batch {number}")
+        self._hooks.world.reach(f"before batch {number}")
         with self._store.transaction() as transaction:
             run = self._hold(transaction)
             if self._mode is ReplayMode.REPAIR_AND_REPLACE:
                 transaction.lock_replays()  # or two runs could replace one job at the same moment
             self._refuse_switched_off(transaction)
             done = self._perform(transaction, run, number)
-            self._around.world.reach(f"inside batch {number}")
+            self._hooks.world.reach(f"inside batch {number}")
         self._tell(done)
 
     def _tell(self, done: _Done) -> None:
         """Tell of a batch that is durable."""
-        if self._around.bus is not None:
-            self._around.bus.publish(done.transitions)
-            self._around.bus.publish([done.batch])
-        if self._around.on_batch is not None:
-            self._around.on_batch(done.batch)
-        self._around.world.reach(f"after batch {done.batch.number}")
+        if self._hooks.bus is not None:
+            self._hooks.bus.publish(done.transitions)
+            self._hooks.bus.publish([done.batch])
+        if self._hooks.on_batch is not None:
+            self._hooks.on_batch(done.batch)
+        self._hooks.world.reach(f"after batch {done.batch.number}")
 
     def _perform(self, transaction: Transaction, run: ProcedureRun, number: int) -> _Done:
         """Make a batch and record it; the last one ends the run."""
@@ -337,7 +337,7 @@ class Runner:
         )
         return _Done(event, batch.transitions)
 
-    def _left_out(self, number: int, outcome: Outcome) -> dict[str, int]:
+    def _left_out(self, number: int, outcome: BatchOutcome) -> dict[str, int]:
         """Return what is told of a batch as skipped; of the first, also what the selection has passed over."""
         counts = Counter({reason: len(job_ids) for reason, job_ids in outcome.skipped.items()})
         return dict(counts + Counter(self._terms.passed_over if number == 1 else {}))

@@ -25,7 +25,7 @@ from holdfast.core.errors import (
 from holdfast.core.machines import ProcedureState
 from holdfast.governance.approvals import environment_of
 from holdfast.governance.grants import authorise, issue, rejection, verdict_on
-from holdfast.governance.runs.steps import GO, NOT_ASKED, NOT_NEEDED, Asked
+from holdfast.governance.runs.steps import GO, NOT_ASKED, NOT_NEEDED, RunRequest
 
 if TYPE_CHECKING:
     from holdfast.core.records import ProcedureRun
@@ -43,7 +43,7 @@ class OvertakenError(Exception):
 class Reservation:
     """What one attempt at a run holds: the lease by its token, and the word of its grant."""
 
-    def __init__(self, store: Store[Any], asked: Asked) -> None:
+    def __init__(self, store: Store[Any], asked: RunRequest) -> None:
         self._store, self._asked = store, asked
         self._token = 0  # of the lease; 0 before it was taken
         self.authority = NOT_NEEDED if asked.what.act is None else NOT_ASKED
@@ -198,7 +198,7 @@ def _place(known: ProcedureRun | None) -> tuple[str, int] | None:
 
 def moved(
     transaction: Transaction,
-    asked: Asked,
+    asked: RunRequest,
     known: ProcedureRun,
     event: str,
     *,

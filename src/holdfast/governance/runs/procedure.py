@@ -21,7 +21,17 @@ from holdfast.core.digest import Json
 from holdfast.core.errors import GovernanceError, InputError
 from holdfast.engine.world import World
 from holdfast.governance.runs.runner import Runner, required
-from holdfast.governance.runs.steps import At, Mode, Procedure, Report, Step, StepFailed, StepReport, asked, procedure
+from holdfast.governance.runs.steps import (
+    Mode,
+    Procedure,
+    ProcedureReport,
+    Step,
+    StepContext,
+    StepFailed,
+    StepReport,
+    procedure,
+    request_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -43,7 +53,7 @@ def run(
     mode: Mode = Mode.DRY_RUN,
     grant_id: int | None = None,
     world: World | None = None,
-) -> Report:
+) -> ProcedureReport:
     """Run a procedure under a root, or go on with the run that the root has; by default as a dry run."""
     if mode not in tuple(Mode):
         raise GovernanceError(
@@ -52,7 +62,7 @@ def run(
             next_step=f"Name one of {', '.join(Mode)}.",
             context={"field": "mode"},
         )
-    wish = asked(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
+    wish = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
     runner = Runner(store, wish, Mode(mode), world or World())
     return {
         Mode.PLAN_ONLY: runner.plan,
@@ -71,19 +81,19 @@ def resume(
     reason: str,
     grant_id: int | None = None,
     world: World | None = None,
-) -> Report:
+) -> ProcedureReport:
     """Go on with a run that was interrupted or stopped: finish its compensation, or perform its first open step."""
     params = _params_of(store, what, root)
-    wish = asked(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
+    wish = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
     return Runner(store, wish, Mode.REAL_RUN, world or World()).real_run()
 
 
 def undo(
     store: Store[Any], what: Procedure, *, root: str, actor: str, reason: str, world: World | None = None
-) -> Report:
+) -> ProcedureReport:
     """Have a run undone that was interrupted, instead of going on with it."""
     params = _params_of(store, what, root)
-    wish = asked(what, params, root=root, actor=actor, reason=reason, grant_id=None)
+    wish = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=None)
     return Runner(store, wish, Mode.REAL_RUN, world or World()).undo()
 
 
@@ -101,11 +111,11 @@ def _params_of(store: Store[Any], what: Procedure, root: str) -> dict[str, Json]
 
 __all__ = [
     "BUILT_IN",
-    "At",
     "Mode",
     "Procedure",
-    "Report",
+    "ProcedureReport",
     "Step",
+    "StepContext",
     "StepFailed",
     "StepReport",
     "procedure",

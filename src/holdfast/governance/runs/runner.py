@@ -30,8 +30,8 @@ from holdfast.core.machines import ProcedureState, StepState
 from holdfast.engine.redact import error_message
 from holdfast.engine.world import World
 from holdfast.governance.runs.lease import NO_LEASE, OvertakenError, Reservation, moved
-from holdfast.governance.runs.status import BY_OPERATOR, fates, records_of, told, told_first
-from holdfast.governance.runs.steps import DONE, GO, Asked, At, Mode, Report, Step, StepReport
+from holdfast.governance.runs.status import BY_OPERATOR, fates, records_of, stop_cause, told
+from holdfast.governance.runs.steps import DONE, GO, Mode, ProcedureReport, RunRequest, Step, StepContext, StepReport
 
 if TYPE_CHECKING:
     from holdfast.core.records import PerformedStep, ProcedureRun
@@ -69,7 +69,7 @@ class _Act(NamedTuple):
 class Runner:
     """One attempt to bring one run forward."""
 
-    def __init__(self, store: Store[Any], asked: Asked, mode: Mode, world: World) -> None:
+    def __init__(self, store: Store[Any], asked: RunRequest, mode: Mode, world: World) -> None:
         self._store, self._asked, self._mode, self._world = store, asked, mode, world
         self._what, self._root = asked.what, asked.root
         self._reservation = Reservation(store, asked)
@@ -82,11 +82,11 @@ class Runner:
 
     # -- modes --------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> Report:
+    def plan(self) -> ProcedureReport:
         """Tell what would be done; the ledger is not even asked."""
         return self._report(GO)
 
-    def verify(self) -> Report:
+    def verify(self) -> ProcedureReport:
         """Hold the present state against what every step promises; nothing is written."""
         with self._store.reading() as reading:
             known = self._look(reading)
@@ -104,7 +104,7 @@ class Runner:
                 self._fates[step.name] = "passed"
         return self._report_of(known, otherwise=GO)
 
-    def dry_run(self) -> Report:
+    def dry_run(self) -> ProcedureReport:
         """Do everything in one transaction that is then rolled back."""
         with self._store.reading() as reading:
             known = self._look(reading)
@@ -134,7 +134,7 @@ class Runner:
             return self._report(GO)
         return self._report_of(known, otherwise=GO)
 
-    def _rehearsed_failure(self, act: _Act | None, error: Exception) -> Report | None:
+    def _rehearsed_failure(self, act: _Act | None, error: Exception) -> ProcedureReport | None:
         """Return what a rehearsal has to say of a failure; None if it is none of the procedure's."""
         if act is None:
             held = isinstance(error, RuntimeLeaseError)
@@ -147,7 +147,7 @@ class Runner:
         self._fates[act.record.name] = "stuck"
         return self._report(self._here.stop_state or "", failure=_trouble(self._here, act.record, error))
 
-    def real_run(self) -> Report:
+    def real_run(self) -> ProcedureReport:
         """Run for good: to the end, or into a stop with everything undone."""
         with self._store.reading() as reading:
             known = self._look(reading)
@@ -173,7 +173,7 @@ class Runner:
                 self._world.reach(f"after {self._what.reserve}")
         return self._brought_to_end(known)
 
-    def undo(self) -> Report:
+    def undo(self) -> ProcedureReport:
         """Undo what stands, and stop."""
         with self._store.reading() as reading:
             known = required(self._look(reading), self._root)
@@ -208,8 +208,8 @@ class Runner:
     def _standing(self) -> dict[int, PerformedStep]:
         return {record.number: record for record in self._records if record.state == StepState.PERFORMED}
 
-    def _at(self, reading: Reading, here: ProcedureRun | None) -> At:
-        return At(
+    def _at(self, reading: Reading, here: ProcedureRun | None) -> StepContext:
+        return StepContext(
             transaction=reading,
             root=self._root,
             params=self._asked.params,
@@ -223,7 +223,7 @@ class Runner:
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
-    def _checked(self, reading: Reading) -> Report | None:
+    def _checked(self, reading: Reading) -> ProcedureReport | None:
         """Make the checks, which only read; return a report if one of them says no."""
         for step in self._what.checks:
             try:
@@ -233,7 +233,7 @@ class Runner:
             self._fates[step.name] = "passed"
         return None
 
-    def _refused(self, step: Step, error: Exception) -> Report:
+    def _refused(self, step: Step, error: Exception) -> ProcedureReport:
         """Return the report of a failure that left nothing behind; raise if it is the database that failed."""
         self._raise_if_lost(error)
         self._fates[step.name] = "failed"
@@ -246,7 +246,7 @@ class Runner:
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
-    def _brought_to_end(self, known: ProcedureRun) -> Report:
+    def _brought_to_end(self, known: ProcedureRun) -> ProcedureReport:
         here = known
         with contextlib.suppress(_Ended):
             while here.state in UNFINISHED:
@@ -312,7 +312,7 @@ class Runner:
         if act.record is not None:
             self._undone(transaction, here, act.record)
             return here
-        cause = told_first(here.failure)
+        cause = stop_cause(here.failure)
         here = moved(transaction, self._asked, here, "stop", stop_state=here.stop_state, failure=cause)
         self._reservation.release(transaction)
         return here
@@ -381,7 +381,7 @@ class Runner:
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
-    def _report_of(self, known: ProcedureRun, *, otherwise: str) -> Report:
+    def _report_of(self, known: ProcedureRun, *, otherwise: str) -> ProcedureReport:
         """Return the report of a run by its state; `otherwise` is the verdict on one that is under way."""
         if known.state == ProcedureState.DONE:
             return self._report(DONE)
@@ -389,7 +389,7 @@ class Runner:
             return self._report(otherwise)
         return self._report(known.stop_state or "", failure=known.failure)
 
-    def _report(self, verdict: str, *, failure: str | None = None) -> Report:
+    def _report(self, verdict: str, *, failure: str | None = None) -> ProcedureReport:
         found = dict.fromkeys(self._what.names, "open")
         if self._here is not None:
             found = fates(self._what.names, self._here, self._records)
@@ -398,7 +398,7 @@ class Runner:
                 found.update(dict.fromkeys(old & found.keys(), "skipped"))
         found.update(self._fates)
         recorded = self._mode is Mode.REAL_RUN and self._stored is not None
-        return Report(
+        return ProcedureReport(
             procedure=self._what.name,
             root=self._root,
             mode=self._mode,
@@ -420,4 +420,4 @@ class Runner:
 
 def _trouble(here: ProcedureRun, record: PerformedStep, error: Exception) -> str:
     """Return what a run keeps of its failure where a step could not be undone."""
-    return told(told_first(here.failure), f"{record.name} could not be undone: {error_message(error)}")
+    return told(stop_cause(here.failure), f"{record.name} could not be undone: {error_message(error)}")

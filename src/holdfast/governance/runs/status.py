@@ -27,7 +27,7 @@ BY_OPERATOR = "COMP_BY_OPERATOR"
 PAGE = 1000
 
 
-class StepStanding(msgspec.Struct, frozen=True):
+class StepStatus(msgspec.Struct, frozen=True):
     """One step of a run: performed, open, failed, undone, or stuck (it stands, and could not be undone)."""
 
     number: int
@@ -38,12 +38,12 @@ class StepStanding(msgspec.Struct, frozen=True):
     at: datetime | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its steps, its lease, its grant and its history, at one moment."""
 
     run: ProcedureRun
     version: str | None  # of the procedure
-    steps: tuple[StepStanding, ...]
+    steps: tuple[StepStatus, ...]
     lease: NamedLease | None  # None if it is free
     grant: Grant | None
     history: tuple[JournalRow, ...]
@@ -52,15 +52,15 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failure(self) -> str | None:
         """Return what stopped the run."""
-        return told_first(self.run.failure)
+        return stop_cause(self.run.failure)
 
     @property
     def trouble(self) -> str | None:
         """Return why it could not be undone, if that is so."""
-        return told_last(self.run.failure)
+        return undo_failure(self.run.failure)
 
 
-def standing(reading: Reading, root: str) -> Standing:
+def run_status(reading: Reading, root: str) -> RunStatus:
     """Return where the run under a root stands, or raise RecordNotFoundError."""
     run = reading.run_of(root)
     if run is None:
@@ -72,12 +72,12 @@ def standing(reading: Reading, root: str) -> Standing:
     for number, (name, fate) in enumerate(fates(names, run, records).items()):
         record = latest.get(number)
         if record is None or fate in ("open", "failed"):
-            steps.append(StepStanding(number, name, fate))
+            steps.append(StepStatus(number, name, fate))
         else:
             outcome = msgspec.json.decode(record.outcome)
-            steps.append(StepStanding(number, name, fate, outcome, record.actor, record.updated_at))
+            steps.append(StepStatus(number, name, fate, outcome, record.actor, record.updated_at))
     lease, now = reading.leases().get(run.lease), reading.now()
-    return Standing(
+    return RunStatus(
         run=run,
         version=version,
         steps=tuple(steps),
@@ -112,7 +112,7 @@ def fates(names: Sequence[str], run: ProcedureRun, records: Sequence[PerformedSt
             found[name] = "undone"
         elif stopping and number == reached + 1 and run.stop_state != BY_OPERATOR:
             found[name] = "failed"
-    if run.state == ProcedureState.COMPENSATING and stands and told_last(run.failure):
+    if run.state == ProcedureState.COMPENSATING and stands and undo_failure(run.failure):
         found[names[max(stands)]] = "stuck"
     return found
 
@@ -122,12 +122,12 @@ def told(stopped_by: str | None, not_undone: str | None = None) -> str:
     return "\n".join(line for line in (stopped_by or "", not_undone) if line is not None)
 
 
-def told_first(failure: str | None) -> str | None:
+def stop_cause(failure: str | None) -> str | None:
     """Return what stopped a run."""
     return (failure or "").partition("\n")[0] or None
 
 
-def told_last(failure: str | None) -> str | None:
+def undo_failure(failure: str | None) -> str | None:
     """Return why a run could not be undone."""
     return (failure or "").partition("\n")[2] or None
 

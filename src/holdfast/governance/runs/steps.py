@@ -46,7 +46,7 @@ class StepFailed(Exception):
     """Raised by a step, a guard or a check that finds things not as they must be."""
 
 
-class At(msgspec.Struct, frozen=True):
+class StepContext(msgspec.Struct, frozen=True):
     """Where a step finds itself: the transaction it may write in, and what it may know."""
 
     transaction: Any  # a Transaction; in checks and in VERIFY_ONLY a Reading
@@ -85,11 +85,11 @@ class Step(msgspec.Struct, frozen=True):
     """
 
     name: str
-    action: Callable[[At], Json]
+    action: Callable[[StepContext], Json]
     stop: str
-    guard: Callable[[At], None] | None = None
-    verify: Callable[[At], None] | None = None
-    compensate: Callable[[At], None] | None = None
+    guard: Callable[[StepContext], None] | None = None
+    verify: Callable[[StepContext], None] | None = None
+    compensate: Callable[[StepContext], None] | None = None
 
 
 class Procedure(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +176,7 @@ def procedure(
 # What a run is asked for
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A run that somebody wants: what is to be done to what, by whom, why, and under which grant."""
 
     what: Procedure
@@ -215,9 +215,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def asked(
+def request_of(
     what: Procedure, params: Mapping[str, Json], *, root: str, actor: str, reason: str, grant_id: int | None
-) -> Asked:
+) -> RunRequest:
     """Return what is asked for, or raise a typed error that says what is wrong with it."""
     given: dict[str, object] = {"root": root, "actor": actor, "reason": reason}
     for name, word in given.items():
@@ -236,7 +236,7 @@ def asked(
     except Exception as error:
         told = f"the parameters do not fit {what.name}: {error_message(error)}"
         raise InputError(told, context={"field": "params"}) from error
-    return Asked(
+    return RunRequest(
         what=what,
         params=plain,
         params_text=text,
@@ -262,7 +262,7 @@ class StepReport(msgspec.Struct, frozen=True):
     outcome: Json = None
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ProcedureReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did, or would do."""
 
     procedure: str
