@@ -14,17 +14,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.cli.replay.spec_files import (
-    DEPTH_MAX,
-    DOCUMENT,
-    FILE_BYTES_MAX,
-    load_tree,
-    parse_tree,
-    selection_of,
-    tree_of,
-    write_tree,
-    yaml_text,
-)
+from holdfast.cli.documents import DEPTH_MAX, DOCUMENT, FILE_BYTES_MAX, load_tree, parse_tree, write_tree, yaml_text
+from holdfast.cli.replay.spec_files import selection_of, tree_of
 from holdfast.core.errors import ExtraMissingError, FileThereError, InputError, SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import (

@@ -15,9 +15,9 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.commands.registry_changes import retire, rollback_check, supersede
+from holdfast.cli.documents import DOCUMENT, invalid, load_tree, write_new
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
 from holdfast.cli.output import Column
-from holdfast.cli.replay.spec_files import DOCUMENT, invalid, load_tree, write_new
 from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads

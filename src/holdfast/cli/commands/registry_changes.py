@@ -12,8 +12,8 @@ import msgspec
 import typer
 
 from holdfast.cli import output
+from holdfast.cli.documents import converted, invalid, load_tree
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
-from holdfast.cli.replay.spec_files import converted, invalid, load_tree
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
 from holdfast.core.rollback import Contract, Verdict

@@ -13,13 +13,14 @@ import msgspec
 import typer
 
 from holdfast.cli import output
+from holdfast.cli.documents import converted, load_tree, write_new, write_tree
 from holdfast.cli.options import actor
 from holdfast.cli.replay import output as told
 from holdfast.cli.replay.flags import Acting, Asked, Chosen, Common, Mode, Paced, asked, expanded, said
 from holdfast.cli.replay.forms import AnsweringGroup, Form, answer
 from holdfast.cli.replay.inspect import inspect, stop
 from holdfast.cli.replay.place import Place, logger, placed, snapshot
-from holdfast.cli.replay.spec_files import converted, load_tree, tree_of, write_new, write_tree
+from holdfast.cli.replay.spec_files import tree_of
 from holdfast.core.errors import InputError, ReplayGuardError, SpecInvalidError
 from holdfast.core.selection import ReplayMode, ReplayReason, Selection, selection_fault
 from holdfast.governance.replay import replay as engine

@@ -22,9 +22,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 import msgspec
 import typer
 
+from holdfast.cli.documents import Tree, invalid, load_tree
 from holdfast.cli.options import Schema, db_named
 from holdfast.cli.replay.forms import Form
-from holdfast.cli.replay.spec_files import Tree, invalid, load_tree, selection_of
+from holdfast.cli.replay.spec_files import selection_of
 from holdfast.core.errors import InputError, SpecInvalidError
 from holdfast.core.selection import API_VERSION, COUNT_MAX, KIND, ReplayMode, ReplayReason, Selection
 from holdfast.engine.events import Bus

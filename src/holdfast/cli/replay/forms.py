@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from holdfast.cli import output
 from holdfast.cli.app import explained
-from holdfast.cli.replay.spec_files import yaml_text
+from holdfast.cli.documents import yaml_text
 from holdfast.core.errors import ExtraMissingError
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from holdfast.cli import output
+from holdfast.cli.documents import Tree
 from holdfast.cli.output import Column
-from holdfast.cli.replay.spec_files import Tree, tree_of
+from holdfast.cli.replay.spec_files import tree_of
 from holdfast.cli.values import JOB_FIELDS, job_value
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.cli.replay.spec_files import converted, invalid, load_tree, require_kind, require_values
+from holdfast.cli.documents import converted, invalid, load_tree, require_kind, require_values
 from holdfast.core.selection import COUNT_MAX, ENVIRONMENTS
 from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 

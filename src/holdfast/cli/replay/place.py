@@ -15,11 +15,11 @@ import msgspec
 import typer
 
 from holdfast.cli import output
+from holdfast.cli.documents import invalid
 from holdfast.cli.options import ledger_url, opened
 from holdfast.cli.replay.flags import Asked, Common, Level
 from holdfast.cli.replay.forms import Form, require_writable
 from holdfast.cli.replay.overlays import Overlay, load_overlay
-from holdfast.cli.replay.spec_files import invalid
 from holdfast.core.errors import HoldfastError, InputError, ReplayGuardError
 from holdfast.core.selection import ENVIRONMENTS, Attempts, Selection
 from holdfast.governance.grants import environment_of
