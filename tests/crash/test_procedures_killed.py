@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.governance.approvals import Identity
+from holdfast.governance.approval import Identity
 from holdfast.governance.grants import approve, request
 from holdfast.governance.runs.procedure import run
 from holdfast.store import Store, open_store

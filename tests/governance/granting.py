@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.audit.seals.signing import make_keys, public_key_text, signature_of
 from holdfast.core.authority import KEY, Act, Wanted, approval_text
 from holdfast.core.records import Grant
-from holdfast.governance.approvers import register
+from holdfast.governance.approval import register_approver
 from holdfast.governance.grants import Identity, approve, authorise, request
 from holdfast.store import Store, Submission
 
@@ -55,7 +55,7 @@ class People:
         return public_key_text(Path(f"{self.key(name)}.pub"))
 
     def register(self, store: Store[Any], name: str, **given: Any) -> None:
-        register(store, name, self.public_key(name), actor="admin", reason=WHY, **given)
+        register_approver(store, name, self.public_key(name), actor="admin", reason=WHY, **given)
 
     def signature(self, store: Store[Any], grant: Grant, name: str) -> str:
         with store.reading() as reading:

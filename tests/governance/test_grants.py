@@ -16,8 +16,7 @@ from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundErro
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Grant
 from holdfast.governance import grants
-from holdfast.governance.approvals import doubt_of
-from holdfast.governance.approvers import dismiss, register
+from holdfast.governance.approval import approval_doubt, register_approver, revoke_approver
 from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
 from holdfast.store import Store, create_store, open_store
 from holdfast.testing import VirtualClock
@@ -350,10 +349,10 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
             looks.append(grant.grant_id)
             if len(looks) == 1:
                 act(store, what, grant.grant_id)
-            return doubt_of(reading, grant)
+            return approval_doubt(reading, grant)
 
         with store.transaction() as transaction:
-            monkeypatch.setattr(grants, "doubt_of", overtaken)
+            monkeypatch.setattr(grants, "approval_doubt", overtaken)
             code = Reject.ALREADY_CONSUMED if named else Reject.MISSING
             grant_id = draft.grant_id if named else None
             refused(code, authorise, transaction, what, grant_id=grant_id, reason="late")
@@ -489,7 +488,14 @@ def test_in_prod_a_second_approver_needs_a_grant_for_that_very_key(make: Make, p
     people.approve(store, draft, "bob")
     mallory = people.public_key("mallory")
     refused(
-        Reject.MANIFEST_MISMATCH, register, store, "eve", mallory, actor="admin", reason=WHY, grant_id=draft.grant_id
+        Reject.MANIFEST_MISMATCH,
+        register_approver,
+        store,
+        "eve",
+        mallory,
+        actor="admin",
+        reason=WHY,
+        grant_id=draft.grant_id,
     )
     people.register(store, "eve", grant_id=draft.grant_id)
     people.approve(store, asked(store, wanted(store)), "eve")
@@ -498,7 +504,7 @@ def test_in_prod_a_second_approver_needs_a_grant_for_that_very_key(make: Make, p
 def test_revoking_is_recorded_and_does_not_make_the_next_one_free(make: Make, people: People) -> None:
     store = make("prod")
     people.register(store, "bob")
-    revoked = dismiss(store, "bob", actor="sec", reason="left")
+    revoked = revoke_approver(store, "bob", actor="sec", reason="left")
     assert (revoked.revoked_by, revoked.revoked_at is not None) == ("sec", True)
     with store.reading() as reading:
         [grant] = reading.grants(action="approver.revoke")
@@ -506,18 +512,18 @@ def test_revoking_is_recorded_and_does_not_make_the_next_one_free(make: Make, pe
     assert told(store, grant.grant_id)[0] == ("request", "draft", "sec", "left")
     refused(Reject.MISSING, people.register, store, "eve")
     refused(Reject.MISSING, people.register, store, "bob")
-    refused("approver_revoked", dismiss, store, "bob", actor="sec", reason="again")
+    refused("approver_revoked", revoke_approver, store, "bob", actor="sec", reason="again")
     refused("approver_unknown", people.approve, store, asked(store, wanted(store)), "bob")
     with pytest.raises(RecordNotFoundError):
-        dismiss(store, "nobody", actor="sec", reason="x")
+        revoke_approver(store, "nobody", actor="sec", reason="x")
 
 
 def test_a_name_has_one_key_and_a_key_one_name(sqlite: Store[Any], people: People) -> None:
     people.register(sqlite, "bob")
-    refused("approver_exists", register, sqlite, "bob", people.public_key("eve"), actor="a", reason=WHY)
-    refused("key_taken", register, sqlite, "eve", people.public_key("bob").upper(), actor="a", reason=WHY)
-    dismiss(sqlite, "bob", actor="a", reason="a new key")
-    register(sqlite, "bob", people.public_key("bob-2"), actor="a", reason=WHY)
+    refused("approver_exists", register_approver, sqlite, "bob", people.public_key("eve"), actor="a", reason=WHY)
+    refused("key_taken", register_approver, sqlite, "eve", people.public_key("bob").upper(), actor="a", reason=WHY)
+    revoke_approver(sqlite, "bob", actor="a", reason="a new key")
+    register_approver(sqlite, "bob", people.public_key("bob-2"), actor="a", reason=WHY)
     with sqlite.reading() as reading:
         assert reading.approvers()["bob"].public_key == people.public_key("bob-2")
 
@@ -525,4 +531,4 @@ def test_a_name_has_one_key_and_a_key_one_name(sqlite: Store[Any], people: Peopl
 @pytest.mark.parametrize("key", ["", "00", "zz" * 32, "0" * 66])
 def test_what_is_no_key_is_refused(sqlite: Store[Any], key: str) -> None:
     with pytest.raises(InputError):
-        register(sqlite, "bob", key, actor="a", reason=WHY)
+        register_approver(sqlite, "bob", key, actor="a", reason=WHY)

@@ -13,7 +13,7 @@ import pytest
 from holdfast.core.authority import Reject, Rejected, Wanted, approval_mark
 from holdfast.core.errors import AuthorityError
 from holdfast.core.records import Grant
-from holdfast.governance.approvers import dismiss
+from holdfast.governance.approval import revoke_approver
 from holdfast.governance.grants import Identity, approve, verdict_on
 from holdfast.store import Store, connect, create_store
 from holdfast.store.migrations import rewrite_enforcement
@@ -204,13 +204,13 @@ def approver_renamed(it: Forger) -> tuple[Wanted, Grant]:
 
 @forgery("prod", "bob is not registered")
 def approver_revoked_since(it: Forger) -> tuple[Wanted, Grant]:
-    dismiss(it.store, "bob", actor="sec", reason="his key was stolen")
+    revoke_approver(it.store, "bob", actor="sec", reason="his key was stolen")
     return it.for_active, it.active
 
 
 @forgery("prod", "bob was revoked, whatever the table says")
 def approver_put_back_by_hand(it: Forger) -> tuple[Wanted, Grant]:
-    dismiss(it.store, "bob", actor="sec", reason="his key was stolen")
+    revoke_approver(it.store, "bob", actor="sec", reason="his key was stolen")
     it.change("UPDATE holdfast_approvers SET revoked_at = NULL, revoked_by = NULL WHERE name = 'bob'")
     return it.for_active, it.active
 

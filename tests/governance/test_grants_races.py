@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import GovernanceError
-from holdfast.governance.approvers import register
+from holdfast.governance.approval import register_approver
 from holdfast.governance.grants import Identity, approve
 from holdfast.store import Store, create_store
 from tests.governance.granting import act, asked, contents, told, wanted
@@ -106,7 +106,8 @@ def together(*calls: Callable[[], object]) -> list[str]:
 def test_of_two_first_approvers_one_is_the_first(ledger_url: str) -> None:
     with create_store(ledger_url, environment="prod") as store:
         answers = together(*(
-            lambda n=n: register(store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x") for n in range(4)
+            lambda n=n: register_approver(store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x")
+            for n in range(4)
         ))  # fmt: skip
         assert answers == ["REJECT_AUTH_MISSING"] * 3 + ["done"]
         with store.reading() as reading:

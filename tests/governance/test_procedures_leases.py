@@ -18,7 +18,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.engine.world import Crash
-from holdfast.governance.approvals import Identity
+from holdfast.governance.approval import Identity
 from holdfast.governance.grants import approve, request
 from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, procedure, resume, run, undo
 from holdfast.store import Store, open_store

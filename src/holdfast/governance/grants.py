@@ -39,7 +39,14 @@ from holdfast.core.digest import Json, canonical
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RefusedByDatabaseError, invariant
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Grant
-from holdfast.governance.approvals import Identity, approval_of, asked_via, doubt_of, environment_of, known
+from holdfast.governance.approval import (
+    Identity,
+    approval_doubt,
+    approval_record,
+    environment_of,
+    existing_grant,
+    requested_via,
+)
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -83,9 +90,9 @@ def request(
             actor=requester,
             reason=reason,
             expires_at=transaction.now() + ttl,
-            via=asked_via(transaction),
+            via=requested_via(transaction),
         )
-        return known(transaction, grant_id)
+        return existing_grant(transaction, grant_id)
 
 
 def require_ttl(ttl: timedelta) -> None:
@@ -138,14 +145,14 @@ def approve(store: Store[Any], grant_id: int, approver: Identity, *, reason: str
     if reason is not None:
         require_words(TEXT_BYTES_MAX, reason=reason)
     with store.transaction() as transaction:
-        grant = known(transaction, grant_id)
-        via = canonical(approval_of(transaction, grant, approver))
+        grant = existing_grant(transaction, grant_id)
+        via = canonical(approval_record(transaction, grant, approver))
         command = GrantEvent("approve", approver.name, may_self_approve=environment_of(transaction) == DEV)
         mark = approval_mark(grant, transaction.meta()["ledger_id"])
         answer = transaction.move_grant(grant, command, reason=reason, via=via, move_id=mark)
         if isinstance(answer, Refused):
             raise _changed(grant, answer)
-        return known(transaction, grant_id)
+        return existing_grant(transaction, grant_id)
 
 
 def revoke(store: Store[Any], grant_id: int, *, actor: str, reason: str) -> Grant:
@@ -153,11 +160,11 @@ def revoke(store: Store[Any], grant_id: int, *, actor: str, reason: str) -> Gran
     require_words(actor=actor)
     require_words(TEXT_BYTES_MAX, reason=reason)
     with store.transaction() as transaction:
-        grant = known(transaction, grant_id)
+        grant = existing_grant(transaction, grant_id)
         answer = transaction.move_grant(grant, GrantEvent("revoke", actor), reason=reason)
         if isinstance(answer, Refused):
             raise _changed(grant, answer)
-        return known(transaction, grant_id)
+        return existing_grant(transaction, grant_id)
 
 
 def _changed(grant: Grant, refused: Refused) -> ApprovalError:
@@ -224,7 +231,7 @@ def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant 
         doubts = {
             grant.grant_id: doubt
             for grant in found
-            if grant.state == GrantState.ACTIVE and (doubt := doubt_of(reading, grant)) is not None
+            if grant.state == GrantState.ACTIVE and (doubt := approval_doubt(reading, grant)) is not None
         }
         # A grant that was used, revoked or approved between two statements is not a forged one: look again.
         if not doubts or _named(reading, wanted, grant_id) == found:
@@ -287,14 +294,14 @@ def issue(
         actor=executor,
         reason=reason,
         expires_at=transaction.now() + TTL,
-        via=asked_via(transaction),
+        via=requested_via(transaction),
     )
-    draft = known(transaction, grant_id)
+    draft = existing_grant(transaction, grant_id)
     command = GrantEvent("approve", executor, may_self_approve=True)
     mark = approval_mark(draft, transaction.meta().get("ledger_id", ""))
     answer = transaction.move_grant(draft, command, via=canonical(via), move_id=mark)
     invariant(not isinstance(answer, Refused), "a grant of one's own was not approved")
-    _consume(transaction, known(transaction, grant_id), wanted, reason, move_id)
+    _consume(transaction, existing_grant(transaction, grant_id), wanted, reason, move_id)
     return grant_id
 
 

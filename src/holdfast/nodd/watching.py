@@ -23,7 +23,7 @@ from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_from
 from holdfast.engine.events import Bus, ReplayBatch, ReplayRefused, Subscription, Transition
 from holdfast.engine.worker.execution import Execution
-from holdfast.governance.approvals import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.nodd.admission import Admitted
 from holdfast.nodd.metrics import NO_DATASET, Sink, Span
 from holdfast.nodd.queues import Queue, Received

@@ -13,7 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
-from holdfast.governance.approvers import dismiss, register
+from holdfast.governance.approval import register_approver, revoke_approver
 
 approvers = typer.Typer(help="Say who may approve by a key.", add_completion=False)
 
@@ -42,7 +42,7 @@ def add(
     """Let somebody approve by the private half of a key."""
     key = public_key_text(public_key)
     with opened(db, schema) as store:
-        added = register(store, name, key, actor=as_ or actor(), reason=reason, grant_id=grant)
+        added = register_approver(store, name, key, actor=as_ or actor(), reason=reason, grant_id=grant)
     said = f"{output.clean(name)} may approve by the key {added.public_key}, under grant {added.grant_id}"
     output.answer(row_value(added), lambda: output.line(said), as_json=as_json)
 
@@ -53,7 +53,7 @@ def revoke(
 ) -> None:
     """Let somebody approve no more, at once; grants that they approved and nobody has used are void with it."""
     with opened(db, schema) as store:
-        revoked = dismiss(store, name, actor=as_ or actor(), reason=reason)
+        revoked = revoke_approver(store, name, actor=as_ or actor(), reason=reason)
     said = f"{output.clean(name)} may approve no more"
     output.answer(row_value(revoked), lambda: output.line(said), as_json=as_json)
 

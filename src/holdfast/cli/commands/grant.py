@@ -35,7 +35,7 @@ from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Grant, JournalRow, time_text
 from holdfast.governance import grants
-from holdfast.governance.approvals import known, method_of
+from holdfast.governance.approval import approval_method, existing_grant
 from holdfast.store import Store
 
 grant = typer.Typer(
@@ -172,7 +172,9 @@ def _identity(
                 raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
             return grants.Identity(name=name or found, method=ROLE)
         if key is not None:
-            made = signing.signature_of(approval_text(known(reading, grant_id), reading.meta()["ledger_id"]), key)
+            made = signing.signature_of(
+                approval_text(existing_grant(reading, grant_id), reading.meta()["ledger_id"]), key
+            )
             public = _public_key(key)
             owner = next((a.name for a in reading.approvers().values() if a.public_key == public), None)
             if name is None and owner is None:
@@ -194,7 +196,7 @@ def sign(*, grant_id: ID, key: Annotated[Path, typer.Option("--key", metavar="FI
          db: Db = None, schema: Schema = None, as_json: Json = False) -> None:  # fmt: skip
     """Print a signature under a draft, for `grant approve --signature` by somebody who may write to the ledger."""
     with opened(db, schema) as store, store.reading() as reading:
-        text = approval_text(known(reading, grant_id), reading.meta()["ledger_id"])
+        text = approval_text(existing_grant(reading, grant_id), reading.meta()["ledger_id"])
     value = {"grant_id": grant_id, "signature": signing.signature_of(text, key), "public_key": _public_key(key)}
     output.answer(value, lambda: output.line(str(value["signature"])), as_json=as_json)
 
@@ -263,7 +265,7 @@ def show(*, grant_id: ID, db: Db = None, schema: Schema = None, as_json: Json = 
     """Show one grant: what it permits, how it was approved, and its history."""
     with opened(db, schema) as store:
         with store.reading() as reading:
-            found, ledger_id = known(reading, grant_id), reading.meta()["ledger_id"]
+            found, ledger_id = existing_grant(reading, grant_id), reading.meta()["ledger_id"]
             journal = reading.journal(grant_id, GRANT.name)
         now = store.now()
     value = {
@@ -326,7 +328,7 @@ def _value(found: Grant, now: datetime) -> dict[str, object]:
         "rollback_plan": scope.rollback_plan if scope else None,
         "requested_by": found.requested_by,
         "approved_by": found.approved_by,
-        "approved_via": method_of(found),
+        "approved_via": approval_method(found),
         "consumed_by": found.consumed_by,
         "reason": found.reason,
         "expires_at": time_text(found.expires_at),

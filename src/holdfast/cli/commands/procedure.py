@@ -25,7 +25,7 @@ from holdfast.core.machines import ProcedureState
 from holdfast.core.records import ProcedureRun
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.redact import error_message
-from holdfast.governance.approvals import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.runs import procedure as procedures
 from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, ProcedureReport
 from holdfast.governance.runs.status import RunStatus, run_status, stop_cause

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.authority import DEV, PROD, STAGE
 from holdfast.core.errors import ReplayGuardError
 from holdfast.core.selection import Limits, Selection, Window
-from holdfast.governance.approvals import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.replay.pace import strain
 
 if TYPE_CHECKING:

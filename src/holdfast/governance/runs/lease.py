@@ -23,7 +23,7 @@ from holdfast.core.errors import (
     StoreBusyError,
 )
 from holdfast.core.machines import ProcedureState
-from holdfast.governance.approvals import environment_of
+from holdfast.governance.approval import environment_of
 from holdfast.governance.grants import authorise, issue, rejection, verdict_on
 from holdfast.governance.runs.steps import GO, NOT_ASKED, NOT_NEEDED, RunRequest
 

@@ -1,8 +1,10 @@
-"""Approvals: who may approve a grant where, how that is known, and whether an approval on record is to be believed.
+"""Approval: who may approve a grant where, how that is known, and whether an approval on record is to be believed.
 
 Invariants: who may approve depends on the ledger's environment alone: in dev anybody, in stage anybody but the
 requester, in prod only somebody else who is known by a key, a role of the database or the console; an approval is bound
-to every word of its grant, by its signature and by the mark that the journal keeps; nothing here writes.
+to every word of its grant, by its signature and by the mark that the journal keeps. Everybody who is registered or
+revoked as an approver is so under a grant, which names them and the digest of their key; in prod only the first one
+ever is registered without an approval, recorded as bootstrap; a key speaks for one name, and a name has one key.
 """
 
 from __future__ import annotations
@@ -14,25 +16,36 @@ import msgspec
 from holdfast.audit.seals.signing import verified
 from holdfast.core.authority import (
     AUTHENTIC,
+    BOOTSTRAP,
     CLAIMED,
     DEV,
+    FREE,
     KEY,
     PROD,
     ROLE,
     SELF,
     STAGE,
+    TEXT_BYTES_MAX,
     Act,
+    Reject,
+    Wanted,
     approval_mark,
     approval_text,
+    is_exact,
+    require_words,
     scope_of,
 )
 from holdfast.core.digest import Json, canonical, sha256
-from holdfast.core.errors import ApprovalError, InputError, RecordNotFoundError
+from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RecordNotFoundError
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Approver, Grant
 
 if TYPE_CHECKING:
+    from holdfast.store import Store
     from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Transaction
+
+KEY_BYTES = 32
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +66,7 @@ def environment_of(reading: Reading) -> str:
 # Approving
 
 
-def approval_of(reading: Reading, grant: Grant, approver: Identity) -> dict[str, Json]:
+def approval_record(reading: Reading, grant: Grant, approver: Identity) -> dict[str, Json]:
     """Return what is kept of an approval, or raise ApprovalError."""
     environment, number = environment_of(reading), f"grant {grant.grant_id}"
     own = approver.name == grant.requested_by
@@ -88,7 +101,7 @@ def _require_role(reading: Reading, grant: Grant, approver: Identity, environmen
 
 
 def _require_signature(reading: Reading, grant: Grant, name: str, signature: object) -> None:
-    approver = registered(reading, name)
+    approver = active_approver(reading, name)
     told = approval_text(grant, reading.meta()["ledger_id"])
     if not isinstance(signature, str) or not verified(told, signature, approver.public_key):
         raise ApprovalError(
@@ -98,7 +111,7 @@ def _require_signature(reading: Reading, grant: Grant, name: str, signature: obj
         )
 
 
-def registered(reading: Reading, name: str) -> Approver:
+def active_approver(reading: Reading, name: str) -> Approver:
     """Return somebody who may approve by a key, or raise ApprovalError.
 
     The key is that of a grant, which is in the journal: a row that somebody wrote or changed by hand has none.
@@ -125,7 +138,7 @@ def registered(reading: Reading, name: str) -> Approver:
 # Believing
 
 
-def doubt_of(reading: Reading, grant: Grant) -> str | None:
+def approval_doubt(reading: Reading, grant: Grant) -> str | None:
     """Return why an active grant was not approved as this ledger's environment demands; None if it was."""
     environment, via = environment_of(reading), _decoded(grant.approved_via)
     method = via.get("method")
@@ -153,7 +166,7 @@ def doubt_of(reading: Reading, grant: Grant) -> str | None:
     return None
 
 
-def known(reading: Reading, grant_id: int) -> Grant:
+def existing_grant(reading: Reading, grant_id: int) -> Grant:
     """Return a grant, or raise RecordNotFoundError."""
     grant = reading.grant(grant_id)
     if grant is None:
@@ -161,13 +174,13 @@ def known(reading: Reading, grant_id: int) -> Grant:
     return grant
 
 
-def method_of(grant: Grant) -> str | None:
+def approval_method(grant: Grant) -> str | None:
     """Return how the approver of a grant was known, as it was recorded; None if nobody has approved it."""
     method = _decoded(grant.approved_via).get("method")
     return method if isinstance(method, str) else None
 
 
-def asked_via(reading: Reading) -> str | None:
+def requested_via(reading: Reading) -> str | None:
     """Return how whoever asks is known to the database, as it is kept; None if by nothing."""
     role = reading.session_role()
     return None if role is None else canonical({"role": role})
@@ -183,3 +196,101 @@ def _decoded(via: str | None) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Approvers
+
+
+def register_approver(
+    store: Store[Any], name: str, public_key: str, *, actor: str, reason: str, grant_id: int | None = None
+) -> Approver:
+    """Let somebody approve by the private half of a key, whose public half is given in hexadecimal digits."""
+    require_words(name=name, actor=actor)
+    require_words(TEXT_BYTES_MAX, reason=reason)
+    if not is_exact(name):
+        raise AuthorityError("an approver has a name of their own: no wildcards", code=Reject.GENERIC_SCOPE)
+    key = _key(public_key)
+    with store.transaction() as transaction:
+        transaction.lock_approvers()
+        others = transaction.approvers()
+        _require_free(others, name, key)
+        wanted = _wanted(transaction, Act.APPROVER, name, key, actor)
+        approved = wanted.environment == DEV or grant_id is not None or (wanted.environment == PROD and others)
+        issued_as = None if approved else BOOTSTRAP if wanted.environment == PROD else FREE
+        used = _consume_grant(transaction, wanted, reason=reason, issued_as=issued_as, grant_id=grant_id)
+        added = transaction.add_approver(name, key, actor=actor, reason=reason, grant_id=used)
+        if not added:
+            raise _taken(name)
+        return transaction.approvers()[name]
+
+
+def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) -> Approver:
+    """Let somebody approve no more. Anybody may, at once; it is recorded, and to come back takes a registration."""
+    require_words(actor=actor)
+    require_words(TEXT_BYTES_MAX, reason=reason)
+    with store.transaction() as transaction:
+        transaction.lock_approvers()
+        approver = transaction.approvers().get(name)
+        if approver is None:
+            raise RecordNotFoundError(
+                f"nobody is registered as {name}",
+                next_step="List them with `holdfast grant approvers list`.",
+                context={"name": name},
+            )
+        if not transaction.revoke_approver(name, actor=actor):
+            raise ApprovalError(f"{name} was revoked before", code="approver_revoked", context={"name": name})
+        wanted = _wanted(transaction, Act.DISMISS, name, approver.public_key, actor)
+        _consume_grant(transaction, wanted, reason=reason, issued_as=FREE)
+        return transaction.approvers()[name]
+
+
+def _consume_grant(
+    transaction: Transaction, wanted: Wanted, *, reason: str, issued_as: str | None, grant_id: int | None = None
+) -> int:
+    """Use the grant for a registration up, and return its id: one that is issued for it, or one that was approved."""
+    # `grants` judges approvals by this module, so it is imported when it is needed.
+    from holdfast.governance.grants import authorise, issue  # noqa: PLC0415 - see above
+
+    if issued_as is not None:
+        return issue(transaction, wanted, reason=reason, method=issued_as)
+    return authorise(transaction, wanted, grant_id=grant_id, reason=reason)
+
+
+def _wanted(transaction: Transaction, act: Act, name: str, key: str, actor: str) -> Wanted:
+    environment = environment_of(transaction)
+    return Wanted(act=act, target=name, environment=environment, executor=actor, manifest=sha256(key))
+
+
+def _require_free(known: dict[str, Approver], name: str, key: str) -> None:
+    for approver in known.values():
+        if approver.revoked_at is None and approver.name == name:
+            raise _taken(name)
+        if approver.revoked_at is None and approver.public_key == key:
+            raise ApprovalError(
+                f"this is the key of {approver.name}: a key speaks for one name",
+                code="key_taken",
+                next_step="Make another with `holdfast audit keygen PATH`.",
+                context={"name": approver.name},
+            )
+
+
+def _taken(name: str) -> ApprovalError:
+    return ApprovalError(
+        f"{name} is registered already",
+        code="approver_exists",
+        next_step=f"Revoke the old key first: `holdfast grant approvers revoke {name} --reason …`.",
+        context={"name": name},
+    )
+
+
+def _key(text: str) -> str:
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(raw) != KEY_BYTES:
+        raise InputError(
+            f"a public Ed25519 key has {KEY_BYTES} bytes, in hexadecimal digits", context={"field": "public_key"}
+        )
+    return raw.hex()
