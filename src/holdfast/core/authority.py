@@ -23,7 +23,6 @@ from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Grant, time_text
 
 ANY = "*"
-DEV, STAGE, PROD = "dev", "stage", "prod"
 # How somebody who approves is known: by their word, a role of the database, a key, the console; or that it was nobody
 # else, that it needed nobody, or that nobody was known yet.
 CLAIMED, ROLE, KEY, CONSOLE, SELF, FREE, BOOTSTRAP = (

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.digest import canonical, sha256
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import PayloadNotJsonError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 
 API_VERSION = "kfm.nodd.replay/v1alpha1"
 KIND = "ReplaySelection"
-ENVIRONMENTS = ("dev", "stage", "prod")
 IN_PROGRESS = "in_progress"  # what a write-ahead record calls a job that runs
 TEXT_BYTES_MAX = 1024  # what a queue, a key or a name may have at most
 LIST_MAX = 1000

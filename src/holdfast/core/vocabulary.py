@@ -19,6 +19,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from holdfast.core.digest import Json, canonical, cser_digest
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import RegistryError, SpecInvalidError
 from holdfast.core.records import RegistryValue
 
@@ -244,7 +245,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 _FIELDS = {"collection", "environment", "act_types", "values", "manifest_digest", "cser"}
 _CLAIMS = {"state", "status", "standing", "in_force", "vocab_id"}
-ENVIRONMENTS = ("dev", "stage", "prod")
 
 
 def read_manifest(told: Json) -> Manifest:

@@ -18,13 +18,10 @@ from holdfast.core.authority import (
     AUTHENTIC,
     BOOTSTRAP,
     CLAIMED,
-    DEV,
     FREE,
     KEY,
-    PROD,
     ROLE,
     SELF,
-    STAGE,
     TEXT_BYTES_MAX,
     Act,
     Reject,
@@ -36,6 +33,7 @@ from holdfast.core.authority import (
     scope_of,
 )
 from holdfast.core.digest import Json, canonical, sha256
+from holdfast.core.environments import DEV, PROD, STAGE
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RecordNotFoundError
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Approver, Grant

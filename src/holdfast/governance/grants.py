@@ -16,10 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from holdfast.core.authority import (
-    DEV,
-    PROD,
     SELF,
-    STAGE,
     TEXT_BYTES_MAX,
     TTL,
     TTL_MAX,
@@ -36,6 +33,7 @@ from holdfast.core.authority import (
 from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical
+from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RefusedByDatabaseError, invariant
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Grant
@@ -316,9 +314,6 @@ def _consume(transaction: Transaction, grant: Grant, wanted: Wanted, reason: str
 
 
 __all__ = [
-    "DEV",
-    "PROD",
-    "STAGE",
     "Act",
     "Identity",
     "Scope",

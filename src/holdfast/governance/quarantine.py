@@ -19,11 +19,12 @@ import msgspec
 from holdfast.core.authority import Act
 from holdfast.core.commands import Quarantine
 from holdfast.core.decide import CANCELLED, Refused
+from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, InvalidStateTransitionError, StateTransitionRaceError
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Grant, Job, JournalRow
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
-from holdfast.governance.grants import DEV, environment_of
+from holdfast.governance.grants import environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
 from holdfast.governance.switches import settled, signed
 

@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.authority import DEV, Act, Reject, Rejected, Wanted
+from holdfast.core.authority import Act, Reject, Rejected, Wanted
 from holdfast.core.commands import Release
 from holdfast.core.decide import Move, Refused, decide
+from holdfast.core.environments import DEV
 from holdfast.core.errors import (
     GovernanceError,
     HoldfastError,

@@ -14,8 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.core.authority import PROD, Act, Wanted
+from holdfast.core.authority import Act, Wanted
 from holdfast.core.decide import Answer, Move, decide, step_of
+from holdfast.core.environments import PROD
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, GrantState, JobState
 from holdfast.core.records import Attempt, Execution, Grant, Job
 

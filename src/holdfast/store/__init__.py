@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import BadUrlError, StoreError
 from holdfast.store.migrations import is_empty, migrate, verify
 from holdfast.store.requests import Admission, Declared, Lease, Submission
-from holdfast.store.settings import ENVIRONMENTS
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Clock, Store
 from holdfast.store.transaction import Transaction

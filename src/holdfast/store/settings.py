@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import StoreDamagedError
 from holdfast.store.requests import Declared
 
-ENVIRONMENTS = ("dev", "stage", "prod")
 _LEDGER_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _EPOCH = re.compile(r"[1-9]\d{0,8}", re.ASCII)
 REQUIRED: dict[str, Callable[[str], object]] = {

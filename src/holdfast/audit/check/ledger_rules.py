@@ -14,8 +14,8 @@ from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding
 from holdfast.audit.seals.horizons import Horizons, hidden, note_flaw
 from holdfast.audit.seals.sealer import genesis, require_sound_end, seal_hash
-from holdfast.core.authority import DEV
 from holdfast.core.digest import sha256
+from holdfast.core.environments import DEV
 from holdfast.core.errors import SealsBrokenError, StoreDamagedError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
 from holdfast.core.records import Seal, time_text

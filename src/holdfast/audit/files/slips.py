@@ -20,9 +20,7 @@ from holdfast.audit.seals.signing import private_key, verified
 from holdfast.core.authority import (
     BOOTSTRAP,
     CLAIMED,
-    DEV,
     KEY,
-    STAGE,
     TEXT_BYTES_MAX,
     TTL_MAX,
     Act,
@@ -38,6 +36,7 @@ from holdfast.core.authority import (
 from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical, sha256
+from holdfast.core.environments import DEV, STAGE
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, SpecInvalidError, invariant
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Grant, time_from, time_text

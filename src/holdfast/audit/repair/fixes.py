@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.repair.diagnose import LOST
 from holdfast.audit.repair.examined import Act, Record, is_sound, times_of
-from holdfast.core.authority import DEV
 from holdfast.core.digest import Json
+from holdfast.core.environments import DEV
 from holdfast.core.machine import Machine
 from holdfast.core.machines import GRANT, SWITCH, VALUE, GrantState, SwitchState, ValueState
 from holdfast.store.evidence import Evidence

@@ -20,17 +20,8 @@ from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
 from holdfast.cli.output import Column
 from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
-from holdfast.core.authority import (
-    CLAIMED,
-    DEV,
-    KEY,
-    ROLE,
-    Act,
-    Wanted,
-    approval_text,
-    scope_of,
-    standing,
-)
+from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, scope_of, standing
+from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Grant, JournalRow, time_text

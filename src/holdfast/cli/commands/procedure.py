@@ -18,8 +18,8 @@ from holdfast.cli import output
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
-from holdfast.core.authority import DEV
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
+from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidError
 from holdfast.core.machines import ProcedureState
 from holdfast.core.records import ProcedureRun

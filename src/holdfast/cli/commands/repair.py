@@ -16,8 +16,9 @@ from holdfast.cli import output
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, ledger_url
 from holdfast.cli.output import Column
 from holdfast.core.authority import Act as Governed
+from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
-from holdfast.governance.grants import DEV, environment_of, permission
+from holdfast.governance.grants import environment_of, permission
 from holdfast.store import connect
 
 Apply = Annotated[

@@ -22,8 +22,8 @@ from holdfast.cli.app import run as run_command
 from holdfast.cli.options import db_named, named_by
 from holdfast.cli.replay.commands import COMMANDS, made_of
 from holdfast.cli.replay.flags import GLOBAL, Common
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import HoldfastError, ReplayGuardError
-from holdfast.core.selection import ENVIRONMENTS
 from holdfast.engine.events import Bus
 from holdfast.governance.replay.replay import GuardType
 from holdfast.nodd.units import CLIENT

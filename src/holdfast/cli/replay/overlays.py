@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.cli.documents import converted, invalid, load_tree, require_kind, require_values
-from holdfast.core.selection import COUNT_MAX, ENVIRONMENTS
+from holdfast.core.environments import ENVIRONMENTS
+from holdfast.core.selection import COUNT_MAX
 from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 
 API_VERSION = "kfm.nodd.env/v1alpha1"

@@ -20,8 +20,9 @@ from holdfast.cli.options import ledger_url, opened
 from holdfast.cli.replay.flags import Asked, Common, Level
 from holdfast.cli.replay.forms import Form, require_writable
 from holdfast.cli.replay.overlays import Overlay, load_overlay
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import HoldfastError, InputError, ReplayGuardError
-from holdfast.core.selection import ENVIRONMENTS, Attempts, Selection
+from holdfast.core.selection import Attempts, Selection
 from holdfast.governance.grants import environment_of
 from holdfast.governance.replay.replay import GuardType, ReplayPolicy
 from holdfast.store import Store

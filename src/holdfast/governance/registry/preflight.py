@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.core.authority import DEV, PROD, Reject, Rejected, Wanted
+from holdfast.core.authority import Reject, Rejected, Wanted
+from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
 from holdfast.core.machines import SwitchState, ValueState
 from holdfast.core.records import RegistryValue

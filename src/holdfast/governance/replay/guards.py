@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.authority import DEV, PROD, STAGE
+from holdfast.core.environments import DEV, PROD, STAGE
 from holdfast.core.errors import ReplayGuardError
 from holdfast.core.selection import Limits, Selection, Window
 from holdfast.governance.approval import environment_of

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.authority import DEV, PROD, Act, Wanted
+from holdfast.core.authority import Act, Wanted
 from holdfast.core.decide import Refused
+from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import InputError, RuntimeLeaseError, StateTransitionRaceError, StoreError, invariant
 from holdfast.core.machines import ProcedureState
 from holdfast.core.records import ProcedureRun
