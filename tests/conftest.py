@@ -60,7 +60,7 @@ THINNED = {
     "audit/test_check.py": 4,
     "cli/test_at.py": 4,
     "cli/test_explain.py": 2,
-    "engine/test_explain.py": 2,
+    "explain/test_explain.py": 2,
     "nodd/test_checking_corruptions.py": 4,
 }
 

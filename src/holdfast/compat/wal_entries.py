@@ -20,12 +20,21 @@ from holdfast.core.records import Job
 from holdfast.engine.operations import Call
 from holdfast.store.effects import Effect, Params, staged
 
+QUEUE_PREFIX, OPERATION_PREFIX = "wal:", "wal."
+"""How the queue and the operations of a log begin. The queue is always paused: no worker takes entries."""
+
 KEY_MAX = (1 << 64) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 
 Key = int | str
 Data = bytes | bytearray | memoryview
+
+
+def log_of(job: Job) -> str | None:
+    """Return the name of the log that a job is an entry of; None if it is none."""
+    is_entry = job.queue.startswith(QUEUE_PREFIX) and job.operation.startswith(OPERATION_PREFIX)
+    return job.queue.removeprefix(QUEUE_PREFIX) if is_entry else None
 
 
 class WalOperation(StrEnum):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from holdfast.compat.wal_entries import WalOperation
+from holdfast.compat.wal_entries import OPERATION_PREFIX, QUEUE_PREFIX, WalOperation
 from holdfast.core.commands import Complete, Expire, Finish, Retry
 from holdfast.core.decide import Refused
 from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitionRaceError, invariant
@@ -62,7 +62,7 @@ class EntryMover:
 
     def __init__(self, ledger: Ledger, name: str, lease_s: float, max_attempts: int) -> None:
         self.name = name
-        self.queue = f"wal:{name}"
+        self.queue = f"{QUEUE_PREFIX}{name}"
         self.worker = f"wal-{name}-{ledger.world.new_name()}"
         self.lease_s = lease_s
         self._ledger = ledger
@@ -74,7 +74,7 @@ class EntryMover:
         self._held: dict[int, int] = {}  # fencing tokens, by entry
 
     def _operation(self, operation: WalOperation) -> str:
-        return f"wal.{self.name}.{operation}"
+        return f"{OPERATION_PREFIX}{self.name}.{operation}"
 
     def _store(self) -> Store[Any]:
         """Return the open store, to which this log's operations and its pause are known."""

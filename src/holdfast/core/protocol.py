@@ -4,20 +4,42 @@ Invariants: a handler does what was asked of its own version, or of an older one
 1.0.0 the same minor number too), and nothing else; of several, the one of the very version is chosen, else the newest.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
-from holdfast.core.errors import RegistryError
-from holdfast.core.vocabulary import Version, precedence
+VERSION_CHARACTERS_MAX = 64
+_NUMBER = r"(?:0|[1-9]\d*)"
+_SEMVER = re.compile(
+    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-((?:{_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*)"
+    rf"(?:\.(?:{_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*))*))?",
+    re.ASCII,
+)
+
+
+class Version(NamedTuple):
+    """A SemVer version as a tuple: compared as tuples are, it ranks as SemVer says."""
+
+    major: int
+    minor: int
+    patch: int
+    release: bool  # a release ranks above every version before it
+    before: tuple[tuple[bool, int, str], ...] = ()  # the parts of a pre-release: numbers rank below words
 
 
 @lru_cache(maxsize=4096)
 def ranked(version: str) -> Version | None:
-    """Return what a version says; None if it is no SemVer."""
-    try:
-        return precedence(version)
-    except RegistryError:
+    """Return what a version ranks by; None if it is no SemVer, or has build metadata, which would not rank."""
+    match = _SEMVER.fullmatch(version) if len(version) <= VERSION_CHARACTERS_MAX else None
+    if match is None:
         return None
+    major, minor, patch, before = match.groups()
+    parts = tuple(
+        (False, int(part), "") if part.isdecimal() else (True, 0, part)
+        for part in (before.split(".") if before else ())
+    )
+    return Version(int(major), int(minor), int(patch), not parts, parts)
 
 
 def speaks(handler: str, asked: str) -> bool:

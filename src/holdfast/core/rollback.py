@@ -14,10 +14,10 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.core.digest import sha256
-from holdfast.core.errors import RegistryError
 from holdfast.core.machines import ValueState
+from holdfast.core.protocol import ranked
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import Standing, precedence
+from holdfast.core.vocabulary import Standing
 
 
 class Disposition(StrEnum):
@@ -129,10 +129,8 @@ def successor_fault(facts: Facts) -> Fault | None:
 
 
 def _at_least(successor: RegistryValue, target: RegistryValue) -> bool:
-    try:
-        return precedence(successor.protocol_version) >= precedence(target.protocol_version)
-    except RegistryError:
-        return False  # what does not rank does not follow
+    new, old = ranked(successor.protocol_version), ranked(target.protocol_version)
+    return new is not None and old is not None and new >= old  # what does not rank does not follow
 
 
 def _line(first: Named, follows: Mapping[Named, Named]) -> Iterator[Named]:

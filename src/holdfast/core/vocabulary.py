@@ -9,11 +9,10 @@ the registry is one of `RegistryCode`; nothing here reads a clock or a ledger.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
@@ -21,6 +20,7 @@ import msgspec
 from holdfast.core.digest import Json, canonical, cser_digest
 from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import RegistryError, SpecInvalidError
+from holdfast.core.protocol import Version, ranked
 from holdfast.core.records import RegistryValue
 
 OPERATIONS = "operations"
@@ -29,7 +29,6 @@ OPERATION = "operation"
 """What the values of that collection are: their act_type."""
 
 WORD_CHARACTERS_MAX = 200
-VERSION_CHARACTERS_MAX = 64
 _NAMESPACE = UUID("8b0b1f0e-2f0a-5d0c-9d57-6c1f3b7f4e10")  # the same value has the same id in every ledger
 
 
@@ -87,35 +86,13 @@ def refusal(code: RegistryCode, message: str, **context: object) -> RegistryErro
 # ---------------------------------------------------------------------------------------------------------------------
 # Versions
 
-_NUMBER = r"(?:0|[1-9]\d*)"
-_SEMVER = re.compile(
-    rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-((?:{_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*)"
-    rf"(?:\.(?:{_NUMBER}|\d*[A-Za-z-][0-9A-Za-z-]*))*))?",
-    re.ASCII,
-)
-
-
-class Version(NamedTuple):
-    """A SemVer version as a tuple: compared as tuples are, it ranks as SemVer says."""
-
-    major: int
-    minor: int
-    patch: int
-    release: bool  # a release ranks above every version before it
-    before: tuple[tuple[bool, int, str], ...] = ()  # the parts of a pre-release: numbers rank below words
-
 
 def precedence(text: Json, **context: object) -> Version:
     """Return a version as what it ranks by, or raise RegistryError. Build metadata is refused: it would not rank."""
-    match = _SEMVER.fullmatch(text) if isinstance(text, str) and len(text) <= VERSION_CHARACTERS_MAX else None
-    if match is None:
+    version = ranked(text) if isinstance(text, str) else None
+    if version is None:
         raise refusal(RegistryCode.BAD_VERSION, f"{_shown(text)} is not a protocol version", **context)
-    major, minor, patch, before = match.groups()
-    parts = tuple(
-        (False, int(part), "") if part.isdecimal() else (True, 0, part)
-        for part in (before.split(".") if before else ())
-    )
-    return Version(int(major), int(minor), int(patch), not parts, parts)
+    return version
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -400,10 +377,8 @@ def successor_faults(rows: Iterable[RegistryValue]) -> list[str]:
 
 
 def _is_older(version: str, than: str) -> bool:
-    try:
-        return precedence(version) < precedence(than)
-    except RegistryError:
-        return True  # what does not rank does not follow
+    new, old = ranked(version), ranked(than)
+    return new is None or old is None or new < old  # what does not rank does not follow
 
 
 def _follower(row: RegistryValue) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from holdfast.compat.wal_entries import log_of
 from holdfast.core.commands import Expire
 from holdfast.core.decide import CANCELLED, Move, decide
 from holdfast.core.machines import OPEN, ExecutionStatus, JobState
@@ -28,8 +29,6 @@ ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
 and at once one whose lease has run out since."""
 
 AHEAD_MAX = 10_000
-LOG_QUEUE, LOG_OPERATION = "wal:", "wal."
-"""How the queue and the operations of a write-ahead log begin. The queue is always paused: no worker takes entries."""
 
 
 def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
@@ -101,8 +100,9 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
              "reason": switch.reason},
             f"holdfast switch lift {shlex.quote(switch.name)} --reason TEXT",
         )  # fmt: skip
-    if job.queue.startswith(LOG_QUEUE) and job.operation.startswith(LOG_OPERATION):
-        yield _log_entry(seen)
+    log = log_of(job)
+    if log is not None:
+        yield _log_entry(seen, log)
         return
     pause = seen.reading.pause_of(job.queue)
     if pause is not None:
@@ -123,8 +123,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
 
 
-def _log_entry(seen: _Seen) -> Finding:
-    name = seen.job.queue.removeprefix(LOG_QUEUE)
+def _log_entry(seen: _Seen, name: str) -> Finding:
     return seen.finding(
         Code.LOG_ENTRY,
         f"it is an entry of the write-ahead log {name}: the log itself carries it out, at the latest when it recovers",

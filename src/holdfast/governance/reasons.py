@@ -1,11 +1,13 @@
 """Why a job is in quarantine: a few reasons for the many codes that handlers, users and the ledger itself give.
 
-Invariants: pure; a reason is worked out from what the ledger keeps, and kept nowhere; every job has exactly one.
+Invariants: a reason is worked out from what the ledger keeps and what applications have declared, and kept nowhere;
+every job has exactly one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 from holdfast.core.decide import CANCELLED, LEASE_EXPIRED
@@ -33,23 +35,6 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"  # something newer has taken its place: there is nothing to do about it
 
 
-# Codes of the application whose words would lead elsewhere, or nowhere.
-_CODES = {
-    "missing_dataset": Reason.DEPENDENCY_FAILURE,
-    "source_expired": Reason.CONNECTOR_ERROR,
-    "integrity_size_zero": Reason.PARSE_ERROR,
-    "integrity_size_too_small": Reason.PARSE_ERROR,
-    "integrity_size_too_large": Reason.PARSE_ERROR,
-    "integrity_missing_required_header": Reason.PARSE_ERROR,
-    "metadata_incomplete_product_metadata": Reason.PARSE_ERROR,
-    "metadata_missing_geolocation": Reason.PARSE_ERROR,
-    "metadata_invalid_time_range": Reason.PARSE_ERROR,
-    "metadata_time_mismatch": Reason.PARSE_ERROR,
-    "metadata_station_mismatch": Reason.PARSE_ERROR,
-    "metadata_etag_mismatch": Reason.INVALID_STATE,
-    "provenance_failed": Reason.PARSE_ERROR,
-}
-
 # The first that is found counts. A code is read as words: `json_decode_error` is `json decode error`.
 _WORDS = {
     Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl|\b429\b",
@@ -71,8 +56,13 @@ _WORDS = {
     ),
     Reason.INVALID_STATE: r"\bstate\b|conflict|integrity|precondition|invariant|\bbroken\b|\blost\b",
 }
-_KNOWN = {reason.value: reason for reason in Reason} | _CODES
+_KNOWN = {reason.value: reason for reason in Reason}
 _PATTERNS = tuple((reason, re.compile(words, re.IGNORECASE)) for reason, words in _WORDS.items())
+
+
+def declare(codes: Mapping[str, Reason]) -> None:
+    """Say which reason some codes of an application stand for, where their words would lead elsewhere, or nowhere."""
+    _KNOWN.update(codes)
 
 
 def reason_of(quarantine_code: str | None, error_code: str | None = None, message: str | None = None) -> Reason:

@@ -20,15 +20,18 @@ from holdfast.core.errors import IdempotencyConflictError
 from holdfast.core.machines import JobState
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 from holdfast.engine.events import Bus, Transition, of_move
-from holdfast.governance.reasons import Reason
+from holdfast.governance.reasons import Reason, declare
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.notices import Notice, Parsed, Rejected, is_later, parsed
+from holdfast.nodd.reasons import REASONS
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import CLIENT, OPERATION, Fate, Unit, unit_of
 from holdfast.store import Declared, Store, Submission
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Transaction
+
+declare(REASONS)
 
 SUPERSEDED = Reason.SUPERSEDED.value
 TRIES = 3

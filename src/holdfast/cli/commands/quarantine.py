@@ -22,11 +22,14 @@ from holdfast.cli.values import job_value, row_value
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job, time_text
-from holdfast.governance.reasons import Reason, reason_for
+from holdfast.governance.reasons import Reason, declare, reason_for
+from holdfast.nodd.reasons import REASONS
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.quarantine import Filters, PastRelease, Shown, Statistics
     from holdfast.governance.releases import Many
+
+declare(REASONS)  # so that a ledger of nodd is answered for as nodd itself does
 
 quarantine = typer.Typer(
     help="Look at what was taken out; release it.",

@@ -1,0 +1,1 @@
+"""Tests of explanations: why a job is not running."""
