@@ -35,13 +35,14 @@ from benchmarks.disk import SimulatedDisk
 from benchmarks.peers._common import fsyncs
 from holdfast import Ledger
 from holdfast.core.digest import canonical
-from holdfast.nodd import governance, integrity, metadata, provenance, specimens, stac
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import governance, integrity, metadata, provenance, samples, stac
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.governance import Rules
-from holdfast.nodd.ingest import SOFTWARE, Settings, declare
+from holdfast.nodd.governance import GovernanceRules
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.ingest_attempt import SOFTWARE
 from holdfast.nodd.notices import parsed
-from holdfast.nodd.objects import Head
+from holdfast.nodd.objects import ObjectHead
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Operator, Unit, unit_of
 from holdfast.store import create_store
@@ -169,7 +170,7 @@ def _ledger(url: str, source: _Everywhere) -> Iterator[Ledger]:
     create_store(url).close()
     with Ledger(url) as ledger:
         prepare(ledger.store)
-        declare(ledger, Settings(datasets=shipped(), source=source))
+        declare(ledger, IngestSettings(datasets=shipped(), source=source))
         yield ledger
 
 
@@ -181,7 +182,7 @@ def _require_items(ledger: Ledger, units: int) -> None:
 
 def _admit(ledger: Ledger, bodies: Sequence[str]) -> None:
     for start in range(0, len(bodies), BATCH):
-        admit(ledger.store, [Message(body) for body in bodies[start : start + BATCH]], shipped())
+        admit(ledger.store, [FeedMessage(body) for body in bodies[start : start + BATCH]], shipped())
 
 
 class _Everywhere(MemorySource):
@@ -189,7 +190,7 @@ class _Everywhere(MemorySource):
 
     def __init__(self) -> None:
         super().__init__()
-        self._data = specimens.grib2(REFERENCE, 3)
+        self._data = samples.grib2(REFERENCE, 3)
         self._etag = self.put(BUCKET, "any", self._data)
 
     def notices(self, first: int, n: int) -> list[str]:
@@ -197,7 +198,7 @@ class _Everywhere(MemorySource):
         keys = [f"gfs.{REFERENCE:%Y%m%d}/00/atmos/gfs.t00z.p{each}.0p25.f003" for each in range(first, first + n)]
         return [event(record(key=key, size=len(self._data), eTag=self._etag)) for key in keys]
 
-    def head(self, bucket: str, key: str) -> Head | None:  # noqa: ARG002 - any is the same
+    def head(self, bucket: str, key: str) -> ObjectHead | None:  # noqa: ARG002 - any is the same
         """Return what is known of the object."""
         return super().head(BUCKET, "any")
 
@@ -237,7 +238,7 @@ class _Plain:
         checked = integrity.check(unit, dataset, source, [], now)
         learned = metadata.extract(unit, dataset, source, checked)
         verdicts = {Operator.INTEGRITY: checked, Operator.METADATA: learned}
-        assert governance.gate(unit, dataset, verdicts, Rules()).status == governance.PASS
+        assert governance.gate(unit, dataset, verdicts, GovernanceRules()).status == governance.PASS
         stamp = now.isoformat()
         item = stac.item_of(unit, dataset, checked, learned, created=stamp, updated=stamp)
         assert stac.problems(item) == []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import ExtraMissingError, invariant
 from holdfast.engine.worker.retry import Cancel, Snooze
-from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Instrument, Kind, Span
+from holdfast.nodd.metrics import INSTRUMENTS, PREFIX, Instrument, InstrumentKind, Span
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -51,7 +51,7 @@ class Telemetry:
         self._providers = (meters, tracers)
         self._meter, self._tracer = meters.get_meter(NAME), tracers.get_tracer(NAME)
         self._instruments: dict[str, Any] = {
-            row.name: self._made(row) for row in INSTRUMENTS.values() if row.kind is not Kind.GAUGE
+            row.name: self._made(row) for row in INSTRUMENTS.values() if row.kind is not InstrumentKind.GAUGE
         }
 
     def add(self, name: str, n: int = 1, /, **labels: str) -> None:
@@ -96,7 +96,7 @@ class Telemetry:
                 stop()
 
     def _made(self, row: Instrument) -> Any:
-        make = self._meter.create_counter if row.kind is Kind.COUNTER else self._meter.create_histogram
+        make = self._meter.create_counter if row.kind is InstrumentKind.COUNTER else self._meter.create_histogram
         return make(PREFIX + row.name, unit=row.unit, description=row.tells)
 
 

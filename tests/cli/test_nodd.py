@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.commands import Quarantine
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from holdfast.nodd.queues import WAIT_S
 from holdfast.store import open_store
 from tests.cli.commands import PROGRAM, holdfast
@@ -25,7 +25,7 @@ BUCKET = "noaa-gfs-bdp-pds"
 ENDS = dict.fromkeys(
     ("succeeded", "failed", "retried", "quarantined", "cancelled", "given_back", "expired", "unknown"), 0
 )
-GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
+GRIB = samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
 
 
 @pytest.fixture(autouse=True)

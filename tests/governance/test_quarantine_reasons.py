@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.governance.reasons import Reason, reason_of
-from holdfast.nodd import ingest, metadata
+from holdfast.nodd import ingest_attempt, metadata
 from holdfast.nodd.admission import SUPERSEDED
 from holdfast.nodd.governance import HARD_FAIL_CODE
-from holdfast.nodd.objects import AccessDeniedError, ChangedError
+from holdfast.nodd.objects import ObjectAccessError, ObjectChangedError
 from holdfast.nodd.provenance import FAILED_CODE
 
 ASKED = {
@@ -123,12 +123,12 @@ def test_the_codes_of_the_application_lead_to_a_reason_of_their_own(code: str, r
 @pytest.mark.req("G-21")
 def test_no_code_of_the_application_is_missing_here() -> None:
     """Its codes, from its own source: each that quarantines, and each issue of the operators that becomes one."""
-    by_name, of_metadata = (inspect.getsource(module) for module in (ingest, metadata))
+    by_name, of_metadata = (inspect.getsource(module) for module in (ingest_attempt, metadata))
     written = set(re.findall(r'(?:Quarantine|OperatorError)\("([a-z_]+)"', by_name))
     issues = set(re.findall(r'issues\.append\("([a-z_]+)"', of_metadata))
-    issues |= {kind.issue for kind in (AccessDeniedError, ChangedError)}
+    issues |= {kind.issue for kind in (ObjectAccessError, ObjectChangedError)}
     named = {SUPERSEDED, HARD_FAIL_CODE, FAILED_CODE, "governance_hold", "integrity_missing_object"}
-    hopeless = {f"integrity_{issue}" for issue in ingest._HOPELESS}
+    hopeless = {f"integrity_{issue}" for issue in ingest_attempt.PERMANENT_ISSUES}
     assert written | named | hopeless | {f"metadata_{issue}" for issue in issues} == set(NODD)
 
 

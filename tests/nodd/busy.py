@@ -18,12 +18,12 @@ from holdfast import Ledger
 from holdfast.audit.check.findings import CheckReport, Violation
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, Crash, World
-from holdfast.nodd import rejected, specimens
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import rejected, samples
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.checking import check
 from holdfast.nodd.dataset import Datasets, with_own
-from holdfast.nodd.ingest import Settings, declare
-from holdfast.nodd.objects import Head
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.objects import ObjectHead
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.tables import prepare
 from holdfast.store import Lease, Submission, connect, create_store
@@ -65,7 +65,7 @@ class Telling(MemorySource):
         super().__init__()
         self.nameless: set[str] = set()
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Return what is known of an object."""
         head = super().head(bucket, key)
         return head if head is None or key not in self.nameless else msgspec.structs.replace(head, etag=None)
@@ -102,7 +102,7 @@ class _Maker:
             prepare(ledger.store)
             once = RetryPolicy(strategy=Strategy.NO_RETRY)
             catalog = self._directory / "catalog"
-            settings = Settings(datasets=self._datasets, source=self._source, retry=once, catalog=catalog)
+            settings = IngestSettings(datasets=self._datasets, source=self._source, retry=once, catalog=catalog)
             declare(ledger, settings)
             yield ledger
 
@@ -118,14 +118,14 @@ class _Maker:
         key = GFS.replace("f003", f"f{lead:03}")
         etag = self._source.put(BUCKET, key, data)
         body = event(record(key=key, size=len(data), **{"eTag": etag, **told}))
-        [found] = admit(ledger.store, [Message(body)], self._datasets)
+        [found] = admit(ledger.store, [FeedMessage(body)], self._datasets)
         assert (str(found.fate), found.wal_id is not None) == ("admitted", True), found
         self._look("admitted")
         setattr(self._busy, name, found.wal_id)
 
     def _ended(self, ledger: Ledger) -> None:
-        one = {lead: specimens.grib2(REFERENCE, lead) for lead in range(0, 40, 3)}
-        other = {lead: data + specimens.grib2(REFERENCE, lead, parameter=1) for lead, data in one.items()}
+        one = {lead: samples.grib2(REFERENCE, lead) for lead in range(0, 40, 3)}
+        other = {lead: data + samples.grib2(REFERENCE, lead, parameter=1) for lead, data in one.items()}
         for name, data, sequencer in (("first", one[3], "0A"), ("second", other[3], "0B")):
             self._write(ledger, name, 3, data, sequencer=sequencer)
             ledger.run_until_idle()
@@ -151,19 +151,19 @@ class _Maker:
         self._slim(ledger, [first, self._job(ledger, self._busy.slimmed), self._job(ledger, self._busy.overtaken)])
         sidecar = event(record(key=f"{GFS}.idx", size=10))
         for body in (sidecar, "not json", "not json", chunk(), event(record(key="x"))):
-            admit(ledger.store, [Message(body)], self._datasets)
+            admit(ledger.store, [FeedMessage(body)], self._datasets)
         self._read_again(ledger)
 
     def _read_again(self, ledger: Ledger) -> None:
         """Let a body be rejected because nobody has signed it, and read it again."""
-        admit(ledger.store, [Message(event(record(key="y")))], self._datasets, signatures=Signatures())
+        admit(ledger.store, [FeedMessage(event(record(key="y")))], self._datasets, signatures=Signatures())
         [found] = rejected.replay(ledger.store, self._datasets, actor="tests", code="signature_missing")
         assert str(found.fate) == "ignored"
         assert sorted((one.times, one.fate) for one in rejected.listed(ledger.store)) == [(1, "ignored"), (2, None)]
 
     def _observed(self, ledger: Ledger) -> None:
-        data = specimens.goes_file(START, END, bbox=(-156.3, -81.33, 6.3, 81.33))
-        other = specimens.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
+        data = samples.goes_file(START, END, bbox=(-156.3, -81.33, 6.3, 81.33))
+        other = samples.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
         writes = [
             (CREATED[1], "0A", data),
             (CREATED[0], "0A", data),
@@ -180,13 +180,13 @@ class _Maker:
         key = GOES.format(channel=channel, created=created)
         etag = self._source.put(GOES_BUCKET, key, data)
         body = event(record(key=key, bucket=GOES_BUCKET, size=len(data), eTag=etag, sequencer=sequencer))
-        [found] = admit(ledger.store, [Message(body)], self._datasets)
+        [found] = admit(ledger.store, [FeedMessage(body)], self._datasets)
         self._look("admitted")
         ledger.run_until_idle()
         return str(found.wal_id)
 
     def _under_way(self, ledger: Ledger) -> None:
-        data = {lead: specimens.grib2(REFERENCE, lead) for lead in (30, 33)}
+        data = {lead: samples.grib2(REFERENCE, lead) for lead in (30, 33)}
         self._write(ledger, "committed", 33, data[33])
         dying = World(reach=self._die_between, planned=lambda point: point == BETWEEN)
         with self._opened(dying) as dead, suppress(Crash):
@@ -195,7 +195,7 @@ class _Maker:
         with ledger.store.transaction() as transaction:
             assert len(transaction.claim(Lease(owner="worker-1", seconds=3600, queues=("gfs",)))) == 1
         self._look("claimed")
-        self._write(ledger, "third", 3, specimens.grib2(REFERENCE, 3, parameter=2), sequencer="0C")
+        self._write(ledger, "third", 3, samples.grib2(REFERENCE, 3, parameter=2), sequencer="0C")
         self._replace(ledger, self._busy.replacing)
 
     def _job(self, ledger: Ledger, wal_id: str) -> int:

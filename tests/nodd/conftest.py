@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.nodd.dataset import Datasets, shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.tables import prepare
 from holdfast.store import Store, create_store
 from tests.nodd.aws import cloud  # noqa: F401 - a fixture
@@ -38,7 +38,7 @@ def ledger(ledger_url: str, source: MemorySource) -> Iterator[Ledger]:
     create_store(ledger_url).close()
     with Ledger(ledger_url) as ledger:
         prepare(ledger.store)
-        declare(ledger, Settings(datasets=shipped(), source=source))
+        declare(ledger, IngestSettings(datasets=shipped(), source=source))
         yield ledger
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.nodd import ingest, tables
+from holdfast.nodd import ingest_attempt, tables
 from holdfast.nodd.statements import statements
 
 HERE = Path(__file__).parent / "version_1"
@@ -29,5 +29,5 @@ def as_version_1() -> Iterator[None]:
         patch.setattr(tables, "VERSION", "1")
         patch.setattr(tables, "UPGRADES", {})
         patch.setattr(tables, "schema", schema_1)
-        patch.setattr(ingest, "statements", lambda dialect: {**statements(dialect), "settle_unit": (FENCE,)})
+        patch.setattr(ingest_attempt, "statements", lambda dialect: {**statements(dialect), "settle_unit": (FENCE,)})
         yield

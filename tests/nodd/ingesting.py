@@ -6,21 +6,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import Ledger
-from holdfast.nodd import specimens
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import samples
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from tests.nodd.messages import GFS, event, record
 from tests.nodd.objects import MemorySource
 
 BUCKET = "noaa-gfs-bdp-pds"
 REFERENCE = datetime(2026, 7, 26, tzinfo=UTC)
-GRIB = specimens.grib2(REFERENCE, 3)
+GRIB = samples.grib2(REFERENCE, 3)
 
 
 def announce(ledger: Ledger, data: bytes, source: MemorySource, key: str = GFS, **told: Any) -> None:
     etag = source.put(BUCKET, key, data)
     body = event(record(key=key, size=len(data), **{"eTag": etag, **told}))
-    admit(ledger.store, [Message(body)], shipped())
+    admit(ledger.store, [FeedMessage(body)], shipped())
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from holdfast.nodd.objects import ChangedError, Head, TryLaterError
+from holdfast.nodd.objects import ObjectChangedError, ObjectHead, ObjectUnavailableError
 
 
 class MemorySource:
@@ -20,14 +20,14 @@ class MemorySource:
         self.held[bucket, key] = data
         return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Return what is known of an object."""
         if self.down:
-            raise TryLaterError("down")
+            raise ObjectUnavailableError("down")
         data = self.held.get((bucket, key))
         if data is None:
             return None
-        return Head(size=len(data), etag=hashlib.md5(data, usedforsecurity=False).hexdigest())
+        return ObjectHead(size=len(data), etag=hashlib.md5(data, usedforsecurity=False).hexdigest())
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
         """Return a part of an object."""
@@ -35,6 +35,6 @@ class MemorySource:
         if head is None:
             return b""
         if etag is not None and etag != head.etag:
-            raise ChangedError("overwritten")
+            raise ObjectChangedError("overwritten")
         self.read_bytes += length
         return self.held[bucket, key][start : start + length]

@@ -19,7 +19,7 @@ from holdfast.engine.world import BETWEEN, World
 from holdfast.nodd import observations, tables, upgrade
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import ObjectSource, S3Source
 from holdfast.nodd.queues import Queue
 from holdfast.store import open_store
@@ -39,9 +39,9 @@ def main(role: str, url: str, endpoint: str, queue: str) -> None:
     Worker(ledger, queues=["gfs"], concurrency=2, poll_s=0.2).run()
 
 
-def _settings(source: ObjectSource, lease_s: float = LEASE_S) -> Settings:
+def _settings(source: ObjectSource, lease_s: float = LEASE_S) -> IngestSettings:
     retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
-    return Settings(datasets=shipped(), source=source, lease_s=lease_s, not_yet_s=0.2, retry=retry)
+    return IngestSettings(datasets=shipped(), source=source, lease_s=lease_s, not_yet_s=0.2, retry=retry)
 
 
 def held_in(directory: str) -> MemorySource:

@@ -22,10 +22,10 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.records import time_text
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
-from holdfast.nodd import provenance, specimens
-from holdfast.nodd.admission import DECLARED, Message, admit, admit_notices
+from holdfast.nodd import provenance, samples
+from holdfast.nodd.admission import DECLARED, FeedMessage, admit, admit_notices
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import ObjectSource
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Unit
@@ -66,7 +66,7 @@ def tried_once(ledger_url: str, source: ObjectSource) -> Iterator[Ledger]:
     create_store(ledger_url).close()
     with Ledger(ledger_url) as ledger:
         prepare(ledger.store)
-        declare(ledger, Settings(datasets=shipped(), source=source, retry=ONCE))
+        declare(ledger, IngestSettings(datasets=shipped(), source=source, retry=ONCE))
         yield ledger
 
 
@@ -75,19 +75,19 @@ def key_of(hour: int) -> str:
 
 
 def data_of(hour: int) -> bytes:
-    return specimens.grib2(REFERENCE, hour)
+    return samples.grib2(REFERENCE, hour)
 
 
 def yesterday(store: Store[Any]) -> datetime:
     return store.now() - timedelta(days=1)
 
 
-def notice(store: Store[Any], hour: int) -> Message:
+def notice(store: Store[Any], hour: int) -> FeedMessage:
     """Return the message that announces one file of a forecast, a day ago and `hour` minutes."""
     data = data_of(hour)
     at = (yesterday(store) + timedelta(minutes=hour)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    return Message(event(record(key=key_of(hour), size=len(data), eTag=etag, eventTime=at)))
+    return FeedMessage(event(record(key=key_of(hour), size=len(data), eTag=etag, eventTime=at)))
 
 
 def failed(ledger: Ledger, hours: range) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def undisturbed(ledger: Ledger, tmp_path: Path, hours: range) -> tuple[list[Any]
     create_store(url).close()
     with Ledger(url) as calm:
         prepare(calm.store)
-        declare(calm, Settings(datasets=shipped(), source=source))
+        declare(calm, IngestSettings(datasets=shipped(), source=source))
         admit_notices(calm.store, list({one.key: one for one in told}.values()))
         calm.run_until_idle()
         return items(calm.store), {one.record_id for one in lineage(calm.store) if one.kind == provenance.PROV}

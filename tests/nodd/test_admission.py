@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.commands import Fail
 from holdfast.core.machines import JobState
-from holdfast.nodd.admission import Admitted, Message, admit, admit_notices
+from holdfast.nodd.admission import Admitted, FeedMessage, admit, admit_notices
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.notices import listed_notice
 from holdfast.nodd.units import Fate
@@ -20,7 +20,7 @@ URI = f"s3://noaa-gfs-bdp-pds/{GFS}"
 
 
 def taken(store: Store[Any], *bodies: str) -> list[Admitted]:
-    return admit(store, [Message(body, f"m{n}") for n, body in enumerate(bodies)], shipped())
+    return admit(store, [FeedMessage(body, f"m{n}") for n, body in enumerate(bodies)], shipped())
 
 
 def fates(store: Store[Any], *bodies: str) -> list[str]:

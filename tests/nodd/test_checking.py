@@ -16,11 +16,11 @@ from holdfast.audit.check.findings import CheckReport, Severity, Violation
 from holdfast.audit.check.runner import check as check_ledger
 from holdfast.core.errors import InputError, NotALedgerError, StoreDamagedError
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
-from holdfast.nodd import specimens
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import samples
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.checking import BY_NAME, PROMISES, check
 from holdfast.nodd.dataset import Datasets, shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.tables import SETTING, VERSION
 from holdfast.store import Store, connect, create_store
 from tests.enforcement.raw import Client
@@ -141,13 +141,13 @@ def test_nothing_is_found_while_it_is_at_work(store: Store[Any], ledger_url: str
     try:
         retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
         with Ledger(ledger_url) as ledger:
-            declare(ledger, Settings(datasets=shipped(), source=source, retry=retry))
+            declare(ledger, IngestSettings(datasets=shipped(), source=source, retry=retry))
             for lead in range(objects):
                 for number in range(1 + lead % 3):
-                    data = specimens.grib2(REFERENCE, lead) * (number + 1)
+                    data = samples.grib2(REFERENCE, lead) * (number + 1)
                     key = GFS.replace("f003", f"f{lead:03}")
                     told = {"eTag": source.put(BUCKET, key, data), "sequencer": f"{number:02X}A"}
-                    admit(store, [Message(event(record(key=key, size=len(data), **told)))], shipped())
+                    admit(store, [FeedMessage(event(record(key=key, size=len(data), **told)))], shipped())
                 if lead % 4 == 3:
                     ledger.run_until_idle(concurrency=3)
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from holdfast.nodd.queues import Queue
 from holdfast.store import Store
 from tests.nodd.aws import Cloud
@@ -72,9 +72,9 @@ def test_every_object_is_catalogued_once_whatever_dies(
     cloud.bucket(BUCKET)
     bodies = []
     for lead in range(objects):
-        writes = [specimens.grib2(REFERENCE, lead)]
+        writes = [samples.grib2(REFERENCE, lead)]
         if lead % 4 == 0:
-            writes.append(writes[0] + specimens.grib2(REFERENCE, lead, parameter=1))
+            writes.append(writes[0] + samples.grib2(REFERENCE, lead, parameter=1))
         for number, data in enumerate(writes):
             put = cloud.s3.put_object(Bucket=BUCKET, Key=key_of(lead), Body=data, ACL="public-read")
             told = record(key=key_of(lead), size=len(data), eTag=put["ETag"].strip('"'), sequencer=f"{number:02X}A")

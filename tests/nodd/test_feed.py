@@ -18,11 +18,11 @@ import pytest
 from holdfast import Ledger, Worker
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import Crash
-from holdfast.nodd import rejected, specimens
+from holdfast.nodd import rejected, samples
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed, Polled
-from holdfast.nodd.ingest import Settings, declare
-from holdfast.nodd.objects import Head, TryLaterError
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.tables import prepare
 from holdfast.store import Store
@@ -32,7 +32,7 @@ from tests.nodd.objects import MemorySource
 from tests.support.forkserver import ForkServer
 
 BUCKET = "noaa-gfs-bdp-pds"
-GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
+GRIB = samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ class Gate(MemorySource):
         super().__init__()
         self.reached, self.opened = threading.Event(), threading.Event()
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Wait, then answer."""
         self.reached.set()
         assert self.opened.wait(30)
@@ -137,10 +137,10 @@ class Gate(MemorySource):
 class HalfDown(MemorySource):
     """A source that is down for one of its objects."""
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Answer, or do not."""
         if key == GFS:
-            raise TryLaterError("down")
+            raise ObjectUnavailableError("down")
         return super().head(bucket, key)
 
 
@@ -149,7 +149,9 @@ def working(url: str, source: MemorySource) -> Iterator[Ledger]:
     """Run a ledger and a worker of it, in threads."""
     with Ledger(url) as ledger:
         prepare(ledger.store)
-        declare(ledger, Settings(datasets=shipped(), source=source, retry=RetryPolicy(strategy=Strategy.IMMEDIATE)))
+        declare(
+            ledger, IngestSettings(datasets=shipped(), source=source, retry=RetryPolicy(strategy=Strategy.IMMEDIATE))
+        )
         worker = Worker(ledger, queues=["gfs"], concurrency=2, poll_s=0.05)
         thread = threading.Thread(target=worker.run)
         thread.start()
@@ -172,7 +174,7 @@ def announced(source: MemorySource, *leads: int) -> list[str]:
     """Write objects, and return the messages that tell of them."""
     bodies = []
     for lead in leads:
-        key, data = GFS.replace("f003", f"f{lead:03}"), specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), lead)
+        key, data = GFS.replace("f003", f"f{lead:03}"), samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), lead)
         bodies.append(event(record(key=key, size=len(data), eTag=source.put(BUCKET, key, data))))
     return bodies
 

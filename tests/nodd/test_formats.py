@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
 
 REFERENCE = datetime(2026, 7, 26, 6, tzinfo=UTC)
 GRIDS = {
-    "global": specimens.latitudes_and_longitudes(),
-    "coarse": specimens.latitudes_and_longitudes(36, 19),
-    "box": specimens.conus_box(),
-    "lambert": specimens.lambert(),
+    "global": samples.latitudes_and_longitudes(),
+    "coarse": samples.latitudes_and_longitudes(36, 19),
+    "box": samples.conus_box(),
+    "lambert": samples.lambert(),
 }
 
 
@@ -31,13 +31,13 @@ def of(data: bytes) -> tuple[Read, int]:
 
 def goes() -> bytes:
     end = datetime(2026, 11, 14, 0, 9, 52, 900_000, tzinfo=UTC)
-    return specimens.goes_file(datetime(2026, 11, 14, 0, 0, 21, tzinfo=UTC), end, bbox=(-156.3, -81.33, 6.3, 81.33))
+    return samples.goes_file(datetime(2026, 11, 14, 0, 0, 21, tzinfo=UTC), end, bbox=(-156.3, -81.33, 6.3, 81.33))
 
 
 @pytest.mark.parametrize("lead", [0, 3, 384])
 @pytest.mark.parametrize("grid", GRIDS)
 def test_a_grib_message_means_what_eccodes_says(grid: str, lead: int) -> None:
-    data = specimens.grib2(REFERENCE, lead, grid=GRIDS[grid])
+    data = samples.grib2(REFERENCE, lead, grid=GRIDS[grid])
     message = grib2.first_message(*of(data))
     handle = eccodes.codes_new_from_message(data)
     try:
@@ -61,12 +61,12 @@ def test_a_grib_message_means_what_eccodes_says(grid: str, lead: int) -> None:
 
 
 def test_the_grid_of_hrrr_has_the_bounds_that_are_published() -> None:
-    bbox = grib2.first_message(*of(specimens.grib2(REFERENCE, grid=specimens.lambert()))).bbox
+    bbox = grib2.first_message(*of(samples.grib2(REFERENCE, grid=samples.lambert()))).bbox
     assert bbox == pytest.approx((-134.0955, 21.1381, -60.9172, 52.6156), abs=1e-4)
 
 
 def test_messages_follow_each_other_to_the_end() -> None:
-    data = b"".join(specimens.grib2(REFERENCE, lead) for lead in range(5))
+    data = b"".join(samples.grib2(REFERENCE, lead) for lead in range(5))
     found = list(grib2.messages(*of(data)))
     assert [message.offset for message in found] == [n * 179 for n in range(5)]
     assert [message.valid.hour for message in found if message.valid] == [6, 7, 8, 9, 10]
@@ -92,8 +92,8 @@ def whole_gzip(data: bytes) -> None:
 @pytest.mark.parametrize(
     "whole, data",
     [
-        (whole_grib, specimens.grib2(REFERENCE) + specimens.grib2(REFERENCE, 1)),
-        (whole_gzip, specimens.gzipped(specimens.grib2(REFERENCE))),
+        (whole_grib, samples.grib2(REFERENCE) + samples.grib2(REFERENCE, 1)),
+        (whole_gzip, samples.gzipped(samples.grib2(REFERENCE))),
     ],
     ids=["grib2", "gzip"],
 )
@@ -107,7 +107,7 @@ def test_every_truncation_is_found(whole: Callable[[bytes], None], data: bytes) 
 
 
 def test_every_truncation_of_a_volume_is_found() -> None:
-    data = specimens.nexrad_volume("KTLX", REFERENCE, records=3)
+    data = samples.nexrad_volume("KTLX", REFERENCE, records=3)
     found = nexrad.volume(*of(data))
     assert (found.version, found.station, found.start, found.records) == ("AR2V0006", "KTLX", REFERENCE, 3)
     edges = {24}  # a volume of fewer records is whole to this reader: the count is not in the header
@@ -157,11 +157,11 @@ def test_the_attributes_of_a_goes_file_are_those_that_h5py_wrote() -> None:
 
 
 def test_chunks_are_judged_by_themselves() -> None:
-    first = specimens.nexrad_volume("KDMX", REFERENCE, records=1)
+    first = samples.nexrad_volume("KDMX", REFERENCE, records=1)
     found = nexrad.chunk(*of(first), first=True)
     assert found is not None
     assert found.station == "KDMX"
-    middle = specimens.nexrad_records(2)
+    middle = samples.nexrad_records(2)
     assert nexrad.chunk(*of(middle), first=False) is None
     with pytest.raises(Damaged):
         nexrad.chunk(*of(middle[:-1]), first=False)
@@ -193,7 +193,7 @@ def test_any_bytes_give_an_answer_or_damage(data: bytes, start: bytes) -> None:
 @given(st.integers(0, 178), st.integers(0, 255))
 @settings(max_examples=400)
 def test_a_changed_byte_of_a_message_gives_an_answer_or_damage(at: int, value: int) -> None:
-    data = bytearray(specimens.grib2(REFERENCE))
+    data = bytearray(samples.grib2(REFERENCE))
     data[at] = value
     with suppress(Damaged):
         assert grib2.first_message(*of(bytes(data))).length == 179

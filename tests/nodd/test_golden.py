@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.notices import Parsed, parsed
+from holdfast.nodd.notices import ParsedMessage, parsed
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -84,7 +84,7 @@ def body_of(shape: str) -> bytes:
     return (GOLDEN / f"{shape}.json").read_bytes()
 
 
-def whole(said: Parsed) -> object:
+def whole(said: ParsedMessage) -> object:
     """Return everything that an answer holds, with the id that follows from each notice, as JSON has it."""
     notices = [{"wal_id": notice.wal_id, **msgspec.to_builtins(notice)} for notice in said.notices]
     return msgspec.json.decode(msgspec.json.encode({**msgspec.to_builtins(said), "notices": notices}))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger
-from holdfast.nodd import catalog, specimens, stac
+from holdfast.nodd import catalog, samples, stac
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.governance import Rule, Rules
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.governance import GovernanceRule, GovernanceRules
+from holdfast.nodd.ingest import IngestSettings, declare
 from tests.nodd.ingesting import GRIB, REFERENCE, announce, records
 from tests.nodd.objects import MemorySource
 
@@ -63,7 +63,7 @@ def test_an_overwritten_object_updates_its_item_and_keeps_when_it_was_created(
     announce(ledger, GRIB, source, sequencer="0A")
     ledger.run_until_idle()
     [[created, updated]] = asked(ledger, "SELECT created, updated FROM nodd_items")
-    announce(ledger, GRIB + specimens.grib2(REFERENCE, 3, parameter=1), source, sequencer="0B")
+    announce(ledger, GRIB + samples.grib2(REFERENCE, 3, parameter=1), source, sequencer="0B")
     ledger.run_until_idle()
     assert [(found["status"], found["stac_status"]) for found in records(ledger)] == [
         ("succeeded", "created"),
@@ -93,9 +93,9 @@ def test_what_is_broken_is_quarantined_at_once(ledger: Ledger, source: MemorySou
 
 @pytest.mark.req("K-37")
 def test_a_governance_hard_fail_is_quarantined_and_never_retried(ledger: Ledger, source: MemorySource) -> None:
-    rules = Rules(rules=(Rule(id="none-of-it", asks="allowed", datasets=("gfs",), why="a test"),))
+    rules = GovernanceRules(rules=(GovernanceRule(id="none-of-it", asks="allowed", datasets=("gfs",), why="a test"),))
     with Ledger(ledger.store.url) as strict:
-        declare(strict, Settings(datasets=shipped(), source=source, rules=rules))
+        declare(strict, IngestSettings(datasets=shipped(), source=source, rules=rules))
         announce(strict, GRIB, source)
         strict.run_until_idle()
         [found] = records(strict)
@@ -115,7 +115,7 @@ def test_a_store_that_is_down_fails_the_attempt_and_it_is_tried_again(ledger: Le
 
 def test_items_are_published_as_files_and_can_be_rebuilt(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
     with Ledger(ledger.store.url) as publishing:
-        declare(publishing, Settings(datasets=shipped(), source=source, catalog=tmp_path))
+        declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=tmp_path))
         announce(publishing, GRIB, source)
         assert publishing.run_until_idle() == 2
         [[href, item]] = asked(publishing, "SELECT href, item FROM nodd_items")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.nodd import integrity, metadata, specimens, stac
+from holdfast.nodd import integrity, metadata, samples, stac
 from holdfast.nodd.dataset import Dataset, Example, shipped
 from holdfast.nodd.notices import listed_notice
 from holdfast.nodd.units import unit_of
@@ -22,18 +22,18 @@ def specimen(dataset: Dataset, example: Example) -> bytes:
     start = datetime.fromisoformat(example.start)
     match dataset.described.format:
         case "grib2" | "grib2-wmo":
-            return specimens.grib2(start, 0)
+            return samples.grib2(start, 0)
         case "grib2-gzip":
-            return specimens.gzipped(specimens.grib2(start, 0, grid=specimens.conus_box()))
+            return samples.gzipped(samples.grib2(start, 0, grid=samples.conus_box()))
         case "netcdf4":
             end = datetime.fromisoformat(example.end) if example.end else start + timedelta(minutes=5)
-            return specimens.goes_file(start, end, bbox=(-156.3, -81.3, 6.3, 81.3))
+            return samples.goes_file(start, end, bbox=(-156.3, -81.3, 6.3, 81.3))
         case "nexrad-l2" if not example.key.endswith("-I"):
             station = "KTLX" if "KTLX" in example.key else "KDMX"
-            volume = specimens.nexrad_volume(station, start)
-            return specimens.gzipped(volume) if example.key.endswith(".gz") else volume
+            volume = samples.nexrad_volume(station, start)
+            return samples.gzipped(volume) if example.key.endswith(".gz") else volume
         case _:
-            return specimens.nexrad_records(2)
+            return samples.nexrad_records(2)
 
 
 def item_of(dataset: Dataset, example: Example) -> dict[str, Any]:

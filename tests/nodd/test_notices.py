@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.audit.check.runner import check
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.notices import Ignored, Notice, Parsed, Rejected, is_later, parsed
+from holdfast.nodd.notices import IgnoredRecord, Notice, ParsedMessage, RejectedRecord, is_later, parsed
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.units import Fate
 from holdfast.store import Store
@@ -28,7 +28,7 @@ BATCHES = 10_000 if os.environ.get("HOLDFAST_HYPOTHESIS") == "prove" else 100
 CHUNKS_TOPIC = "arn:aws:sns:us-east-1:684042711724:NewNEXRADLevel2ObjectFilterable"
 
 
-def told(body: str) -> Parsed:
+def told(body: str) -> ParsedMessage:
     return parsed(body, shipped(), sqs_message_id="m1")
 
 
@@ -69,8 +69,8 @@ def test_raw_delivery_is_the_event_itself() -> None:
 def test_every_record_of_a_message_counts() -> None:
     answer = told(event(record(), record(key="nobody/knows"), record(key=GFS.replace("f003", "f006")), record(key="")))
     assert [notice.fields["fhr"] for notice in answer.notices] == ["003", "006"]
-    assert answer.ignored == (Ignored("missing_dataset", "s3://noaa-gfs-bdp-pds/nobody/knows"),)
-    assert answer.rejected == (Rejected("missing_required_field", "s3.object.key is missing"),)
+    assert answer.ignored == (IgnoredRecord("missing_dataset", "s3://noaa-gfs-bdp-pds/nobody/knows"),)
+    assert answer.rejected == (RejectedRecord("missing_required_field", "s3.object.key is missing"),)
 
 
 def test_keys_of_s3_events_are_encoded_and_those_of_chunks_are_not() -> None:
@@ -89,7 +89,7 @@ def test_a_chunk_has_a_message_of_its_own_with_numbers_or_text(numbers: dict[str
 
 def test_a_chunk_whose_message_contradicts_its_key_is_rejected() -> None:
     assert told(chunk(VolumeID=12)).rejected == (
-        Rejected("missing_required_field", "VolumeID is not what the key says"),
+        RejectedRecord("missing_required_field", "VolumeID is not what the key says"),
     )
 
 
@@ -337,4 +337,4 @@ def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[An
 
 def test_what_is_ignored_is_told_in_plain_text() -> None:
     [ignored] = told(event(record(bucket="some\x00where\ud800", eventName="ObjectRemoved:Delete"))).ignored
-    assert ignored == Ignored("not_created", f"s3://some\\x00where\\ud800/{GFS}")
+    assert ignored == IgnoredRecord("not_created", f"s3://some\\x00where\\ud800/{GFS}")

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from holdfast.nodd.objects import S3Source, TryLaterError
+from holdfast.nodd.objects import ObjectUnavailableError, S3Source
 
 
 @pytest.fixture
@@ -36,5 +36,5 @@ def broken() -> Iterator[str]:
 
 def test_a_part_that_breaks_off_is_trouble_that_may_pass(broken: str) -> None:
     source = S3Source(frozenset({"noaa-gfs-bdp-pds"}), endpoint=broken)
-    with pytest.raises(TryLaterError, match="s3://noaa-gfs-bdp-pds/a/key: "):
+    with pytest.raises(ObjectUnavailableError, match="s3://noaa-gfs-bdp-pds/a/key: "):
         source.read("noaa-gfs-bdp-pds", "a/key", 0, 100)

@@ -18,11 +18,11 @@ import pytest
 from holdfast import Ledger
 from holdfast.audit.check.runner import check as check_ledger
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
-from holdfast.nodd import observations, specimens, stac
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import observations, samples, stac
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.checking import check
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.store import Submission
 from tests.nodd.ingesting import records
 from tests.nodd.messages import event, record
@@ -33,7 +33,7 @@ pytest.importorskip("h5py")
 
 BUCKET = "noaa-goes19"
 START, END = datetime(2026, 11, 14, 0, 0, 21, tzinfo=UTC), datetime(2026, 11, 14, 0, 9, 52, 900_000, tzinfo=UTC)
-DATA = specimens.goes_file(START, END, bbox=(-156.3, -81.33, 6.3, 81.33))
+DATA = samples.goes_file(START, END, bbox=(-156.3, -81.33, 6.3, 81.33))
 KEY = "ABI-L2-CMIPF/2026/318/00/OR_ABI-L2-CMIPF-M6C{channel}_G19_s20263180000210_e20263180009529_c{created}.nc"
 CREATED = ("20263180009597", "20263180109597", "20263190009597")
 ORDERS = list(itertools.permutations(CREATED))
@@ -46,7 +46,7 @@ def announce(
     key = KEY.format(channel=channel, created=created)
     etag = source.put(BUCKET, key, data)
     body = event(record(key=key, bucket=BUCKET, size=len(data), **{"eTag": etag, **told}))
-    assert [one.fate for one in admit(ledger.store, [Message(body)], shipped())] == ["admitted"]
+    assert [one.fate for one in admit(ledger.store, [FeedMessage(body)], shipped())] == ["admitted"]
 
 
 def items(ledger: Ledger) -> dict[str, dict[str, Any]]:
@@ -127,11 +127,11 @@ def test_an_overwritten_file_keeps_its_place(ledger: Ledger, source: MemorySourc
     for created in CREATED:
         announce(ledger, source, created, sequencer="0A")
         ledger.run_until_idle()
-    other = specimens.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
+    other = samples.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
     key = KEY.format(channel="13", created=TWO)
     etag = source.put(BUCKET, key, other)
     body = event(record(key=key, bucket=BUCKET, size=len(other), eTag=etag, sequencer="0B"))
-    admit(ledger.store, [Message(body)], shipped())
+    admit(ledger.store, [FeedMessage(body)], shipped())
     ledger.run_until_idle()
     assert marks(ledger) == MARKS
     assert items(ledger)[TWO]["bbox"] == [-150.0, -80.0, 0.0, 80.0]
@@ -171,7 +171,7 @@ def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
 
     monkeypatch.setattr(observations, "family_of", together)
     with Ledger(ledger.store.url) as crowd:
-        declare(crowd, Settings(datasets=shipped(), source=source, retry=AT_ONCE))
+        declare(crowd, IngestSettings(datasets=shipped(), source=source, retry=AT_ONCE))
         for created in CREATED:
             announce(crowd, source, created)
         crowd.run_until_idle(concurrency=3)
@@ -201,7 +201,7 @@ def test_files_that_two_processes_catalogue_at_the_same_moment_cost_one_attempt_
     for created in known:
         announce(ledger, source, created, sequencer="0A")
         ledger.run_until_idle()
-    other = specimens.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
+    other = samples.goes_file(START, END, bbox=(-150.0, -80.0, 0.0, 80.0))
     for created in (ONE, TWO):
         announce(ledger, source, created, data=other, sequencer="0B")
     objects, meet = tmp_path / "objects", tmp_path / "meet"
@@ -246,7 +246,7 @@ def test_a_write_that_was_overtaken_is_refused_as_ever(
 
 def test_the_file_of_the_earlier_item_is_published_anew(ledger: Ledger, source: MemorySource, tmp_path: Path) -> None:
     with Ledger(ledger.store.url) as publishing:
-        declare(publishing, Settings(datasets=shipped(), source=source, catalog=tmp_path))
+        declare(publishing, IngestSettings(datasets=shipped(), source=source, catalog=tmp_path))
         for created in (ONE, TWO):
             announce(publishing, source, created)
             publishing.run_until_idle()

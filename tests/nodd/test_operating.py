@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from holdfast.core.commands import Fail, Quarantine
-from holdfast.nodd import doctor, specimens, subscribe
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import doctor, samples, subscription
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import SAME_ERROR, Drain
 from holdfast.nodd.objects import S3Source
@@ -22,7 +22,7 @@ from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
 
 BUCKET = "noaa-gfs-bdp-pds"
-GRIB = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
+GRIB = samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
 KEYS = [GFS.replace("f003", f"f{n:03}") for n in range(4)]
 
 
@@ -41,7 +41,7 @@ def dead(cloud: Cloud) -> Queue:
 def failed(store: Store[Any]) -> Store[Any]:
     """A ledger with four units: failed, failed, quarantined, pending."""
     for key in KEYS:
-        admit(store, [Message(event(record(key=key)))], shipped())
+        admit(store, [FeedMessage(event(record(key=key)))], shipped())
     with store.transaction() as transaction:
         jobs = transaction.jobs(range(1, 5))
         transaction.rule([(jobs[2], Quarantine("governance_hard_fail"))], actor="t")
@@ -111,7 +111,7 @@ def listed(cloud: Cloud) -> S3Source:
 
 def test_a_listing_finds_the_notices_that_never_came(store: Store[Any], listed: S3Source) -> None:
     day, gfs = date(2026, 8, 2), shipped()["gfs"]
-    admit(store, [Message(event(record(key=OF_A_DAY[0])))], shipped())
+    admit(store, [FeedMessage(event(record(key=OF_A_DAY[0])))], shipped())
     found = reconcile(store, listed, shipped(), gfs, day)
     assert found == Reconciled(
         dataset="gfs", date="2026-08-02", listed=4, known=1, missing=3, admitted=0, others=1,
@@ -124,7 +124,7 @@ def test_a_listing_finds_the_notices_that_never_came(store: Store[Any], listed: 
 
 
 def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
-    plan = subscribe.plan(shipped()["gfs"], BUCKET, queue="nodd-t", account="123456789012")
+    plan = subscription.plan(shipped()["gfs"], BUCKET, queue="nodd-t", account="123456789012")
     assert plan.subscription["FilterPolicyScope"] == "MessageBody"
     assert json.loads(plan.subscription["FilterPolicy"]) == {
         "Records": {"s3": {"object": {"key": [{"prefix": "gfs."}]}}}
@@ -133,8 +133,8 @@ def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
     assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": plan.topic}}
     topic = cloud.sns.create_topic(Name="NewGFSObject")["TopicArn"]
     mine = msgspec.structs.replace(plan, topic=topic)
-    made = subscribe.carry_out(mine, endpoint=cloud.endpoint)
-    assert subscribe.carry_out(mine, endpoint=cloud.endpoint)["queue_url"] == made["queue_url"]
+    made = subscription.carry_out(mine, endpoint=cloud.endpoint)
+    assert subscription.carry_out(mine, endpoint=cloud.endpoint)["queue_url"] == made["queue_url"]
     told = cloud.sns.get_subscription_attributes(SubscriptionArn=made["subscription"])["Attributes"]
     assert doctor.look_at_subscription(told) == []
     assert [one.code for one in doctor.look_at_subscription({**told, "FilterPolicyScope": "MessageAttributes"})] == [
@@ -147,7 +147,7 @@ def test_a_subscription_is_made_as_it_is_printed(cloud: Cloud) -> None:
 def test_the_doctor_finds_silence_open_queues_dead_topics_and_dead_letters(
     store: Store[Any], cloud: Cloud, dead: Queue
 ) -> None:
-    admit(store, [Message(event(record())), Message("garbage")], shipped())
+    admit(store, [FeedMessage(event(record())), FeedMessage("garbage")], shipped())
     now = store.now()
     assert [one.code for one in doctor.look_at_ledger(store, now)] == ["rejected_messages"]
     later = doctor.look_at_ledger(store, now + timedelta(hours=1))

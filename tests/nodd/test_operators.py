@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from holdfast.core.records import time_from, time_text
-from holdfast.nodd import integrity, metadata, specimens
+from holdfast.nodd import integrity, metadata, samples
 from holdfast.nodd.dataset import Dataset, shipped
 from holdfast.nodd.integrity import Sidecar
 from holdfast.nodd.notices import listed_notice
-from holdfast.nodd.units import Unit, Verdict, unit_of
+from holdfast.nodd.units import OperatorVerdict, Unit, unit_of
 from tests.nodd.objects import MemorySource
 
 NOW = datetime(2026, 7, 26, 4, tzinfo=UTC)
 REFERENCE = datetime(2026, 7, 26, tzinfo=UTC)
 GFS = "gfs.20260726/00/atmos/gfs.t00z.pgrb2.0p25.f003"
-GRIB = specimens.grib2(REFERENCE, 3)
+GRIB = samples.grib2(REFERENCE, 3)
 VOLUME = "2026/07/26/KTLX/KTLX20260726_030000_V06"
 AT = datetime(2026, 7, 26, 3, tzinfo=UTC)
 
@@ -32,7 +32,9 @@ def unit_for(source: MemorySource, bucket: str, key: str, data: bytes | None, **
     return unit_of(msgspec.structs.replace(notice, **said))
 
 
-def checked(data: bytes | None, *, at: datetime = NOW, sidecars: list[Sidecar] | None = None, **said: Any) -> Verdict:
+def checked(
+    data: bytes | None, *, at: datetime = NOW, sidecars: list[Sidecar] | None = None, **said: Any
+) -> OperatorVerdict:
     source = MemorySource()
     if sidecars:
         source.put("noaa-gfs-bdp-pds", f"{GFS}.idx", said.pop("index"))
@@ -86,7 +88,7 @@ def test_a_format_that_is_not_known_fails_closed() -> None:
 @pytest.mark.parametrize(
     "index, issues",
     [
-        (specimens.grib2_index([GRIB], REFERENCE), ()),
+        (samples.grib2_index([GRIB], REFERENCE), ()),
         (b"1:0:x:\n2:100:y:\n", ("index_stale",)),
         (b"1:99999:x:\n", ("index_stale",)),
         (b"nothing", ("index_unreadable",)),
@@ -97,7 +99,7 @@ def test_an_index_is_held_against_its_file(index: bytes, issues: tuple[str, ...]
     assert checked(GRIB, sidecars=sidecars, index=index).issues == issues
 
 
-def learned(bucket: str, key: str, data: bytes, dataset: str) -> Verdict:
+def learned(bucket: str, key: str, data: bytes, dataset: str) -> OperatorVerdict:
     source = MemorySource()
     unit = unit_for(source, bucket, key, data)
     found = integrity.check(unit, shipped()[dataset], source, [], NOW)
@@ -119,19 +121,19 @@ def test_metadata_of_a_forecast() -> None:
     "bucket, key, data, dataset, issues",
     [
         pytest.param(
-            "noaa-gfs-bdp-pds", GFS, specimens.grib2(REFERENCE + timedelta(hours=6), 3), "gfs", ("time_mismatch",),
+            "noaa-gfs-bdp-pds", GFS, samples.grib2(REFERENCE + timedelta(hours=6), 3), "gfs", ("time_mismatch",),
             id="another run",
         ),
         pytest.param(
-            "unidata-nexrad-level2", VOLUME, specimens.nexrad_volume("KDMX", AT), "nexrad-l2", ("station_mismatch",),
+            "unidata-nexrad-level2", VOLUME, samples.nexrad_volume("KDMX", AT), "nexrad-l2", ("station_mismatch",),
             id="another station",
         ),
         pytest.param(
-            "unidata-nexrad-level2", VOLUME, specimens.nexrad_volume("KTLX", AT + timedelta(hours=1)), "nexrad-l2",
+            "unidata-nexrad-level2", VOLUME, samples.nexrad_volume("KTLX", AT + timedelta(hours=1)), "nexrad-l2",
             ("time_mismatch",), id="another hour",
         ),
         pytest.param(
-            "unidata-nexrad-level2", VOLUME.replace("KTLX", "KZZZ"), specimens.nexrad_volume("KZZZ", AT), "nexrad-l2",
+            "unidata-nexrad-level2", VOLUME.replace("KTLX", "KZZZ"), samples.nexrad_volume("KZZZ", AT), "nexrad-l2",
             ("missing_geolocation",), id="a station nobody knows",
         ),
     ],
@@ -145,12 +147,12 @@ def test_a_header_that_differs_from_its_key_is_suspect(
 
 @pytest.mark.req("K-43")
 def test_the_places_of_the_others() -> None:
-    volume = learned("unidata-nexrad-level2", VOLUME, specimens.nexrad_volume("KTLX", AT), "nexrad-l2")
+    volume = learned("unidata-nexrad-level2", VOLUME, samples.nexrad_volume("KTLX", AT), "nexrad-l2")
     assert volume.data["bbox"] == pytest.approx([-102.4, 31.2, -92.2, 39.5], abs=0.1)
     start, end = AT + timedelta(seconds=20), AT + timedelta(minutes=9)
     stamps = f"s{start:%Y%j%H%M%S}0_e{end:%Y%j%H%M%S}0_c{end:%Y%j%H%M%S}0"
     key = f"ABI-L2-CMIPF/2026/207/03/OR_ABI-L2-CMIPF-M6C13_G19_{stamps}.nc"
-    west = specimens.goes_file(start, end, bbox=(140.0, -80.0, -60.0, 80.0))
+    west = samples.goes_file(start, end, bbox=(140.0, -80.0, -60.0, 80.0))
     disk = learned("noaa-goes19", key, west, "goes-abi")
     assert (disk.status, disk.data["bbox"]) == ("ok", [140.0, -80.0, -60.0, 80.0])
     assert disk.data["geometry"]["type"] == "MultiPolygon"  # it crosses the antimeridian

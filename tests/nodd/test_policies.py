@@ -21,16 +21,16 @@ from holdfast.core.records import MAX_ATTEMPTS, time_text
 from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
-from holdfast.nodd import doctor, ingest, provenance, subscribe
-from holdfast.nodd.admission import DECLARED, Message, admit
+from holdfast.nodd import doctor, ingest, provenance, subscription
+from holdfast.nodd.admission import DECLARED, FeedMessage, admit
 from holdfast.nodd.dataset import Datasets, loaded, shipped, with_own
-from holdfast.nodd.governance import Rule, Rules, rules_from
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.governance import GovernanceRule, GovernanceRules, rules_from
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.notices import parsed
-from holdfast.nodd.objects import Head
+from holdfast.nodd.objects import ObjectHead
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.records import broken_rules
-from holdfast.nodd.units import Operator, Unit, Verdict, unit_of
+from holdfast.nodd.units import Operator, OperatorVerdict, Unit, unit_of
 from holdfast.store import Store
 from tests.nodd.aws import REGION, Cloud
 from tests.nodd.ingesting import BUCKET, GRIB, announce, records
@@ -64,7 +64,7 @@ def opened(url: str, source: MemorySource, **how: Any) -> Iterator[Ledger]:
     """Open a ledger in which what fails is tried again at once."""
     settings = {"datasets": shipped(), "retry": RetryPolicy(strategy=Strategy.IMMEDIATE), **how}
     with Ledger(url) as ledger:
-        declare(ledger, Settings(source=source, **settings))
+        declare(ledger, IngestSettings(source=source, **settings))
         yield ledger
 
 
@@ -77,7 +77,7 @@ class Nameless(MemorySource):
 
     tells = False
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Return what is known of an object."""
         head = super().head(bucket, key)
         return head if head is None or self.tells else msgspec.structs.replace(head, etag=None)
@@ -108,7 +108,7 @@ UNTOLD = "nothing tells which write of the object was read"
 def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str) -> None:
     source = Nameless()
     body = unnamed(source)
-    admit(store, [Message(body)], shipped())
+    admit(store, [FeedMessage(body)], shipped())
     with opened(ledger_url, source) as ledger:
         assert ledger.run_until_idle() == MAX_ATTEMPTS
         [found] = records(ledger)
@@ -121,7 +121,7 @@ def test_provenance_that_fails_is_no_success(store: Store[Any], ledger_url: str)
         # It is announced again, by a notice that tells which write it is of: a later one, and that is catalogued.
         named = event(record(size=len(GRIB), eTag=source.put(BUCKET, GFS, GRIB), sequencer=None))
         source.tells = True
-        admit(store, [Message(named)], shipped())
+        admit(store, [FeedMessage(named)], shipped())
         ledger.run_until_idle()
         [_, later] = records(ledger)
     assert [later[name] for name in STATUSES] == ["succeeded", "created", "ok", None, 1]
@@ -136,7 +136,7 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
     store: Store[Any], ledger_url: str, lenient: Datasets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Nameless()
-    admit(store, [Message(unnamed(source))], lenient)
+    admit(store, [FeedMessage(unnamed(source))], lenient)
     with opened(ledger_url, source, datasets=lenient) as ledger:
         assert ledger.run_until_idle() == 1
         [found] = records(ledger)
@@ -192,9 +192,11 @@ def facts() -> provenance.RunFacts:
     )  # fmt: skip
 
 
-def unit_and_verdicts() -> tuple[Unit, dict[Operator, Verdict]]:
+def unit_and_verdicts() -> tuple[Unit, dict[Operator, OperatorVerdict]]:
     [notice] = parsed(event(record()), shipped()).notices
-    verdict = Verdict(operator=Operator.INTEGRITY, status="ok", data={"actual_etag": "e", "actual_size_bytes": 1})
+    verdict = OperatorVerdict(
+        operator=Operator.INTEGRITY, status="ok", data={"actual_etag": "e", "actual_size_bytes": 1}
+    )
     return unit_of(notice), {Operator.INTEGRITY: verdict}
 
 
@@ -229,8 +231,8 @@ def test_without_its_event_provenance_is_partial() -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # The gates
 
-CARE = Rule(id="not-ours", asks="allowed", gate="care", why="a test")
-FAIR = Rule(id="checked", asks="checksum", gate="fair", then="hold", why="another test")
+CARE = GovernanceRule(id="not-ours", asks="allowed", gate="care", why="a test")
+FAIR = GovernanceRule(id="checked", asks="checksum", gate="fair", then="hold", why="another test")
 PASSED = {"A-schema": "pass", "B-fair": "pass", "C-care": "pass", "D-prov": "pass"}
 
 
@@ -264,11 +266,11 @@ def test_the_gates_are_passed_in_order_and_each_result_is_kept(
     ledger_url: str,
     source: MemorySource,
     data: bytes,
-    rules: tuple[Rule, ...],
+    rules: tuple[GovernanceRule, ...],
     code: str,
     results: dict[str, str],
 ) -> None:
-    with opened(ledger_url, source, rules=Rules(rules=rules)) as ledger:
+    with opened(ledger_url, source, rules=GovernanceRules(rules=rules)) as ledger:
         announce(ledger, data, source)
         assert ledger.run_until_idle() == 1
         [found] = records(ledger)
@@ -280,11 +282,11 @@ def test_the_gates_are_passed_in_order_and_each_result_is_kept(
 @pytest.mark.req("K-21", "K-46")
 def test_the_last_gate_is_provenance_and_may_be_waived(store: Store[Any], ledger_url: str, lenient: Datasets) -> None:
     nameless = Nameless()
-    admit(store, [Message(unnamed(nameless))], shipped())
+    admit(store, [FeedMessage(unnamed(nameless))], shipped())
     with opened(ledger_url, nameless, retry=RetryPolicy(strategy=Strategy.NO_RETRY)) as ledger:
         assert ledger.run_until_idle() == 1
     assert kept(store, "validation-gates/1") == {**PASSED, "D-prov": "fail"}
-    admit(store, [Message(unnamed(nameless))], shipped())  # it had failed, and is pending again
+    admit(store, [FeedMessage(unnamed(nameless))], shipped())  # it had failed, and is pending again
     with opened(ledger_url, nameless, datasets=lenient) as ledger:
         assert ledger.run_until_idle() == 1
     [[result]] = asked(store, "SELECT result FROM holdfast_jobs")
@@ -311,9 +313,9 @@ def test_a_rule_stands_at_a_gate_that_there_is(tmp_path: Path) -> None:
 def test_a_queue_is_made_with_these_defaults(cloud: Cloud, env: str, visibility_s: str) -> None:
     topic = str(cloud.sns.create_topic(Name="NewGFSObject")["TopicArn"])
     account = topic.split(":")[4]
-    wanted = subscribe.plan(shipped()["gfs"], BUCKET, account=account, env=subscribe.Env(env))
+    wanted = subscription.plan(shipped()["gfs"], BUCKET, account=account, env=subscription.SubscriptionEnv(env))
     assert (wanted.queue, wanted.dead_letter_queue) == ("nodd-primary-queue", "nodd-dlq")
-    made = subscribe.carry_out(msgspec.structs.replace(wanted, topic=topic), endpoint=cloud.endpoint)
+    made = subscription.carry_out(msgspec.structs.replace(wanted, topic=topic), endpoint=cloud.endpoint)
     found = attributes(cloud, made["queue_url"])
     dead = attributes(cloud, str(cloud.sqs.get_queue_url(QueueName="nodd-dlq")["QueueUrl"]))
     assert made["queue_url"].endswith("/nodd-primary-queue")
@@ -331,16 +333,16 @@ def attributes(cloud: Cloud, url: str) -> dict[str, str]:
 
 @pytest.mark.req("K-34")
 def test_a_queue_of_another_name_has_dead_letters_of_its_own() -> None:
-    wanted = subscribe.plan(shipped()["gfs"], BUCKET, queue="mine", account="123456789012")
+    wanted = subscription.plan(shipped()["gfs"], BUCKET, queue="mine", account="123456789012")
     assert (wanted.queue, wanted.dead_letter_queue) == ("mine", "mine-dlq")
 
 
 def test_another_topic_on_the_same_queue_shuts_nobody_out(cloud: Cloud) -> None:
     let_in, url = [], ""
     for name, bucket in (("goes-abi", "noaa-goes18"), ("goes-abi", "noaa-goes19"), ("gfs", BUCKET), ("gfs", BUCKET)):
-        wanted = subscribe.plan(shipped()[name], bucket, queue="nodd-shared", account="123456789012")
+        wanted = subscription.plan(shipped()[name], bucket, queue="nodd-shared", account="123456789012")
         topic = str(cloud.sns.create_topic(Name=wanted.topic.rpartition(":")[2])["TopicArn"])
-        url = subscribe.carry_out(msgspec.structs.replace(wanted, topic=topic), endpoint=cloud.endpoint)["queue_url"]
+        url = subscription.carry_out(msgspec.structs.replace(wanted, topic=topic), endpoint=cloud.endpoint)["queue_url"]
         let_in.append(wanted.topic)
     statements = json.loads(attributes(cloud, url)["Policy"])["Statement"]
     # Each topic once, by its whole ARN, and no statement without one.

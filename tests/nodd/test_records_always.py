@@ -20,7 +20,7 @@ from holdfast.nodd import ingest, stac
 from holdfast.nodd.admission import DECLARED, admit
 from holdfast.nodd.checking import check
 from holdfast.nodd.dataset import Datasets, shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.records import broken_rules
 from holdfast.nodd.units import OUTCOME, RUN
 from holdfast.store import Lease, Store, connect
@@ -198,7 +198,7 @@ def test_a_replacement_says_what_came_of_it_and_not_of_the_first(
 def _later(ledger: Ledger, source: MemorySource, looking: Looking) -> Iterator[Ledger]:
     world = msgspec.structs.replace(ledger.world, reach=looking, planned=lambda point: point == BETWEEN)
     with Ledger(ledger.store.url, world=world) as later:
-        declare(later, Settings(datasets=shipped(), source=source, retry=ONCE))
+        declare(later, IngestSettings(datasets=shipped(), source=source, retry=ONCE))
         yield later
 
 

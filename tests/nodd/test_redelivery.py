@@ -19,11 +19,11 @@ from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
-from holdfast.nodd import specimens
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import samples
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.units import Operator
 from holdfast.store import Store
@@ -107,7 +107,7 @@ class Life:
         """Let the message come again, raw or in an envelope."""
         self.deliveries += 1
         body = self.body if self.deliveries % 2 else enveloped(self.body)
-        [found] = admit(self._store, [Message(body, f"m{self.deliveries}")], shipped())
+        [found] = admit(self._store, [FeedMessage(body, f"m{self.deliveries}")], shipped())
         self.told.setdefault(step, f"{found.fate}: {found.reason}")
 
     def reach(self, point: str) -> None:
@@ -129,7 +129,7 @@ def life(store: Store[Any], monkeypatch: pytest.MonkeyPatch) -> Life:
 def opened(url: str, life: Life, source: MemorySource, catalog: Path | None = None) -> Ledger:
     retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
     ledger = Ledger(url, world=World(reach=life.reach, planned=lambda point: point == BETWEEN))
-    declare(ledger, Settings(datasets=shipped(), source=source, catalog=catalog, retry=retry))
+    declare(ledger, IngestSettings(datasets=shipped(), source=source, catalog=catalog, retry=retry))
     return ledger
 
 
@@ -166,7 +166,7 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
         require_each_once(store, 1)
         # A later write follows; then the message of the earlier one comes again, and that of the later.
         earlier = life.body
-        life.tell(GRIB + specimens.grib2(REFERENCE, 3, parameter=1), source, "0B")
+        life.tell(GRIB + samples.grib2(REFERENCE, 3, parameter=1), source, "0B")
         later, life.body = life.body, earlier
         life.deliver("before the later one")
         life.body = later
@@ -260,7 +260,7 @@ def test_an_item_is_derived_from_the_last_one_that_was_made(
     with opened(ledger_url, life, source) as ledger:
         for number, works in enumerate(worked):
             life.tell(
-                b"".join(specimens.grib2(REFERENCE, 3, parameter=n) for n in range(number + 1)), source, f"{number}"
+                b"".join(samples.grib2(REFERENCE, 3, parameter=n) for n in range(number + 1)), source, f"{number}"
             )
             life.deliver(f"write {number}")
             if works:
@@ -284,7 +284,7 @@ def test_an_item_is_derived_from_the_last_one_that_was_made(
 def test_content_that_comes_back_after_another_is_a_write_like_any_other(
     store: Store[Any], ledger_url: str, life: Life, source: MemorySource
 ) -> None:
-    one, other = GRIB, GRIB + specimens.grib2(REFERENCE, 3, parameter=1)
+    one, other = GRIB, GRIB + samples.grib2(REFERENCE, 3, parameter=1)
     with opened(ledger_url, life, source) as ledger:
         for number, data in enumerate((one, other, one, other)):
             life.tell(data, source, f"{number + 10:X}")
@@ -323,12 +323,12 @@ def drained(store: Store[Any], queue: Queue) -> Counter[str]:
 
 
 def fates(store: Store[Any], *bodies: str) -> list[str]:
-    return [str(found.fate) for found in admit(store, [Message(body) for body in bodies], shipped())]
+    return [str(found.fate) for found in admit(store, [FeedMessage(body) for body in bodies], shipped())]
 
 
 def put(directory: Path, lead: int) -> str:
     """Write an object, and return the message that tells of it."""
-    key, data = GFS.replace("f003", f"f{lead:03}"), specimens.grib2(REFERENCE, lead)
+    key, data = GFS.replace("f003", f"f{lead:03}"), samples.grib2(REFERENCE, lead)
     (directory / BUCKET / key).parent.mkdir(parents=True, exist_ok=True)
     (directory / BUCKET / key).write_bytes(data)
     return event(record(key=key, size=len(data), eTag=hashlib.md5(data, usedforsecurity=False).hexdigest()))

@@ -14,9 +14,9 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.records import time_text
 from holdfast.nodd import provenance
-from holdfast.nodd.admission import DECLARED, Message, admit
+from holdfast.nodd.admission import DECLARED, FeedMessage, admit
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.records import broken_rules
 from holdfast.store import Lease
@@ -140,7 +140,7 @@ def mixed(ledger: Ledger, source: MemorySource) -> Ledger:
     """Three files of a forecast and a radar's sweep that are missing, one file that is not, and one that waits."""
     failed(ledger, range(3, 6))
     sweep = record(key=SWEEP, bucket="unidata-nexrad-level2", eventTime=time_text(yesterday(ledger.store)))
-    admit(ledger.store, [Message(event(sweep))], shipped())
+    admit(ledger.store, [FeedMessage(event(sweep))], shipped())
     appear(source, range(6, 7))
     admit(ledger.store, [notice(ledger.store, 6)], shipped())
     ledger.run_until_idle()
@@ -240,7 +240,7 @@ def test_records_that_have_spent_their_attempts_are_passed_over_and_counted(
     admit(ledger.store, [notice(ledger.store, 3)], shipped())
     source.down = True
     with Ledger(ledger.store.url) as stubborn:
-        declare(stubborn, Settings(datasets=shipped(), source=source, retry=AT_ONCE))
+        declare(stubborn, IngestSettings(datasets=shipped(), source=source, retry=AT_ONCE))
         assert stubborn.run_until_idle() == DECLARED.max_attempts
         for n in range(DECLARED.replay_attempts):
             [row] = records(ledger)

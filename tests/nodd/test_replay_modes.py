@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from holdfast import Ledger
-from holdfast.nodd import ingest, provenance, specimens
-from holdfast.nodd.admission import DECLARED, Message, admit
+from holdfast.nodd import ingest, provenance, samples
+from holdfast.nodd.admission import DECLARED, FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.records import broken_rules
 from holdfast.store import Store
@@ -98,7 +98,7 @@ def test_what_has_succeeded_is_replaced_by_a_later_version_into_the_same_item_an
 
     monkeypatch.setattr(ingest, "DECLARED", msgspec.structs.replace(DECLARED, version="1.1.0"))
     with Ledger(ledger.store.url) as later:
-        declare(later, Settings(datasets=shipped(), source=source, retry=ONCE))
+        declare(later, IngestSettings(datasets=shipped(), source=source, retry=ONCE))
         later.run_until_idle()  # declares what it does
         done = replay(ledger, "run", *REPAIR, "--status", "succeeded").json
         assert (done["replayed"], done["state"]) == (2, "done")
@@ -167,11 +167,11 @@ def test_what_is_in_quarantine_is_replaced_once_its_object_is_mended(
 
 @pytest.mark.req("K-02", "K-50")
 def test_a_record_that_was_superseded_is_not_brought_back(ledger: Ledger, source: MemorySource) -> None:
-    first, second = data_of(3), data_of(3) + specimens.grib2(REFERENCE, 3, parameter=1)
+    first, second = data_of(3), data_of(3) + samples.grib2(REFERENCE, 3, parameter=1)
     for sequencer, data in (("0A", first), ("0B", second)):
         etag = source.put(BUCKET, key_of(3), data)
         body = event(record(sequencer=sequencer, eTag=etag, size=len(data)))
-        admit(ledger.store, [Message(body)], shipped())
+        admit(ledger.store, [FeedMessage(body)], shipped())
     ledger.run_until_idle()
     before, standing = records(ledger), items(ledger.store)
     assert [(row["status"], row["last_error_code"]) for row in before] == [
@@ -200,7 +200,7 @@ def write(store: Store[Any], sequencer: str, etag: str) -> str:
 @pytest.mark.req("K-33", "K-56")
 def test_a_dead_letter_is_about_the_last_write_of_its_object(ledger: Ledger, dead: Queue) -> None:
     for sequencer, etag in (("0A", "a" * 32), ("0B", "b" * 32)):
-        admit(ledger.store, [Message(write(ledger.store, sequencer, etag))], shipped())
+        admit(ledger.store, [FeedMessage(write(ledger.store, sequencer, etag))], shipped())
         ledger.run_until_idle()
     assert [(row["ext_generation"], row["status"]) for row in records(ledger)] == [(1, "quarantined"), (2, "failed")]
     both = (
@@ -222,7 +222,7 @@ def test_a_dead_letter_of_a_write_that_never_came_is_not_taken_for_the_one_befor
 ) -> None:
     data = data_of(3)
     source.put(BUCKET, key_of(3), data)
-    admit(ledger.store, [Message(write(ledger.store, "0A", hashlib.md5(data, usedforsecurity=False).hexdigest()))],
+    admit(ledger.store, [FeedMessage(write(ledger.store, "0A", hashlib.md5(data, usedforsecurity=False).hexdigest()))],
           shipped())  # fmt: skip
     ledger.run_until_idle()
     assert [row["status"] for row in records(ledger)] == ["succeeded"]

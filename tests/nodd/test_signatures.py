@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import NameOID
 
 from holdfast.core.errors import StoreUnavailableError
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.signatures import CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, Problem, Signatures, fetched
+from holdfast.nodd.signatures import CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, SignatureProblem, Signatures, fetched
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Fate
 from holdfast.store import create_store
@@ -123,7 +123,7 @@ def test_no_field_of_it_can_be_changed(field: str) -> None:
         "TopicArn": TOPIC + "2",
         "Signature": base64.b64encode(b"\0" * 256).decode(),
     }.get(field, envelope[field] + " ")
-    assert signatures.problem_of(json.dumps({**envelope, field: changed})) == Problem(
+    assert signatures.problem_of(json.dumps({**envelope, field: changed})) == SignatureProblem(
         "signature_invalid", "the signature is not one of this message"
     )
 
@@ -262,7 +262,7 @@ def test_what_is_not_signed_is_rejected_and_kept(ledger_url: str) -> None:
     )
     with create_store(ledger_url) as store:
         prepare(store)
-        messages = [Message(good, "1"), Message(forged, "2"), Message(event(record()), "3")]
+        messages = [FeedMessage(good, "1"), FeedMessage(forged, "2"), FeedMessage(event(record()), "3")]
         found = admit(store, messages, shipped(), signatures=signatures)
         assert [(one.fate, one.reason) for one in found] == [
             (Fate.ADMITTED, None),

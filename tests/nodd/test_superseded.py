@@ -8,11 +8,11 @@ from holdfast import Ledger
 from holdfast.explain.explain import explain
 from holdfast.governance.quarantine import show
 from holdfast.governance.releases import release
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from tests.nodd.ingesting import GRIB, REFERENCE, announce, records
 from tests.nodd.objects import MemorySource
 
-LATER = GRIB + specimens.grib2(REFERENCE, 3, parameter=1)
+LATER = GRIB + samples.grib2(REFERENCE, 3, parameter=1)
 
 
 @pytest.mark.req("K-02", "G-21")

@@ -26,17 +26,17 @@ from holdfast.core.machines import JobState
 from holdfast.core.selection import Options, ReplayMode, Selection, SelectionFilters, Window
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
-from holdfast.nodd import provenance, specimens, stac
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd import provenance, samples, stac
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.governance import Rule, Rules
-from holdfast.nodd.ingest import Settings, declare
-from holdfast.nodd.metrics import INSTRUMENTS, Kind
+from holdfast.nodd.governance import GovernanceRule, GovernanceRules
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.metrics import INSTRUMENTS, InstrumentKind
 from holdfast.nodd.queues import Queue
+from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.tables import prepare
-from holdfast.nodd.watching import Watch
 from holdfast.store import create_store
 from holdfast.telemetry import Target, Telemetry, start
 from tests.cli.commands import holdfast
@@ -90,12 +90,12 @@ class Scope:
         self.tracers = TracerProvider()
         self.tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.sink = Telemetry(MeterProvider([self.reader]), self.tracers)
-        self.watch = Watch(self.sink, ledger.store)
-        self.watch.follow(ledger.bus)
+        self.reporter = TelemetryReporter(self.sink, ledger.store)
+        self.reporter.follow(ledger.bus)
 
     def points(self) -> dict[tuple[str, ...], Any]:
         """Return each value by its name and its labels, sorted: of a histogram (count, sum)."""
-        self.watch.flush()
+        self.reporter.flush()
         data = self.reader.get_metrics_data()
         found: dict[tuple[str, ...], Any] = {}
         for resource in data.resource_metrics if data else ():
@@ -110,7 +110,7 @@ class Scope:
     def counts(self) -> dict[str, int]:
         """Return the counters alone, each as one text."""
         kinds = {name: row.kind for name, row in INSTRUMENTS.items()}
-        return {" ".join(key): n for key, n in self.points().items() if kinds[key[0]] is Kind.COUNTER}
+        return {" ".join(key): n for key, n in self.points().items() if kinds[key[0]] is InstrumentKind.COUNTER}
 
     def spans(self) -> list[Any]:
         return list(self.exporter.get_finished_spans())
@@ -130,7 +130,7 @@ def bare(ledger: Ledger) -> Iterator[Scope]:
     """Somebody who watches the ledger."""
     scope = Scope(ledger)
     yield scope
-    scope.watch.close()
+    scope.reporter.close()
     scope.sink.close()
 
 
@@ -142,7 +142,7 @@ def scope(ledger: Ledger, source: MemorySource, bare: Scope) -> Scope:
 
 
 def watched(ledger: Ledger, source: MemorySource, scope: Scope, **more: Any) -> None:
-    declare(ledger, Settings(datasets=shipped(), source=source, watch=scope.watch, **more))
+    declare(ledger, IngestSettings(datasets=shipped(), source=source, reporter=scope.reporter, **more))
 
 
 def chosen(ledger: Ledger, **settings: Any) -> Selection:
@@ -271,7 +271,7 @@ def test_a_failure_that_is_tried_again_is_one_failed_record_and_no_replay(
 def test_a_quarantine_is_told_to_the_audit_log(
     ledger: Ledger, source: MemorySource, bare: Scope, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rules = Rules(rules=(Rule(id="none-of-it", asks="allowed", datasets=("gfs",), why="a test"),))
+    rules = GovernanceRules(rules=(GovernanceRule(id="none-of-it", asks="allowed", datasets=("gfs",), why="a test"),))
     watched(ledger, source, bare, rules=rules)
     announce(ledger, GRIB, source)
     with caplog.at_level(logging.WARNING, "holdfast.nodd"):
@@ -301,7 +301,7 @@ def test_a_broken_object_is_told_by_its_issue(ledger: Ledger, source: MemorySour
 
 def test_an_object_that_is_not_there_yet_is_no_failure(ledger: Ledger, source: MemorySource, scope: Scope) -> None:
     body = event(record(eventTime=ledger.store.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")))
-    admit(ledger.store, [Message(body)], shipped())
+    admit(ledger.store, [FeedMessage(body)], shipped())
     assert ledger.run_until_idle() == 1
     assert [row["status"] for row in records(ledger)] == ["pending"]
     assert scope.counts() == {
@@ -309,7 +309,7 @@ def test_an_object_that_is_not_there_yet_is_no_failure(ledger: Ledger, source: M
         "integrity_failures_total dataset=gfs issue=not_published_yet": 1,
     }
     assert [span.name for span in scope.spans() if not span.status.is_ok] == []
-    assert scope.watch.waiting == 0
+    assert scope.reporter.waiting == 0
 
 
 def test_an_item_and_provenance_that_cannot_be_made_are_told_as_failed(
@@ -359,10 +359,10 @@ def test_an_overwrite_is_an_update_and_no_mismatch_and_the_earlier_record_is_tol
     ledger: Ledger, source: MemorySource, scope: Scope
 ) -> None:
     announce(ledger, GRIB, source, sequencer="0A")
-    later = GRIB + specimens.grib2(REFERENCE, 3, parameter=1)
+    later = GRIB + samples.grib2(REFERENCE, 3, parameter=1)
     etag = source.put(BUCKET, GFS, later)
     body = event(record(size=len(later), eTag=etag, sequencer="0B"))
-    admit(ledger.store, [Message(body)], shipped(), bus=ledger.bus)  # before the first was worked on
+    admit(ledger.store, [FeedMessage(body)], shipped(), bus=ledger.bus)  # before the first was worked on
     ledger.run_until_idle()
     announce(ledger, GRIB, source, sequencer="0C")
     ledger.run_until_idle()
@@ -430,7 +430,7 @@ def test_a_feed_tells_the_depth_of_its_queue_the_age_of_messages_and_what_it_und
     ledger: Ledger, scope: Scope, queue: Queue
 ) -> None:
     queue.send([event(record()), event(record(key="x")), "garbage"])
-    feed = Feed(ledger.store, queue, shipped(), watch=scope.watch, bus=ledger.bus)
+    feed = Feed(ledger.store, queue, shipped(), reporter=scope.reporter, bus=ledger.bus)
     assert scope.points() == {("queue_depth", "env=dev", "queue=nodd-primary"): 3}
     while feed.poll(wait_s=0).received:
         pass
@@ -455,7 +455,7 @@ def test_a_drain_tells_of_dead_letters_and_of_what_it_replays(
     announce(ledger, GRIB, source)
     ledger.run_until_idle()
     queue.send([event(record()), event(record(key=GFS.replace("f003", "f009")))])
-    drain = Drain(ledger.store, queue, shipped(), actor="ann", reason="r", watch=scope.watch, bus=ledger.bus)
+    drain = Drain(ledger.store, queue, shipped(), actor="ann", reason="r", reporter=scope.reporter, bus=ledger.bus)
     assert drain.run().fates == {"replayed": 1, "uncorrelated": 1}
     counts = scope.counts()
     assert counts["dlq_messages_total dataset=gfs env=dev queue=nodd-dlq"] == 2

@@ -14,10 +14,10 @@ from holdfast import Ledger
 from holdfast.core.errors import SchemaVersionError, StoreDamagedError
 from holdfast.engine.upkeep.retention import gc
 from holdfast.nodd import tables, upgrade
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.checking import check
 from holdfast.nodd.dataset import Datasets, shipped
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.statements import schema
 from holdfast.nodd.tables import SETTING, VERSION, is_prepared, prepare
 from holdfast.store import Store, connect, create_store
@@ -49,7 +49,7 @@ def at_work(ledger_url: str, source: MemorySource) -> Iterator[Ledger]:
     create_store(ledger_url).close()
     with Ledger(ledger_url) as ledger:
         prepare(ledger.store)
-        declare(ledger, Settings(datasets=shipped(), source=source))
+        declare(ledger, IngestSettings(datasets=shipped(), source=source))
         yield ledger
 
 
@@ -231,7 +231,7 @@ def test_what_is_left_is_told_as_it_is(ledger_url: str, source: MemorySource) ->
     with as_version_1(), at_work(ledger_url, source) as ledger:
         # Of another size than was announced: it is suspect.
         body = event(record(key=keys[0], size=7, eTag=source.put(BUCKET, keys[0], GRIB)))
-        admit(ledger.store, [Message(body)], shipped())
+        admit(ledger.store, [FeedMessage(body)], shipped())
         for key in (GFS, *keys[1:]):
             announce(ledger, GRIB, source, key=key)
         ledger.run_until_idle()

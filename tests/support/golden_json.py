@@ -23,7 +23,7 @@ from typer.main import get_command
 from holdfast import Call, Ledger, Mode, run_procedure
 from holdfast.cli.app import COMMANDS, Lazy
 from holdfast.cli.nodd import replay as nodd_replay
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from holdfast.store import create_store, open_store
 from holdfast.testing import Crash, VirtualClock, begin, virtual_world
 from tests.cli.commands import Outcome, clean_environment, holdfast, process
@@ -258,7 +258,7 @@ class _Scenario:
         run, db = self._run, "nodd.db"
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it would print each request
         with aws.running() as cloud:
-            data = specimens.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
+            data = samples.grib2(datetime(2026, 7, 26, tzinfo=UTC), 3)
             cloud.bucket(BUCKET)
             cloud.s3.put_object(Bucket=BUCKET, Key=GFS, Body=data, ACL="public-read")
             etag = cloud.s3.head_object(Bucket=BUCKET, Key=GFS)["ETag"].strip('"')

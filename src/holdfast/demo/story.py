@@ -28,29 +28,33 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify
 from holdfast.core.machines import JobState
 from holdfast.demo import page
-from holdfast.demo.sky import BUCKETS, Sky, Thing, notice, sky, things
+from holdfast.demo.loopback import BUCKETS, DemoObject, LoopbackAws, demo_objects, loopback_aws, notice
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from holdfast.nodd.catalog import PUBLISH_QUEUE
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.governance import Rule, Rules
-from holdfast.nodd.ingest import Settings, declare
-from holdfast.nodd.objects import Head, S3Source, TryLaterError
+from holdfast.nodd.governance import GovernanceRule, GovernanceRules
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError, S3Source
 from holdfast.nodd.tables import prepare
 
 WAVE = 24
 ANY = "any end"  # an earlier write is catalogued or superseded, whichever comes first
 GIVE_UP_S = 120.0
 LEASE_S = 2.0
-RULES = Rules(
-    rules=(Rule(id="no-alaska", asks="allowed", datasets=("hrrr",), keys=("*/alaska/*",), why="for the demonstration"),)
+RULES = GovernanceRules(
+    rules=(
+        GovernanceRule(
+            id="no-alaska", asks="allowed", datasets=("hrrr",), keys=("*/alaska/*",), why="for the demonstration"
+        ),
+    )
 )
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.QUARANTINED})
 
 
-class Fault(msgspec.Struct, frozen=True):
+class InjectedFault(msgspec.Struct, frozen=True):
     """One thing that goes wrong on purpose: which objects it concerns, and how each of them must end."""
 
     name: str
@@ -66,10 +70,10 @@ class Outage:
     def __init__(self, source: S3Source, flag: Path, marks: Sequence[str]) -> None:
         self._source, self._flag, self._marks = source, flag, tuple(marks)
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Return what is known of an object, unless it is out of reach."""
         if self._flag.exists() and any(mark in key for mark in self._marks):
-            raise TryLaterError(f"s3://{bucket}/{key}: out of reach, for the demonstration")
+            raise ObjectUnavailableError(f"s3://{bucket}/{key}: out of reach, for the demonstration")
         return self._source.head(bucket, key)
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
@@ -87,7 +91,7 @@ def open_ledger(url: str, endpoint: str, folder: Path) -> Ledger:
     datasets = shipped()
     source = Outage(S3Source(datasets.buckets(), endpoint=endpoint), folder / "outage", [OUT_OF_REACH])
     retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
-    settings = Settings(
+    settings = IngestSettings(
         datasets=datasets, source=source, rules=RULES, catalog=folder / "catalog", lease_s=LEASE_S, not_yet_s=1.0,
         retry=retry,
     )  # fmt: skip
@@ -105,7 +109,7 @@ def work(url: str, endpoint: str, folder: Path) -> None:
 def tell(url: str, folder: Path, console: Console) -> int:
     """Run the demonstration and show it; return 1 if a promise was broken."""
     (folder / "outage").touch()
-    with sky() as above:
+    with loopback_aws() as above:
         story = _Story(url, folder, above, console)
         try:
             return story.tell()
@@ -116,19 +120,19 @@ def tell(url: str, folder: Path, console: Console) -> int:
 class _Story:
     """The demonstration as it goes on."""
 
-    def __init__(self, url: str, folder: Path, above: Sky, console: Console) -> None:
+    def __init__(self, url: str, folder: Path, above: LoopbackAws, console: Console) -> None:
         self._url, self._folder, self._sky, self._console = url, folder, above, console
         self._ledger = open_ledger(url, above.endpoint, folder)
         self._feed = Feed(self._ledger.store, above.queue, shipped(), actor="demo-poller")
         self._workers: list[subprocess.Popen[bytes]] = []
         self._fates: Counter[str] = Counter()
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
         self._now = datetime.now(UTC)
         self._bodies: list[str] = []
 
     def tell(self) -> int:
         """Go through it, chapter by chapter."""
-        objects = things(self._now)
+        objects = demo_objects(self._now)
         self._console.print(
             f"[bold]1.[/] {len(objects)} objects of {len(BUCKETS)} datasets are written to S3 on loopback;"
             " SNS and SQS announce them, with faults on purpose."
@@ -156,7 +160,7 @@ class _Story:
 
     # -- chapters -----------------------------------------------------------------------------------------------------
 
-    def _publish(self, objects: list[Thing]) -> None:
+    def _publish(self, objects: list[DemoObject]) -> None:
         broken = self._break(objects)
         kills = {len(broken) // 3: 0, 2 * len(broken) // 3: 1}
         with self._bar("writing and reading", len(broken)) as (progress, task):
@@ -170,7 +174,7 @@ class _Story:
         self._by_hand(broken)
         self._poll()
 
-    def _break(self, objects: list[Thing]) -> list[Thing]:
+    def _break(self, objects: list[DemoObject]) -> list[DemoObject]:
         """Return the objects as they are written: some broken, one of them twice."""
         files = [thing for thing in objects if thing.dataset == "gfs" and not thing.key.endswith(".idx")]
         truncated, stale = files[3], next(thing for thing in objects if thing.key == f"{files[5].key}.idx")
@@ -186,14 +190,18 @@ class _Story:
         cut, ruled = "quarantined (integrity_missing_required_header)", "quarantined (governance_hard_fail)"
         done, doubted = "succeeded", "succeeded, suspect"
         self._faults += [
-            Fault("truncation", "a GRIB file is cut off", "quarantined", (_uri(truncated),), (cut,)),
-            Fault(
+            InjectedFault("truncation", "a GRIB file is cut off", "quarantined", (_uri(truncated),), (cut,)),
+            InjectedFault(
                 "stale index", "an .idx names the wrong offsets", "catalogued as suspect", (_uri(files[5]),), (doubted,)
             ),
-            Fault("governance", "a rule forbids the key", "quarantined", (_uri(alaska),), (ruled,)),
-            Fault("overwrite", "an object is written twice", "the later write counts", (_uri(twice),), (ANY, done)),
-            Fault("late object", "announced before it is there", "catalogued", (_uri(late),), (done,)),
-            Fault("outage", "out of reach until the drain", "catalogued by replay", tuple(map(_uri, outage)), (done,)),
+            InjectedFault("governance", "a rule forbids the key", "quarantined", (_uri(alaska),), (ruled,)),
+            InjectedFault(
+                "overwrite", "an object is written twice", "the later write counts", (_uri(twice),), (ANY, done)
+            ),
+            InjectedFault("late object", "announced before it is there", "catalogued", (_uri(late),), (done,)),
+            InjectedFault(
+                "outage", "out of reach until the drain", "catalogued by replay", tuple(map(_uri, outage)), (done,)
+            ),
         ]
         # Indexes come before their files, so that they are known when the files are looked at.
         first = [changed.get(thing.key, thing) for thing in objects if thing.key.endswith(".idx")]
@@ -203,11 +211,11 @@ class _Story:
             if not thing.key.endswith(".idx") and thing not in (late, other)
         ]
         mixed = [*first, *(rest[n] for k in range(7) for n in range(k, len(rest), 7))]
-        longer = msgspec.structs.replace(twice, data=twice.data + specimens.nexrad_records(1))
+        longer = msgspec.structs.replace(twice, data=twice.data + samples.nexrad_records(1))
         self._late = late, other
         return [*mixed, longer]
 
-    def _by_hand(self, written: list[Thing]) -> None:
+    def _by_hand(self, written: list[DemoObject]) -> None:
         """Send what the server does not do by itself."""
         now = datetime.now(UTC)
         some = [thing for thing in written if thing.dataset == "mrms"][:5]
@@ -221,20 +229,22 @@ class _Story:
             notice(other, now - timedelta(minutes=1), sequencer="0A", etag="1" * 32),
         ])  # fmt: skip
         self._faults += [
-            Fault(
+            InjectedFault(
                 "duplicate", "five notices are delivered again", "one unit each", tuple(map(_uri, some)), ("succeeded",)
             ),
-            Fault("garbage", "a body that is not JSON", "kept as rejected"),
-            Fault("test event", "S3's own test message", "ignored"),
-            Fault("out of order", "an older write is announced last", "one unit", (_uri(other),), ("succeeded",)),
-            Fault("kill -9", "both workers, in the middle of their work", "nothing lost, nothing twice"),
+            InjectedFault("garbage", "a body that is not JSON", "kept as rejected"),
+            InjectedFault("test event", "S3's own test message", "ignored"),
+            InjectedFault(
+                "out of order", "an older write is announced last", "one unit", (_uri(other),), ("succeeded",)
+            ),
+            InjectedFault("kill -9", "both workers, in the middle of their work", "nothing lost, nothing twice"),
         ]
         self._poll()
         time.sleep(0.5)
         self._sky.put(late)
         self._sky.put(other)
 
-    def _drain(self, objects: list[Thing]) -> None:
+    def _drain(self, objects: list[DemoObject]) -> None:
         outage = [thing for thing in objects if OUT_OF_REACH in thing.key]
         now = datetime.now(UTC)
         self._sky.dead.send([notice(thing, now, etag=_md5(thing.data)) for thing in outage])
@@ -365,7 +375,7 @@ class _Story:
         self._console.print(f"               {program} stats --db {url}")
         self._console.print(f"               {program} audit verify --db {url}")
 
-    def _ended(self, fault: Fault) -> str:
+    def _ended(self, fault: InjectedFault) -> str:
         if fault.name == "garbage":
             return f"{self._fates['rejected']} kept"
         if fault.name == "test event":
@@ -378,7 +388,7 @@ class _Story:
         words = Counter(word for uri in fault.uris for word in self._unit(uri))
         return "; ".join(f"{n} {word}" for word, n in sorted(words.items()))
 
-    def _as_it_must(self, fault: Fault) -> bool:
+    def _as_it_must(self, fault: InjectedFault) -> bool:
         if fault.uris:
             return all(_alike(self._unit(uri), fault.ends) for uri in fault.uris)
         return {"garbage": self._fates["rejected"] == 1, "test event": self._fates["ignored"] >= 1}.get(
@@ -427,7 +437,7 @@ def _alike(ended: Sequence[str], expected: Sequence[str]) -> bool:
     )
 
 
-def _uri(thing: Thing) -> str:
+def _uri(thing: DemoObject) -> str:
     return f"s3://{thing.bucket}/{thing.key}"
 
 

@@ -22,7 +22,7 @@ from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 from holdfast.engine.events import Bus, Transition, of_move
 from holdfast.governance.reasons import Reason, declare
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, Parsed, Rejected, is_later, parsed
+from holdfast.nodd.notices import Notice, ParsedMessage, RejectedRecord, is_later, parsed
 from holdfast.nodd.reasons import REASONS
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.statements import ask
@@ -39,7 +39,7 @@ DECLARED = Declared(version="1.0.0", max_attempts=MAX_ATTEMPTS, replay_attempts=
 PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 
 
-class Message(msgspec.Struct, frozen=True):
+class FeedMessage(msgspec.Struct, frozen=True):
     """A message as a queue, a file or a person delivers it."""
 
     body: str
@@ -60,7 +60,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 def admit_notices(store: Store[Any], notices: Sequence[Notice], *, actor: str = "nodd") -> list[Admitted]:
     """Admit notices that no message brought: from a listing."""
     with store.transaction() as transaction:
-        return _Admission(transaction, actor, listed=True).admit([(Message(""), Parsed(tuple(notices)))])
+        return _Admission(transaction, actor, listed=True).admit([(FeedMessage(""), ParsedMessage(tuple(notices)))])
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ _Source = tuple[str, str]  # (source_uri, time_range_start)
 
 def admit(
     store: Store[Any],
-    messages: Sequence[Message],
+    messages: Sequence[FeedMessage],
     datasets: Datasets,
     *,
     actor: str = "nodd",
@@ -110,10 +110,10 @@ def admit(
     return []
 
 
-def _read(message: Message, datasets: Datasets, signatures: Signatures | None) -> Parsed:
+def _read(message: FeedMessage, datasets: Datasets, signatures: Signatures | None) -> ParsedMessage:
     problem = signatures.problem_of(message.body) if signatures is not None else None
     if problem is not None:
-        return Parsed(rejected=(Rejected(problem.code, problem.message),))
+        return ParsedMessage(rejected=(RejectedRecord(problem.code, problem.message),))
     return parsed(message.body, datasets, sqs_message_id=message.message_id)
 
 
@@ -135,14 +135,14 @@ class _Admission:
         self._now = time_text(self._at)
         self._moved: list[tuple[Job, Answer]] = []
 
-    def admit(self, read: Sequence[tuple[Message, Parsed]]) -> list[Admitted]:
+    def admit(self, read: Sequence[tuple[FeedMessage, ParsedMessage]]) -> list[Admitted]:
         """Admit everything that was read."""
         notices = [(message, notice) for message, said in read for notice in said.notices]
         units = [(message, notice) for message, notice in notices if notice.sidecar_of is None]
         known = self._latest({_source(notice) for _, notice in units})
         jobs = {job.job_id: job for job in self._transaction.jobs(sorted({found.job_id for found in known.values()}))}
         fates: dict[int, Admitted] = {}
-        fresh: dict[_Source, tuple[Unit, Message]] = {}
+        fresh: dict[_Source, tuple[Unit, FeedMessage]] = {}
         for message, notice in units:
             fates[id(notice)] = self._judge(message, notice, known, jobs, fresh)
         for notice in self._overtaken:
@@ -160,7 +160,7 @@ class _Admission:
         moves = [(job, answer) for job, answer in self._moved if isinstance(answer, Move)]
         return [event for job, move in moves for event in of_move(job, move, self._at, actor=self._actor)]
 
-    def _fates(self, message: Message, said: Parsed, fates: Mapping[int, Admitted]) -> Iterable[Admitted]:
+    def _fates(self, message: FeedMessage, said: ParsedMessage, fates: Mapping[int, Admitted]) -> Iterable[Admitted]:
         for notice in said.notices:
             if notice.sidecar_of is None:
                 yield fates[id(notice)]
@@ -182,11 +182,11 @@ class _Admission:
 
     def _judge(
         self,
-        message: Message,
+        message: FeedMessage,
         notice: Notice,
         known: Mapping[_Source, _Known],
         jobs: Mapping[int, Job],
-        fresh: dict[_Source, tuple[Unit, Message]],
+        fresh: dict[_Source, tuple[Unit, FeedMessage]],
     ) -> Admitted:
         source = _source(notice)
         waiting = fresh.get(source)
@@ -205,11 +205,11 @@ class _Admission:
 
     def _again(
         self,
-        message: Message,
+        message: FeedMessage,
         notice: Notice,
         unit: Unit,
         before: _Known | None,
-        fresh: dict[_Source, tuple[Unit, Message]],
+        fresh: dict[_Source, tuple[Unit, FeedMessage]],
     ) -> Admitted:
         """Judge a second notice of one object in the same batch: only the later write becomes a unit."""
         if not self._is_later(notice, unit.notice.sequencer, unit.notice.content_etag):
@@ -226,7 +226,7 @@ class _Admission:
     def _is_later(self, notice: Notice, sequencer: str | None, last: str | None) -> bool:
         return is_later(notice, sequencer, {last} if self._listed else self._etags[_source(notice)])
 
-    def _seen(self, message: Message, notice: Notice, before: _Known, job: Job) -> Admitted:
+    def _seen(self, message: FeedMessage, notice: Notice, before: _Known, job: Job) -> Admitted:
         if _is_older(notice, before.sequencer):
             return _told(Fate.SUPERSEDED, notice, message, wal_id=before.wal_id, reason="a later write is known")
         reason = f"its record is {_status(job)}"
@@ -240,7 +240,10 @@ class _Admission:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def _write_units(
-        self, fresh: Mapping[_Source, tuple[Unit, Message]], known: Mapping[_Source, _Known], jobs: Mapping[int, Job]
+        self,
+        fresh: Mapping[_Source, tuple[Unit, FeedMessage]],
+        known: Mapping[_Source, _Known],
+        jobs: Mapping[int, Job],
     ) -> None:
         units = [unit for unit, _ in fresh.values()]
         if not units:
@@ -292,7 +295,7 @@ class _Admission:
         ]  # fmt: skip
         self._write("keep_sidecars", rows)
 
-    def _keep_rejected(self, rejected: Sequence[tuple[Message, Parsed]]) -> None:
+    def _keep_rejected(self, rejected: Sequence[tuple[FeedMessage, ParsedMessage]]) -> None:
         kept: dict[str, list[Any]] = {}
         for message, said in rejected:
             body = message.body.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
@@ -342,7 +345,9 @@ def _submission(unit: Unit) -> Submission:
     )
 
 
-def _told(fate: Fate, notice: Notice, message: Message, *, wal_id: str | None, reason: str | None = None) -> Admitted:
+def _told(
+    fate: Fate, notice: Notice, message: FeedMessage, *, wal_id: str | None, reason: str | None = None
+) -> Admitted:
     return Admitted(
         fate=fate,
         dataset=notice.dataset,

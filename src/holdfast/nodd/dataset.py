@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import SpecInvalidError
-from holdfast.nodd.ages import seconds_of
+from holdfast.nodd.durations import seconds_of
 
 FORMATS = ("grib2", "grib2-gzip", "grib2-wmo", "netcdf4", "nexrad-l2", "nexrad-chunk", "opaque")
 ENVELOPES = ("s3-event", "nexrad-chunk")
@@ -54,7 +54,7 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     radius_km: float | None = None
 
 
-class Collection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StacCollection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The STAC collection that the items belong to."""
 
     id: str
@@ -64,7 +64,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     keywords: tuple[str, ...] = ()
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked of an object before it is catalogued."""
 
     min_size: int
@@ -107,8 +107,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     buckets: dict[str, str]
     time: TimeRule
     geometry: Geometry
-    collection: Collection
-    policy: Policy
+    collection: StacCollection
+    policy: DatasetPolicy
     examples: tuple[Example, ...]
     sidecars: tuple[str, ...] = ()
     subscribe_prefixes: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ ATTEMPTS_SEEN = 1000
 BUFFER_S = 30.0
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class FeedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, or may be."""
 
     code: str
@@ -41,18 +41,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str
 
 
-def look_at_ledger(store: Store[Any], now: datetime) -> list[Finding]:
+def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
     """Return feeds that have fallen silent, and messages that were not understood."""
     with store.reading() as reading:
         rows = ask(reading, "fates")
     heard: dict[str, datetime] = {}
-    findings: list[Finding] = []
+    findings: list[FeedFinding] = []
     for dataset, fate, reason, n, last_at in rows:
         if dataset:
             heard[dataset] = max(heard.get(dataset, time_from(last_at)), time_from(last_at))
         elif fate == "rejected":
             findings.append(
-                Finding(
+                FeedFinding(
                     code="rejected_messages",
                     severity="warning",
                     subject=reason,
@@ -63,7 +63,7 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[Finding]:
     for dataset, last in sorted(heard.items()):
         if now - last > SILENCE:
             findings.append(
-                Finding(
+                FeedFinding(
                     code="silent_feed",
                     severity="critical",
                     subject=dataset,
@@ -74,13 +74,13 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[Finding]:
     return findings
 
 
-def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[Finding]:
+def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[FeedFinding]:
     """Return what is wrong with a queue: who may write to it, how long it keeps, and what has died."""
     told = queue.attributes()
     findings = [*_policy(told, datasets)]
     if int(told.get("ApproximateNumberOfMessagesNotVisible", 0)) > 100_000:
         findings.append(
-            Finding(
+            FeedFinding(
                 code="in_flight_limit",
                 severity="critical",
                 subject="queue",
@@ -93,7 +93,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
     letters = dead.attributes()
     if int(letters.get("MessageRetentionPeriod", 0)) < RETENTION_MIN_S:
         findings.append(
-            Finding(
+            FeedFinding(
                 code="dead_letters_expire",
                 severity="warning",
                 subject="dead-letter queue",
@@ -103,7 +103,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
         )
     if n := int(letters.get("ApproximateNumberOfMessages", 0)):
         findings.append(
-            Finding(
+            FeedFinding(
                 code="dead_letters",
                 severity="critical",
                 subject="dead-letter queue",
@@ -114,7 +114,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
     return findings
 
 
-def look_at_visibility(store: Store[Any], queue: Queue) -> list[Finding]:
+def look_at_visibility(store: Store[Any], queue: Queue) -> list[FeedFinding]:
     """Return whether a message is invisible for too short a time: less than 99 of 100 attempts take, and a buffer."""
     with store.reading() as reading:
         rows = ask(reading, "last_attempts", operation=OPERATION, n=ATTEMPTS_SEEN)
@@ -126,7 +126,7 @@ def look_at_visibility(store: Store[Any], queue: Queue) -> list[Finding]:
     if visibility_s >= p99_s + BUFFER_S:
         return []
     return [
-        Finding(
+        FeedFinding(
             code="visibility_too_short",
             severity="warning",
             subject="queue",
@@ -140,8 +140,8 @@ def _moment(value: datetime | str) -> datetime:
     return value if isinstance(value, datetime) else time_from(value)
 
 
-def _policy(told: dict[str, str], datasets: Datasets) -> list[Finding]:
-    findings: list[Finding] = []
+def _policy(told: dict[str, str], datasets: Datasets) -> list[FeedFinding]:
+    findings: list[FeedFinding] = []
     try:
         statements = json.loads(told.get("Policy", "{}")).get("Statement", [])
     except ValueError:
@@ -153,7 +153,7 @@ def _policy(told: dict[str, str], datasets: Datasets) -> list[Finding]:
         sources += named
         if statement.get("Effect") == "Allow" and "aws:SourceArn" not in condition:
             findings.append(
-                Finding(
+                FeedFinding(
                     code="open_queue",
                     severity="critical",
                     subject="queue policy",
@@ -162,7 +162,7 @@ def _policy(told: dict[str, str], datasets: Datasets) -> list[Finding]:
                 )
             )
     findings += [
-        Finding(
+        FeedFinding(
             code="dead_topic",
             severity="critical",
             subject=arn,
@@ -175,11 +175,11 @@ def _policy(told: dict[str, str], datasets: Datasets) -> list[Finding]:
     return findings
 
 
-def look_at_subscription(attributes: dict[str, str]) -> list[Finding]:
+def look_at_subscription(attributes: dict[str, str]) -> list[FeedFinding]:
     """Return what is wrong with a subscription's filter: by attributes, nothing of S3's notices gets through."""
     if attributes.get("FilterPolicy") and attributes.get("FilterPolicyScope", "MessageAttributes") != "MessageBody":
         return [
-            Finding(
+            FeedFinding(
                 code="wrong_filter_scope",
                 severity="critical",
                 subject=attributes.get("TopicArn", "subscription"),

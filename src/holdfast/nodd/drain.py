@@ -18,12 +18,12 @@ from holdfast.core.decide import Refused
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.engine.events import Bus, of_move
-from holdfast.nodd.admission import Message, admit
+from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, Parsed, is_later, parsed
+from holdfast.nodd.notices import Notice, ParsedMessage, is_later, parsed
 from holdfast.nodd.queues import Queue, Received
+from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.statements import ask
-from holdfast.nodd.watching import Watch
 from holdfast.store import Store
 from holdfast.store.statements import encoded
 
@@ -52,10 +52,10 @@ class Drain:
         actor: str,
         reason: str,
         admit_unknown: bool = False,
-        watch: Watch | None = None,
+        reporter: TelemetryReporter | None = None,
         bus: Bus | None = None,
     ) -> None:
-        self._watch, self._bus = watch, bus
+        self._reporter, self._bus = reporter, bus
         self._store, self._queue, self._datasets = store, queue, datasets
         self._actor, self._reason, self._admit_unknown = actor, reason, admit_unknown
         self._watched: dict[int, tuple[str | None, int]] = {}  # replayed jobs: the error they had, and their attempts
@@ -82,11 +82,11 @@ class Drain:
         """Deal with one message; return whether it may leave the queue."""
         said = parsed(message.body, self._datasets, sqs_message_id=message.message_id)
         settled = self._settled(message, said, told)
-        if self._watch is not None:
-            self._watch.dead_letter(next((notice.dataset for notice in said.notices), None), settled=settled)
+        if self._reporter is not None:
+            self._reporter.dead_letter(next((notice.dataset for notice in said.notices), None), settled=settled)
         return settled
 
-    def _settled(self, message: Received, said: Parsed, told: Counter[str]) -> bool:
+    def _settled(self, message: Received, said: ParsedMessage, told: Counter[str]) -> bool:
         if said.rejected:
             self._admit(message)
             told["rejected"] += 1
@@ -108,7 +108,7 @@ class Drain:
         return True
 
     def _admit(self, message: Received) -> None:
-        known = Message(message.body, message.message_id)
+        known = FeedMessage(message.body, message.message_id)
         admit(self._store, [known], self._datasets, actor=self._actor, bus=self._bus)
 
     def _known(self, units: Sequence[Notice]) -> tuple[list[int], int]:

@@ -20,12 +20,12 @@ import msgspec
 from holdfast.core.errors import HoldfastError
 from holdfast.core.machines import JOB, JobState
 from holdfast.engine.events import Bus
-from holdfast.nodd.admission import Admitted, Message, admit
+from holdfast.nodd.admission import Admitted, FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.queues import WAIT_S, Queue, Received
+from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.units import CLIENT
-from holdfast.nodd.watching import Watch
 from holdfast.store import Store
 
 logger = logging.getLogger("holdfast.nodd")
@@ -59,13 +59,13 @@ class Feed:
         *,
         actor: str = "nodd",
         reach: Callable[[str], None] = lambda _point: None,
-        watch: Watch | None = None,
+        reporter: TelemetryReporter | None = None,
         bus: Bus | None = None,
         signatures: Signatures | None = None,
     ) -> None:
-        self._watch, self._bus = watch, bus
-        if watch is not None:
-            watch.look_at(queue)
+        self._reporter, self._bus = reporter, bus
+        if reporter is not None:
+            reporter.look_at(queue)
         self._store, self._queue, self._datasets = store, queue, datasets
         self._actor, self._reach, self._signatures = actor, reach, signatures
         self._waiting = False
@@ -162,13 +162,13 @@ class Feed:
         return received
 
     def _admit(self, received: Sequence[Received]) -> list[Admitted]:
-        messages = [Message(message.body, message.message_id) for message in received]
+        messages = [FeedMessage(message.body, message.message_id) for message in received]
         admitted = admit(
             self._store, messages, self._datasets, actor=self._actor, bus=self._bus, signatures=self._signatures
         )
-        if self._watch is not None:
-            self._watch.received(received)
-            self._watch.admitted(admitted)
+        if self._reporter is not None:
+            self._reporter.received(received)
+            self._reporter.admitted(admitted)
         return admitted
 
     def _states(self, wal_ids: Sequence[str]) -> dict[str, JobState]:

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.core.errors import SpecInvalidError
 from holdfast.nodd.dataset import Dataset
-from holdfast.nodd.units import Operator, Unit, Verdict
+from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 HARD_FAIL, HOLD, PASS = "hard_fail", "hold", "pass"
 HARD_FAIL_CODE = "governance_hard_fail"
@@ -27,7 +27,7 @@ SCHEMA, FAIR, CARE, PROV = GATES = ("A-schema", "B-fair", "C-care", "D-prov")
 _BY_RULES = {"fair": FAIR, "care": CARE}
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GovernanceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rule: what it asks, of which datasets and keys, and what follows if the answer is no."""
 
     id: str
@@ -39,16 +39,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     why: str = ""
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GovernanceRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every rule, in order. The shipped ones ask for a licence and for no key that is forbidden."""
 
-    rules: tuple[Rule, ...] = (
-        Rule(id="license", asks="license", gate="fair", why="a collection names the terms of its data"),
-        Rule(id="not-forbidden", asks="allowed", keys=("*/restricted/*",), why="restricted data is not catalogued"),
+    rules: tuple[GovernanceRule, ...] = (
+        GovernanceRule(id="license", asks="license", gate="fair", why="a collection names the terms of its data"),
+        GovernanceRule(
+            id="not-forbidden", asks="allowed", keys=("*/restricted/*",), why="restricted data is not catalogued"
+        ),
     )
 
 
-_Verdicts = Mapping[Operator, Verdict]
+_Verdicts = Mapping[Operator, OperatorVerdict]
 
 
 def _license(_unit: Unit, dataset: Dataset, _verdicts: _Verdicts) -> bool:
@@ -80,14 +82,16 @@ QUESTIONS: dict[str, Callable[[Unit, Dataset, _Verdicts], bool]] = {
 }
 
 
-def gate(unit: Unit, dataset: Dataset, verdicts: _Verdicts, rules: Rules) -> Verdict:
+def gate(unit: Unit, dataset: Dataset, verdicts: _Verdicts, rules: GovernanceRules) -> OperatorVerdict:
     """Return whether a unit may be catalogued; the first rule that says no decides, gate by gate."""
     asked: list[str] = []
     passed: dict[str, str] = {}
 
-    def verdict(status: str, issues: tuple[str, ...] = (), **data: object) -> Verdict:
+    def verdict(status: str, issues: tuple[str, ...] = (), **data: object) -> OperatorVerdict:
         told = {**data, "gates": passed}
-        return Verdict(operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(asked), data=told)
+        return OperatorVerdict(
+            operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(asked), data=told
+        )
 
     # Whoever comes here has a schema: what has none was refused by the operators before.
     passed[SCHEMA] = PASS
@@ -105,16 +109,16 @@ def gate(unit: Unit, dataset: Dataset, verdicts: _Verdicts, rules: Rules) -> Ver
     return verdict(PASS)
 
 
-def _concerns(rule: Rule, unit: Unit) -> bool:
+def _concerns(rule: GovernanceRule, unit: Unit) -> bool:
     return any(fnmatchcase(unit.dataset, name) for name in rule.datasets) and any(
         fnmatchcase(unit.notice.key, pattern) for pattern in rule.keys
     )
 
 
-def rules_from(path: Path) -> Rules:
+def rules_from(path: Path) -> GovernanceRules:
     """Return the rules that a TOML file holds."""
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Rules)
+        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), GovernanceRules)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         words, _, where = str(error).partition(" - at `$")
         raise SpecInvalidError(f"{path}: {words}", context={"path": where.strip("`.")}) from None

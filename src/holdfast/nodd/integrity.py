@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.core.records import time_from
-from holdfast.nodd.dataset import Dataset, Policy
+from holdfast.nodd.dataset import Dataset, DatasetPolicy
 from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
-from holdfast.nodd.objects import RANGE_MAX, AccessDeniedError, Head, ObjectSource, TroubleError
-from holdfast.nodd.units import Operator, Unit, Verdict
+from holdfast.nodd.objects import RANGE_MAX, ObjectAccessError, ObjectError, ObjectHead, ObjectSource
+from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 MD5 = re.compile(r"[0-9a-f]{32}")
 MD5_BYTES_MAX = 1 << 20  # larger objects are not read as a whole to be hashed
@@ -49,16 +49,18 @@ class _Findings:
         self.suspicions: list[str] = []
         self.data: dict[str, object] = {}
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> OperatorVerdict:
         status = "failed" if self.issues else "suspect" if self.suspicions else "ok"
         issues = tuple(dict.fromkeys((*self.issues, *self.suspicions)))
         checks = tuple(dict.fromkeys(self.checks))
-        return Verdict(
+        return OperatorVerdict(
             operator=Operator.INTEGRITY, status=status, issues=issues, checks_run=checks, data=dict(self.data)
         )
 
 
-def check(unit: Unit, dataset: Dataset, source: ObjectSource, sidecars: Sequence[Sidecar], now: datetime) -> Verdict:
+def check(
+    unit: Unit, dataset: Dataset, source: ObjectSource, sidecars: Sequence[Sidecar], now: datetime
+) -> OperatorVerdict:
     """Return whether the object of a unit is there, is what was announced, and is whole."""
     found = _Findings()
     bucket, key = unit.notice.bucket, unit.notice.key
@@ -87,23 +89,23 @@ def check(unit: Unit, dataset: Dataset, source: ObjectSource, sidecars: Sequence
     except Damaged as damaged:
         found.issues.append("missing_required_header")
         found.data |= {"structure_issue": damaged.issue, "structure_detail": damaged.detail}
-    except AccessDeniedError as trouble:
+    except ObjectAccessError as trouble:
         # Where a bucket may not be listed, what is not there yet looks like this too.
         missing = _missing(unit, dataset.described.policy, now)
         found.issues.append(missing if missing == NOT_YET else trouble.issue)
-    except TroubleError as trouble:
+    except ObjectError as trouble:
         found.issues.append(trouble.issue)
     return found.verdict()
 
 
-def _missing(unit: Unit, policy: Policy, now: datetime) -> str:
+def _missing(unit: Unit, policy: DatasetPolicy, now: datetime) -> str:
     announced = time_from(unit.event_time or unit.time_range_start)
     if now < announced + timedelta(seconds=policy.publication_window_s):
         return NOT_YET
     return EXPIRED if now > announced + timedelta(seconds=policy.max_age_s) else "missing_object"
 
 
-def _check_size(unit: Unit, policy: Policy, head: Head, found: _Findings) -> None:
+def _check_size(unit: Unit, policy: DatasetPolicy, head: ObjectHead, found: _Findings) -> None:
     found.checks.append("size")
     if head.size == 0:
         found.issues.append("size_zero")
@@ -115,11 +117,11 @@ def _check_size(unit: Unit, policy: Policy, head: Head, found: _Findings) -> Non
         found.suspicions.append("size_mismatch")
 
 
-def _same_write(unit: Unit, head: Head) -> bool:
+def _same_write(unit: Unit, head: ObjectHead) -> bool:
     return unit.notice.content_etag is None or unit.notice.content_etag == head.etag
 
 
-def _check_etag(unit: Unit, head: Head, found: _Findings) -> None:
+def _check_etag(unit: Unit, head: ObjectHead, found: _Findings) -> None:
     if unit.notice.content_etag is not None and head.etag is not None:
         found.checks.append("etag_match")
         if not _same_write(unit, head):
@@ -127,7 +129,7 @@ def _check_etag(unit: Unit, head: Head, found: _Findings) -> None:
             found.issues.append("etag_mismatch")
 
 
-def _check_hash(head: Head, read: Read, found: _Findings) -> None:
+def _check_hash(head: ObjectHead, read: Read, found: _Findings) -> None:
     """Hash a small object, where its ETag is an MD5: of one part, and not encrypted."""
     if head.etag is None or not MD5.fullmatch(head.etag) or head.size > MD5_BYTES_MAX:
         return

@@ -13,9 +13,9 @@ from typing import Any
 from holdfast.core.records import time_from, time_text
 from holdfast.nodd.dataset import Bbox, Dataset
 from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
-from holdfast.nodd.objects import RANGE_MAX, ObjectSource, TroubleError
+from holdfast.nodd.objects import RANGE_MAX, ObjectError, ObjectSource
 from holdfast.nodd.stations import circle, place_of
-from holdfast.nodd.units import Operator, Unit, Verdict
+from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 APART = timedelta(seconds=1)
 NEXRAD_APART = timedelta(minutes=2)  # a volume is named after its first radial, or the moment it was begun
@@ -35,7 +35,7 @@ class _Learned:
         self.issues: list[str] = []
 
 
-def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: Verdict) -> Verdict:
+def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: OperatorVerdict) -> OperatorVerdict:
     """Return what an object is about: its time, place, product and platform."""
     size, etag = int(integrity.data["actual_size_bytes"]), integrity.data.get("actual_etag")
     bucket, key = unit.notice.bucket, unit.notice.key
@@ -50,13 +50,13 @@ def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: Verdi
     except Damaged as damaged:
         learned.issues.append("incomplete_product_metadata")
         learned.properties["nodd:unreadable"] = damaged.issue
-    except TroubleError as trouble:
-        return Verdict(operator=Operator.METADATA, status="failed", issues=(trouble.issue,), checks_run=CHECKS)
+    except ObjectError as trouble:
+        return OperatorVerdict(operator=Operator.METADATA, status="failed", issues=(trouble.issue,), checks_run=CHECKS)
     _place(unit, dataset, learned)
     return _verdict(unit, dataset, learned)
 
 
-def _verdict(unit: Unit, dataset: Dataset, learned: _Learned) -> Verdict:
+def _verdict(unit: Unit, dataset: Dataset, learned: _Learned) -> OperatorVerdict:
     required = dataset.described.policy.metadata_required
     failed = "bbox" in required and learned.bbox is None
     if learned.bbox is None:
@@ -73,7 +73,7 @@ def _verdict(unit: Unit, dataset: Dataset, learned: _Learned) -> Verdict:
         "reference_time": unit.notice.reference_time,
     }
     issues = tuple(dict.fromkeys(learned.issues))
-    return Verdict(operator=Operator.METADATA, status=status, issues=issues, checks_run=CHECKS, data=data)
+    return OperatorVerdict(operator=Operator.METADATA, status=status, issues=issues, checks_run=CHECKS, data=data)
 
 
 def _from_key(unit: Unit, dataset: Dataset, learned: _Learned) -> None:
@@ -107,7 +107,7 @@ def _grib2_gzip(unit: Unit, read: Read, size: int, learned: _Learned) -> None:
     _of_message(unit, grib2.first_message(lambda start, length: whole[start : start + length], len(whole)), learned)
 
 
-def _of_message(unit: Unit, message: grib2.Message, learned: _Learned) -> None:
+def _of_message(unit: Unit, message: grib2.GribMessage, learned: _Learned) -> None:
     learned.properties |= {"nodd:center": message.center, "nodd:discipline": message.discipline}
     reference = time_from(unit.notice.reference_time) if unit.notice.reference_time else None
     expected, told = (

@@ -17,7 +17,7 @@ PREFIX = "nodd_sns."
 NO_DATASET = "unknown"  # what a message that cannot be read is about
 
 
-class Kind(StrEnum):
+class InstrumentKind(StrEnum):
     """How an instrument adds up."""
 
     COUNTER = "counter"
@@ -29,13 +29,13 @@ class Instrument(msgspec.Struct, frozen=True):
     """One metric: its name after the prefix, how it adds up, its labels, its unit, and what it tells."""
 
     name: str
-    kind: Kind
+    kind: InstrumentKind
     labels: tuple[str, ...]
     unit: str
     tells: str
 
 
-_C, _H, _G = Kind.COUNTER, Kind.HISTOGRAM, Kind.GAUGE
+_C, _H, _G = InstrumentKind.COUNTER, InstrumentKind.HISTOGRAM, InstrumentKind.GAUGE
 
 INSTRUMENTS = {
     row.name: row

@@ -59,46 +59,46 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
         return wal_id(self.dataset, self.object_uri, self.time_range_start)
 
 
-class Ignored(msgspec.Struct, frozen=True):
+class IgnoredRecord(msgspec.Struct, frozen=True):
     """Nothing to do, and that is right: a test event, a removal, an object of no dataset."""
 
     reason: str
     subject: str
 
 
-class Rejected(msgspec.Struct, frozen=True):
+class RejectedRecord(msgspec.Struct, frozen=True):
     """A message, or a record of one, that cannot be understood: it is kept."""
 
     code: str
     message: str
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedMessage(msgspec.Struct, frozen=True):
     """Everything that one message says."""
 
     notices: tuple[Notice, ...] = ()
-    ignored: tuple[Ignored, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
+    ignored: tuple[IgnoredRecord, ...] = ()
+    rejected: tuple[RejectedRecord, ...] = ()
 
 
-class _Unclear(Exception):
+class _RejectError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
 
-    def told(self) -> Rejected:
+    def told(self) -> RejectedRecord:
         """Return it as an answer."""
-        return Rejected(self.code, _plain(self.message))
+        return RejectedRecord(self.code, _plain(self.message))
 
 
-class _Aside(Exception):
+class _IgnoreError(Exception):
     def __init__(self, reason: str, subject: str) -> None:
         super().__init__(reason)
         self.reason, self.subject = reason, subject
 
-    def told(self) -> Ignored:
+    def told(self) -> IgnoredRecord:
         """Return it as an answer."""
-        return Ignored(self.reason, _plain(self.subject))
+        return IgnoredRecord(self.reason, _plain(self.subject))
 
 
 def listed_notice(
@@ -112,7 +112,7 @@ def listed_notice(
         if match is None:
             return None
         return _notice(match, bucket, raw, event_time=event_time, content_etag=etag, size=size, priority="low")
-    except _Unclear:
+    except _RejectError:
         return None
 
 
@@ -121,11 +121,11 @@ def wal_id(dataset: str, object_uri: str, time_range_start: str) -> str:
     return str(uuid5(NAMESPACE, f"{dataset}|{object_uri}|{time_range_start}"))
 
 
-def parsed(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None = None) -> Parsed:
+def parsed(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None = None) -> ParsedMessage:
     """Return what the body of an SQS message says."""
     notices: list[Notice] = []
-    ignored: list[Ignored] = []
-    rejected: list[Rejected] = []
+    ignored: list[IgnoredRecord] = []
+    rejected: list[RejectedRecord] = []
     try:
         outer = _object(body, "the body")
         message, raw = _unwrapped(outer)
@@ -133,15 +133,15 @@ def parsed(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None 
         for take in _records(message, raw, datasets):
             try:
                 notices.append(take())
-            except _Aside as aside:
+            except _IgnoreError as aside:
                 ignored.append(aside.told())
-            except _Unclear as unclear:
+            except _RejectError as unclear:
                 rejected.append(unclear.told())
-    except _Aside as aside:
+    except _IgnoreError as aside:
         ignored.append(aside.told())
-    except _Unclear as unclear:
+    except _RejectError as unclear:
         rejected.append(unclear.told())
-    return Parsed(tuple(notices), tuple(ignored), tuple(rejected))
+    return ParsedMessage(tuple(notices), tuple(ignored), tuple(rejected))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def _object(text: str | bytes, what: str) -> dict[str, Json]:
     try:
         value = loads(text, size_max=BODY_BYTES_MAX)
     except InputError as error:
-        raise _Unclear("not_json", f"{what} is not JSON: {error.code}") from None
+        raise _RejectError("not_json", f"{what} is not JSON: {error.code}") from None
     if not isinstance(value, dict):
-        raise _Unclear("not_json", f"{what} is not an object")
+        raise _RejectError("not_json", f"{what} is not an object")
     return value
 
 
@@ -168,23 +168,23 @@ def _unwrapped(outer: dict[str, Json]) -> tuple[dict[str, Json], dict[str, str |
         "subject": _text_or_none(outer.get("Subject")),
     }
     if outer.get("Type") in ("SubscriptionConfirmation", "UnsubscribeConfirmation"):
-        raise _Aside("subscription_message", raw["topic_arn"] or "")
+        raise _IgnoreError("subscription_message", raw["topic_arn"] or "")
     inner = outer["Message"]
     if not isinstance(inner, str):
-        raise _Unclear("missing_required_field", "Message is not text")
+        raise _RejectError("missing_required_field", "Message is not text")
     return _object(inner, "Message"), raw
 
 
 def _records(message: dict[str, Json], raw: Mapping[str, str | None], datasets: Datasets) -> Iterator[Any]:
     """Yield one function for each record: it answers with a notice, or says why there is none."""
     if message.get("Event") == "s3:TestEvent":
-        raise _Aside("test_event", str(message.get("Bucket", "")))
+        raise _IgnoreError("test_event", str(message.get("Bucket", "")))
     if "Records" in message:
         records = message["Records"]
         if not isinstance(records, list) or len(records) > RECORDS_MAX:
-            raise _Unclear("missing_required_field", "Records is not a list of records")
+            raise _RejectError("missing_required_field", "Records is not a list of records")
         if not records:
-            raise _Aside("no_records", "")
+            raise _IgnoreError("no_records", "")
         for record in records:
             yield lambda record=record: _of_s3_event(record, raw, datasets)
     elif "S3Bucket" in message and "Key" in message:
@@ -192,19 +192,19 @@ def _records(message: dict[str, Json], raw: Mapping[str, str | None], datasets: 
     else:
         topic = raw.get("topic_arn")
         code = "missing_required_field" if topic is None or topic in datasets.topics() else "unroutable_topic"
-        raise _Unclear(code, "neither Records nor S3Bucket and Key")
+        raise _RejectError(code, "neither Records nor S3Bucket and Key")
 
 
 def _of_s3_event(record: Json, raw: Mapping[str, str | None], datasets: Datasets) -> Notice:
     version = _text(record, "eventVersion")
     if version.partition(".")[0] != "2":
-        raise _Unclear("unsupported_schema_version", f"an event of version {version[:20]}")
+        raise _RejectError("unsupported_schema_version", f"an event of version {version[:20]}")
     bucket = _text(record, "s3", "bucket", "name")
     encoded = _text(record, "s3", "object", "key")
     key = unquote_plus(encoded, errors="strict") if _is_utf8(encoded) else ""
     event = _text(record, "eventName")
     if not event.removeprefix("s3:").startswith("ObjectCreated:"):
-        raise _Aside("not_created", f"s3://{bucket}/{key}")
+        raise _IgnoreError("not_created", f"s3://{bucket}/{key}")
     match = _matched(datasets, bucket, key, "s3-event")
     return _notice(
         match,
@@ -225,7 +225,7 @@ def _of_chunk(message: dict[str, Json], raw: Mapping[str, str | None], datasets:
     for name, field in (("SiteID", "station"), ("VolumeID", "volume"), ("ChunkID", "chunk"), ("ChunkType", "type")):
         told = message.get(name)
         if told is not None and str(told).lstrip("0") != match.fields.get(field, "").lstrip("0"):
-            raise _Unclear("missing_required_field", f"{name} is not what the key says")
+            raise _RejectError("missing_required_field", f"{name} is not what the key says")
     return _notice(match, bucket, raw)
 
 
@@ -234,12 +234,12 @@ def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
     # Half a character is not printable, and has no bytes to count. A key that the ledger would write in another form
     # (NFC) would name another object.
     if not key or not _is_plain(key) or len(key.encode()) > KEY_BYTES_MAX:
-        raise _Unclear("missing_required_field", "the key of the object is no key")
+        raise _RejectError("missing_required_field", "the key of the object is no key")
     if bucket not in datasets.buckets():
-        raise _Aside("unroutable_topic", subject)
+        raise _IgnoreError("unroutable_topic", subject)
     match = datasets.match(bucket, key)
     if match is None or match.dataset.described.envelope != envelope:
-        raise _Aside("missing_dataset", subject)
+        raise _IgnoreError("missing_dataset", subject)
     return match
 
 
@@ -247,9 +247,9 @@ def _notice(match: Match, bucket: str, raw: Mapping[str, str | None], **said: An
     try:
         told = match.time_range
     except (ValueError, OverflowError):  # a lead time may go beyond the last year that there is
-        raise _Unclear("invalid_time_range", f"{match.key} names no time") from None
+        raise _RejectError("invalid_time_range", f"{match.key} names no time") from None
     if told.end is not None and told.end < told.start:
-        raise _Unclear("invalid_time_range", f"{match.key} ends before it starts")
+        raise _RejectError("invalid_time_range", f"{match.key} ends before it starts")
     return Notice(
         dataset=match.dataset.name,
         object_uri=f"s3://{bucket}/{match.key}",
@@ -278,7 +278,7 @@ def _at(value: Json, *path: str) -> Json:
 def _text(value: Json, *path: str) -> str:
     found = _at(value, *path)
     if not isinstance(found, str) or not found.strip():
-        raise _Unclear("missing_required_field", f"{'.'.join(path)} is missing")
+        raise _RejectError("missing_required_field", f"{'.'.join(path)} is missing")
     return found
 
 
@@ -305,14 +305,14 @@ def _size(record: Json) -> int | None:
     if size is None:
         return None
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= SIZE_MAX:
-        raise _Unclear("missing_required_field", "s3.object.size is no size")
+        raise _RejectError("missing_required_field", "s3.object.size is no size")
     return size
 
 
 def _sequencer(record: Json) -> str | None:
     found = _text_at(record, "s3", "object", "sequencer")
     if found is not None and not all(digit in "0123456789ABCDEFabcdef" for digit in found):
-        raise _Unclear("missing_required_field", "s3.object.sequencer is no number")
+        raise _RejectError("missing_required_field", "s3.object.sequencer is no number")
     return found
 
 
@@ -324,7 +324,7 @@ def _moment(record: Json, name: str) -> str | None:
         moment = datetime.fromisoformat(text)
         return time_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError):  # a zone may carry it beyond the first year or the last
-        raise _Unclear("invalid_time_range", f"{name} is no time") from None
+        raise _RejectError("invalid_time_range", f"{name} is no time") from None
 
 
 def _is_utf8(encoded: str) -> bool:

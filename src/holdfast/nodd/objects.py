@@ -19,7 +19,7 @@ from holdfast.nodd.queues import made
 RANGE_MAX = 8 << 20
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectHead(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an object without reading it."""
 
     size: int
@@ -29,23 +29,23 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     checksums: dict[str, str] = {}
 
 
-class TroubleError(Exception):
+class ObjectError(Exception):
     """An object could not be read; an operator turns it into an issue."""
 
     issue = "transient_network_error"
 
 
-class TryLaterError(TroubleError):
+class ObjectUnavailableError(ObjectError):
     """The store of objects did not answer as it should: throttled, out of reach, or an error of its own."""
 
 
-class AccessDeniedError(TroubleError):
+class ObjectAccessError(ObjectError):
     """The object may not be read: for a public bucket that usually means it is not there."""
 
     issue = "access_denied"
 
 
-class ChangedError(TroubleError):
+class ObjectChangedError(ObjectError):
     """The object was overwritten while it was read: the notice of the later write brings a unit of its own."""
 
     issue = "etag_mismatch"
@@ -54,7 +54,7 @@ class ChangedError(TroubleError):
 class ObjectSource(Protocol):
     """Where objects are read from."""
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Return what is known of an object; None if it is not there."""
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
@@ -68,7 +68,7 @@ class S3Source:
         self._buckets = buckets
         self._client = _client(endpoint, region)
 
-    def head(self, bucket: str, key: str) -> Head | None:
+    def head(self, bucket: str, key: str) -> ObjectHead | None:
         """Return what is known of an object; None if it is not there."""
         found = self._asked("head_object", bucket, key, ChecksumMode="ENABLED")
         if found is None:
@@ -78,7 +78,7 @@ class S3Source:
             for name, value in found.items()
             if name.startswith("Checksum") and name != "ChecksumType"
         }
-        return Head(
+        return ObjectHead(
             size=int(found["ContentLength"]),
             etag=str(found["ETag"]).strip('"') if found.get("ETag") else None,
             last_modified=found.get("LastModified"),
@@ -99,12 +99,12 @@ class S3Source:
         try:
             body: bytes = found["Body"].read(length)
         except BotoCoreError as error:
-            raise TryLaterError(f"s3://{bucket}/{key}: {type(error).__name__}") from None
+            raise ObjectUnavailableError(f"s3://{bucket}/{key}: {type(error).__name__}") from None
         if len(body) != found["ContentLength"]:
-            raise TryLaterError(f"s3://{bucket}/{key}: the answer broke off")
+            raise ObjectUnavailableError(f"s3://{bucket}/{key}: the answer broke off")
         return body
 
-    def listed(self, bucket: str, prefix: str) -> Iterator[tuple[str, Head]]:
+    def listed(self, bucket: str, prefix: str) -> Iterator[tuple[str, ObjectHead]]:
         """Yield the objects under a prefix: the key, and what is known of each."""
         token: dict[str, str] = {}
         while True:
@@ -112,7 +112,9 @@ class S3Source:
             for entry in found.get("Contents", ()):
                 yield (
                     str(entry["Key"]),
-                    Head(size=int(entry["Size"]), etag=entry["ETag"].strip('"'), last_modified=entry["LastModified"]),
+                    ObjectHead(
+                        size=int(entry["Size"]), etag=entry["ETag"].strip('"'), last_modified=entry["LastModified"]
+                    ),
                 )
             if not found.get("IsTruncated"):
                 return
@@ -130,7 +132,7 @@ class S3Source:
             _require_absent(error, bucket, key or "")
             return None
         except BotoCoreError as error:
-            raise TryLaterError(f"s3://{bucket}/{key or ''}: {type(error).__name__}") from None
+            raise ObjectUnavailableError(f"s3://{bucket}/{key or ''}: {type(error).__name__}") from None
         return answer
 
 
@@ -144,10 +146,10 @@ def _require_absent(error: Any, bucket: str, key: str) -> None:
     if code == "InvalidRange" or status == 416:
         return
     if code in ("403", "AccessDenied") or status == 403:
-        raise AccessDeniedError(f"{where} may not be read")
+        raise ObjectAccessError(f"{where} may not be read")
     if code == "PreconditionFailed" or status == 412:
-        raise ChangedError(f"{where} was overwritten meanwhile")
-    raise TryLaterError(f"{where}: the store answered {code or status}")
+        raise ObjectChangedError(f"{where} was overwritten meanwhile")
+    raise ObjectUnavailableError(f"{where}: the store answered {code or status}")
 
 
 def _client(endpoint: str | None, region: str) -> Any:

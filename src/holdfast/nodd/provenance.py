@@ -20,7 +20,7 @@ from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.notices import NAMESPACE
 from holdfast.nodd.replays import ReplayOf
-from holdfast.nodd.units import Operator, Unit, Verdict
+from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 PROV, OPENLINEAGE = "prov", "openlineage"
 PRODUCER = "urn:holdfast:nodd"
@@ -56,8 +56,13 @@ class ProvenanceRecord(msgspec.Struct, frozen=True):
 
 
 def emitted(
-    unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, Verdict], item: Mapping[str, Any], *, run: RunFacts
-) -> tuple[Verdict, list[ProvenanceRecord]]:
+    unit: Unit,
+    dataset: Dataset,
+    verdicts: Mapping[Operator, OperatorVerdict],
+    item: Mapping[str, Any],
+    *,
+    run: RunFacts,
+) -> tuple[OperatorVerdict, list[ProvenanceRecord]]:
     """Return the verdict on the provenance of one ingest, and what of it may be recorded.
 
     It has failed if PROV cannot be told, and is partial if OpenLineage alone cannot.
@@ -72,11 +77,13 @@ def emitted(
     issues = tuple(issue for issue, problems in found.items() if problems)
     status = OK if not issues else PARTIAL if issues == (NOT_EMITTED,) else FAILED
     detail = {"problems": [problem for problems in found.values() for problem in problems]} if issues else {}
-    verdict = Verdict(operator=Operator.PROVENANCE, status=status, issues=issues, checks_run=CHECKS, data=detail)
+    verdict = OperatorVerdict(
+        operator=Operator.PROVENANCE, status=status, issues=issues, checks_run=CHECKS, data=detail
+    )
     return verdict, {OK: records, PARTIAL: prov, FAILED: []}[status]
 
 
-def _is_identified(unit: Unit, verdicts: Mapping[Operator, Verdict]) -> bool:
+def _is_identified(unit: Unit, verdicts: Mapping[Operator, OperatorVerdict]) -> bool:
     etag = verdicts[Operator.INTEGRITY].data.get("actual_etag") or unit.notice.content_etag
     return bool(etag or unit.notice.version_id or unit.notice.sequencer)
 
@@ -120,7 +127,12 @@ def _is_time(text: str) -> bool:
 
 
 def records_of(
-    unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, Verdict], item: Mapping[str, Any], *, run: RunFacts
+    unit: Unit,
+    dataset: Dataset,
+    verdicts: Mapping[Operator, OperatorVerdict],
+    item: Mapping[str, Any],
+    *,
+    run: RunFacts,
 ) -> list[ProvenanceRecord]:
     """Return everything that is to be recorded of one ingest."""
     statements = [*_nodes(unit, dataset, verdicts, item, run), *_edges(unit, item, run), *_of_replay(unit, run)]
@@ -134,7 +146,7 @@ def _record(kind: str, content: dict[str, Any]) -> ProvenanceRecord:
 
 
 def _nodes(
-    unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, Verdict], item: Mapping[str, Any], run: RunFacts
+    unit: Unit, dataset: Dataset, verdicts: Mapping[Operator, OperatorVerdict], item: Mapping[str, Any], run: RunFacts
 ) -> list[dict[str, Any]]:
     integrity = verdicts[Operator.INTEGRITY]
     source = {

@@ -17,7 +17,7 @@ from holdfast.core.errors import InputError, StoreUnavailableError
 from holdfast.nodd.admission import admit_notices
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.notices import Notice, listed_notice
-from holdfast.nodd.objects import Head, S3Source, TroubleError
+from holdfast.nodd.objects import ObjectError, ObjectHead, S3Source
 from holdfast.nodd.statements import ask
 from holdfast.store import Store
 from holdfast.store.statements import encoded
@@ -97,10 +97,10 @@ def _found(
                     yield notice
 
 
-def _listed(source: S3Source, bucket: str, prefix: str) -> Iterator[tuple[str, Head]]:
+def _listed(source: S3Source, bucket: str, prefix: str) -> Iterator[tuple[str, ObjectHead]]:
     try:
         yield from source.listed(bucket, prefix)
-    except TroubleError as error:
+    except ObjectError as error:
         why = str(error).removeprefix(f"s3://{bucket}/").strip(": ")
         raise StoreUnavailableError(
             f"the bucket {bucket} is out of reach: {why}",

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.nodd.dataset import Datasets
 
 
-class Status(StrEnum):
+class RecordStatus(StrEnum):
     """Where a record stands."""
 
     PENDING = "pending"
@@ -23,7 +23,7 @@ class Status(StrEnum):
     QUARANTINED = "quarantined"
 
 
-STATUSES = tuple(map(str, Status))
+STATUSES = tuple(map(str, RecordStatus))
 CHECKED = ("unknown", "ok", "suspect", "failed")
 WRITTEN = ("unknown", "created", "updated", "no-op", "failed")
 EMITTED = ("unknown", "ok", "partial", "failed")

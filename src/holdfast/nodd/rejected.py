@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.core.records import time_text
-from holdfast.nodd.admission import Admitted, Message, admit
+from holdfast.nodd.admission import Admitted, FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.notices import parsed
-from holdfast.nodd.signatures import NOT_BELIEVED
+from holdfast.nodd.signatures import UNTRUSTED
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import Fate
 from holdfast.store import Store
@@ -46,13 +46,13 @@ def replay(
     """Read rejected bodies again; those that are understood now are admitted, and marked."""
     answers: list[Admitted] = []
     for kept in listed(store, code=code, limit=limit):
-        if kept.replayed_at is not None or (code is None and kept.code in NOT_BELIEVED):
+        if kept.replayed_at is not None or (code is None and kept.code in UNTRUSTED):
             continue
         if still := parsed(kept.body, datasets).rejected:
             # It came once: to read it again is no second delivery.
             answers += [Admitted(fate=Fate.REJECTED, reason=f"{one.code}: {one.message}") for one in still]
             continue
-        found = admit(store, [Message(kept.body)], datasets, actor=actor)
+        found = admit(store, [FeedMessage(kept.body)], datasets, actor=actor)
         answers += found
         fates = ",".join(sorted({str(one.fate) for one in found}))
         with store.transaction() as transaction:

@@ -39,14 +39,14 @@ _SIGNED = {
 }
 _OPTIONAL = "Subject"
 
-NOT_BELIEVED = frozenset({
+UNTRUSTED = frozenset({
     "signature_missing", "signature_invalid", "signature_version", "certificate_url", "certificate_invalid",
     "certificate_expired", "topic_invalid",
 })  # fmt: skip
 """The codes of problems here."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class SignatureProblem(msgspec.Struct, frozen=True):
     """Why a message is not believed."""
 
     code: str
@@ -56,7 +56,7 @@ class Problem(msgspec.Struct, frozen=True):
 class _Doubt(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.problem = Problem(code, message)
+        self.problem = SignatureProblem(code, message)
 
 
 class Signatures:
@@ -68,7 +68,7 @@ class Signatures:
         self._certificates: dict[str, Any] = {}
         _require_extra()
 
-    def problem_of(self, body: str) -> Problem | None:
+    def problem_of(self, body: str) -> SignatureProblem | None:
         """Return why a message is not what a topic has sent; None if it is."""
         try:
             envelope = _envelope(body)

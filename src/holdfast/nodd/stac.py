@@ -21,7 +21,7 @@ from holdfast.core.errors import ExtraMissingError
 from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Dataset
 from holdfast.nodd.notices import NAMESPACE
-from holdfast.nodd.units import Unit, Verdict
+from holdfast.nodd.units import OperatorVerdict, Unit
 
 STAC_VERSION = "1.1.0"
 EXTENSIONS = {
@@ -56,7 +56,7 @@ def href_of(item: Mapping[str, Any]) -> str:
 
 
 def item_of(
-    unit: Unit, dataset: Dataset, integrity: Verdict, metadata: Verdict, *, created: str, updated: str
+    unit: Unit, dataset: Dataset, integrity: OperatorVerdict, metadata: OperatorVerdict, *, created: str, updated: str
 ) -> dict[str, Any]:
     """Return the item of a unit."""
     described = dataset.described
@@ -79,7 +79,7 @@ def item_of(
     return item
 
 
-def _properties(unit: Unit, dataset: Dataset, integrity: Verdict, metadata: Verdict) -> dict[str, Any]:
+def _properties(unit: Unit, dataset: Dataset, integrity: OperatorVerdict, metadata: OperatorVerdict) -> dict[str, Any]:
     told, named = metadata.data["time_range"], dataset.described.collection.extensions
     start, end = told["start"], told["end"]
     times = (
@@ -118,7 +118,7 @@ def _properties(unit: Unit, dataset: Dataset, integrity: Verdict, metadata: Verd
     return properties
 
 
-def _asset(unit: Unit, dataset: Dataset, integrity: Verdict) -> dict[str, Any]:
+def _asset(unit: Unit, dataset: Dataset, integrity: OperatorVerdict) -> dict[str, Any]:
     asset: dict[str, Any] = {
         "href": unit.source_uri,
         "title": unit.notice.key.rpartition("/")[2],
@@ -134,7 +134,7 @@ def _asset(unit: Unit, dataset: Dataset, integrity: Verdict) -> dict[str, Any]:
     return asset
 
 
-def _checksum(integrity: Verdict) -> str | None:
+def _checksum(integrity: OperatorVerdict) -> str | None:
     """Return the multihash of the object where one is known: by reading it whole, or from an ETag that was compared."""
     if "sha256" in integrity.data:
         return _SHA256_MULTIHASH + str(integrity.data["sha256"])

@@ -48,7 +48,7 @@ class Operator(StrEnum):
     PROVENANCE = "provenance-emit"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator found: a status of its own vocabulary, its issues, what it ran, and what it learned."""
 
     operator: Operator

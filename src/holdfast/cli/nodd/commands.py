@@ -40,17 +40,17 @@ from holdfast.core.errors import InputError
 from holdfast.engine.ledger import Ledger
 from holdfast.nodd import catalog as catalogue
 from holdfast.nodd import rejected as rejections
-from holdfast.nodd.admission import Admitted, Message, admit
+from holdfast.nodd.admission import Admitted, FeedMessage, admit
 from holdfast.nodd.dataset import Datasets, with_own
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.governance import Rules, rules_from
-from holdfast.nodd.ingest import Settings, declare
+from holdfast.nodd.governance import GovernanceRules, rules_from
+from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue
-from holdfast.nodd.records import Status
+from holdfast.nodd.records import RecordStatus
+from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.signatures import Signatures
 from holdfast.nodd.tables import prepare
-from holdfast.nodd.watching import Watch
 from holdfast.telemetry import Target, Telemetry, start
 
 
@@ -88,17 +88,17 @@ def admit_(
 
     A file holds the body of one message, or one message a line (JSON Lines).
     """
-    messages = [Message(body) for body in _bodies(files or [])]
+    messages = [FeedMessage(body) for body in _bodies(files or [])]
     if not messages:
         raise InputError("there is nothing to admit", next_step="Name files that hold messages.")
     sink, datasets = start(telemetry), with_own(own)
-    with prepared(db, schema) as store, telling(sink, store) as (watch, bus):
+    with prepared(db, schema) as store, telling(sink, store) as (reporter, bus):
         found: list[Admitted] = []
         for part in _tens(messages):
             admitted = admit(store, part, datasets, actor=actor(), bus=bus)
             found += admitted
-            if watch is not None:
-                watch.admitted(admitted)
+            if reporter is not None:
+                reporter.admitted(admitted)
     value = [
         {
             "fate": str(one.fate),
@@ -132,7 +132,7 @@ def _split(text: str) -> list[str]:
     return [text]
 
 
-def _tens(messages: list[Message]) -> list[list[Message]]:
+def _tens(messages: list[FeedMessage]) -> list[list[FeedMessage]]:
     return [messages[start : start + 10] for start in range(0, len(messages), 10)]
 
 
@@ -184,13 +184,13 @@ def run_(
     with Ledger(ledger_url(db, schema), schema=schema or "public") as ledger:
         prepare(ledger.store)
         source = S3Source(datasets.buckets(), endpoint=endpoint, region=region)
-        watch = _watching(sink, ledger)
-        settings = Settings(
+        reporter = _reporting(sink, ledger)
+        settings = IngestSettings(
             datasets=datasets,
             source=source,
             catalog=catalog,
-            rules=rules_from(rules) if rules else Rules(),
-            watch=watch,
+            rules=rules_from(rules) if rules else GovernanceRules(),
+            reporter=reporter,
         )
         declare(ledger, settings)
         told: dict[str, int] = {}
@@ -198,7 +198,7 @@ def run_(
         feed = None
         if queue:
             read = Queue(queue, endpoint=endpoint, region=region)
-            feed = Feed(ledger.store, read, datasets, watch=watch, bus=ledger.bus, signatures=signatures)
+            feed = Feed(ledger.store, read, datasets, reporter=reporter, bus=ledger.bus, signatures=signatures)
         if until_idle:
             while feed is not None and (polled := feed.poll(wait_s=0)).received:
                 told = {name: told.get(name, 0) + polled.fates.get(name, 0) for name in {*told, *polled.fates}}
@@ -211,7 +211,7 @@ def run_(
             )
             said += f": {counts_in_words(ended)}" if done else ""
             output.answer(value, lambda: output.line(said), as_json=as_json)
-            _end(watch, sink)
+            _end(reporter, sink)
             return
         poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
         _work(ledger, concurrency, datasets)
@@ -220,7 +220,7 @@ def run_(
             until = time.monotonic() + 30
             while poller.is_alive() and not feed.waiting and time.monotonic() < until:
                 poller.join(0.05)
-        _end(watch, sink)
+        _end(reporter, sink)
 
 
 def _polling(feed: Feed, stop: threading.Event, *, ack_after_work: bool) -> threading.Thread:
@@ -230,18 +230,18 @@ def _polling(feed: Feed, stop: threading.Event, *, ack_after_work: bool) -> thre
     return poller
 
 
-def _watching(sink: Telemetry | None, ledger: Ledger) -> Watch | None:
+def _reporting(sink: Telemetry | None, ledger: Ledger) -> TelemetryReporter | None:
     if sink is None:
         return None
-    watch = Watch(sink, ledger.store)
-    watch.follow(ledger.bus)
-    return watch
+    reporter = TelemetryReporter(sink, ledger.store)
+    reporter.follow(ledger.bus)
+    return reporter
 
 
-def _end(watch: Watch | None, sink: Telemetry | None) -> None:
+def _end(reporter: TelemetryReporter | None, sink: Telemetry | None) -> None:
     """Send what was told last."""
-    if watch is not None:
-        watch.close()
+    if reporter is not None:
+        reporter.close()
     if sink is not None:
         sink.close()
 
@@ -260,7 +260,7 @@ def _work(ledger: Ledger, concurrency: int, datasets: Datasets) -> None:
 def records_(
     *,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Of one dataset.")] = None,
-    status: Annotated[Status | None, typer.Option("--status", help="Only those that stand so.")] = None,
+    status: Annotated[RecordStatus | None, typer.Option("--status", help="Only those that stand so.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
     own: Own = None,
     db: Db = None,

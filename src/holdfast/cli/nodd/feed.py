@@ -31,7 +31,7 @@ from holdfast.cli.options import Db, Json, Schema, actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
 from holdfast.nodd import doctor as doctors
-from holdfast.nodd import subscribe as subscriptions
+from holdfast.nodd import subscription as subscriptions
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.objects import S3Source
@@ -145,7 +145,7 @@ def drain_(
     """Drain a dead-letter queue: the ledger first, then the queue; stops when the same error comes back."""
     dead = Queue(queue, endpoint=endpoint, region=region)
     sink, datasets = start(telemetry), with_own(own)
-    with prepared(db, schema) as store, telling(sink, store) as (watch, bus):
+    with prepared(db, schema) as store, telling(sink, store) as (reporter, bus):
         drain = Drain(
             store,
             dead,
@@ -153,7 +153,7 @@ def drain_(
             actor=operator or actor(),
             reason=reason,
             admit_unknown=admit_unknown,
-            watch=watch,
+            reporter=reporter,
             bus=bus,
         )
         done = drain.run(limit=limit)
@@ -179,8 +179,9 @@ def subscribe_(
         list[str] | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so. May be repeated.")
     ] = None,
     env: Annotated[
-        subscriptions.Env, typer.Option("--env", help="What for: messages of dev are invisible for a shorter time.")
-    ] = subscriptions.Env.PROD,
+        subscriptions.SubscriptionEnv,
+        typer.Option("--env", help="What for: messages of dev are invisible for a shorter time."),
+    ] = subscriptions.SubscriptionEnv.PROD,
     apply: Annotated[bool, typer.Option("--apply", help="Make it, with the credentials of the environment.")] = False,
     own: Own = None,
     endpoint: Endpoint = None,

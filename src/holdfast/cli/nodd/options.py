@@ -17,8 +17,8 @@ from holdfast.cli.options import ledger_url
 from holdfast.core.errors import InputError
 from holdfast.engine.events import Bus
 from holdfast.nodd.dataset import Dataset, Datasets
+from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.tables import prepare
-from holdfast.nodd.watching import Watch
 from holdfast.store import Store, open_store
 from holdfast.telemetry import Target, Telemetry
 
@@ -53,17 +53,17 @@ def prepared(db: str | None, schema: str | None) -> Store[Any]:
 
 
 @contextmanager
-def telling(sink: Telemetry | None, store: Store[Any]) -> Iterator[tuple[Watch | None, Bus | None]]:
+def telling(sink: Telemetry | None, store: Store[Any]) -> Iterator[tuple[TelemetryReporter | None, Bus | None]]:
     """Tell a sink what a command does to a ledger, and send it when the command ends."""
     if sink is None:
         yield None, None
         return
-    watch, bus = Watch(sink, store), Bus()
-    watch.follow(bus)
+    reporter, bus = TelemetryReporter(sink, store), Bus()
+    reporter.follow(bus)
     try:
-        yield watch, bus
+        yield reporter, bus
     finally:
-        watch.close()
+        reporter.close()
         sink.close()
 
 

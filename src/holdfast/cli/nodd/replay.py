@@ -26,8 +26,8 @@ from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import HoldfastError, ReplayGuardError
 from holdfast.engine.events import Bus
 from holdfast.governance.replay.replay import GuardType
+from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.units import CLIENT
-from holdfast.nodd.watching import Watch
 from holdfast.store import Store
 from holdfast.telemetry import Target, Telemetry, start
 
@@ -105,12 +105,12 @@ class NoddCommon(Common):
         if sink is None:
             yield None
             return
-        watch, bus = Watch(sink, store), Bus()
-        watch.follow(bus)
+        reporter, bus = TelemetryReporter(sink, store), Bus()
+        reporter.follow(bus)
         try:
             yield bus
         finally:
-            watch.close()
+            reporter.close()
 
 
 def _counted(name: str, function: Callable[..., None]) -> Callable[..., None]:

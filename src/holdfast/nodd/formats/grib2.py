@@ -33,7 +33,7 @@ _INTERVAL_ENDS = {8: 34, 11: 37, 12: 36}
 Bbox = tuple[float, float, float, float]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One GRIB2 message: where it stands, and what it is about."""
 
     offset: int
@@ -50,12 +50,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     bbox: Bbox | None = None
 
 
-def first_message(read: Read, size: int, *, start: int = 0) -> Message:
+def first_message(read: Read, size: int, *, start: int = 0) -> GribMessage:
     """Return the message at a place, whose end was looked at too."""
     return _message(read, size, start)
 
 
-def messages(read: Read, size: int, *, limit: int = MESSAGES_MAX) -> Iterator[Message]:
+def messages(read: Read, size: int, *, limit: int = MESSAGES_MAX) -> Iterator[GribMessage]:
     """Yield the messages of an object, one after another; raise Damaged if they do not fill it."""
     at = 0
     for _ in range(limit):
@@ -74,7 +74,7 @@ def require_end(read: Read, size: int) -> None:
         raise Damaged("missing_end_marker", "the object does not end with 7777")
 
 
-def _message(read: Read, size: int, start: int) -> Message:
+def _message(read: Read, size: int, start: int) -> GribMessage:
     head = exactly(read, start, INDICATOR_BYTES, "the indicator section")
     if head[:4] != MAGIC:
         raise Damaged("bad_magic", f"no message begins at {start}")
@@ -110,14 +110,14 @@ def _sections(read: Read, at: int, end: int) -> dict[int, bytes]:
     return found
 
 
-def _told(offset: int, length: int, discipline: int, found: dict[int, bytes]) -> Message:
+def _told(offset: int, length: int, discipline: int, found: dict[int, bytes]) -> GribMessage:
     try:
         center, reference = _identification(found[1])
         grid, shape, bbox = _grid(found[3]) if 3 in found else (None, None, None)
         valid, ends, category, parameter = _product(found[4], reference) if 4 in found else (None, None, None, None)
     except (struct.error, IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Damaged("bad_section", f"the message at {offset}: {type(error).__name__}") from None
-    return Message(
+    return GribMessage(
         offset=offset,
         length=length,
         discipline=discipline,

@@ -25,7 +25,7 @@ VISIBILITY_DEV_S = 120
 _ACCOUNT = re.compile(r"[0-9]{12}")
 
 
-class Env(StrEnum):
+class SubscriptionEnv(StrEnum):
     """What a subscription is for."""
 
     DEV = "dev"
@@ -33,7 +33,7 @@ class Env(StrEnum):
     PROD = "prod"
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SubscriptionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be made for one topic of a dataset."""
 
     dataset: str
@@ -53,8 +53,8 @@ def plan(
     account: str,
     queue: str = PRIMARY,
     prefixes: tuple[str, ...] = (),
-    env: Env = Env.PROD,
-) -> Plan:
+    env: SubscriptionEnv = SubscriptionEnv.PROD,
+) -> SubscriptionPlan:
     """Return what has to be made to hear of one bucket of a dataset."""
     if not _ACCOUNT.fullmatch(account):
         raise InputError(
@@ -88,14 +88,14 @@ def plan(
         # The scope comes first: by attributes, which is the default, the policy would let nothing through.
         subscription["FilterPolicyScope"] = "MessageBody"
         subscription["FilterPolicy"] = json.dumps({"Records": {"s3": {"object": {"key": keys}}}}, sort_keys=True)
-    return Plan(
+    return SubscriptionPlan(
         dataset=dataset.name,
         bucket=bucket,
         topic=topic,
         queue=queue,
         dead_letter_queue=dead,
         queue_attributes={
-            "VisibilityTimeout": str(VISIBILITY_DEV_S if env is Env.DEV else VISIBILITY_S),
+            "VisibilityTimeout": str(VISIBILITY_DEV_S if env is SubscriptionEnv.DEV else VISIBILITY_S),
             "MessageRetentionPeriod": str(DEAD_RETENTION_S),
             "RedrivePolicy": json.dumps(redrive, sort_keys=True),
             "Policy": json.dumps(policy, sort_keys=True),
@@ -105,14 +105,14 @@ def plan(
     )
 
 
-def carry_out(wanted: Plan, *, endpoint: str | None = None, region: str = "us-east-1") -> dict[str, str]:
+def carry_out(wanted: SubscriptionPlan, *, endpoint: str | None = None, region: str = "us-east-1") -> dict[str, str]:
     """Make what a plan says; doing it twice changes nothing. Return the queue's URL and the subscription's ARN."""
     sqs, sns = client("sqs", endpoint=endpoint, region=region), client("sns", endpoint=endpoint, region=region)
     with reaching("AWS"):
         return _made(wanted, sqs, sns)
 
 
-def _made(wanted: Plan, sqs: Any, sns: Any) -> dict[str, str]:
+def _made(wanted: SubscriptionPlan, sqs: Any, sns: Any) -> dict[str, str]:
     retention = {"MessageRetentionPeriod": str(DEAD_RETENTION_S)}
     sqs.create_queue(QueueName=wanted.dead_letter_queue, Attributes=retention)
     url = str(sqs.create_queue(QueueName=wanted.queue)["QueueUrl"])

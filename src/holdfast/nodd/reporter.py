@@ -29,7 +29,7 @@ from holdfast.nodd.metrics import NO_DATASET, Sink, Span
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.replays import replay_of
 from holdfast.nodd.statements import ask
-from holdfast.nodd.units import OPERATION, QUEUE_NAME, Fate, Operator, Unit, Verdict
+from holdfast.nodd.units import OPERATION, QUEUE_NAME, Fate, Operator, OperatorVerdict, Unit
 from holdfast.store import Store
 
 logger = logging.getLogger("holdfast.nodd")
@@ -70,7 +70,7 @@ class _Open(msgspec.Struct, kw_only=True):
     emitted: str | None = None
 
 
-class Watch:
+class TelemetryReporter:
     """Tells one process's work of one ledger to a sink."""
 
     def __init__(self, sink: Sink, store: Store[Any]) -> None:
@@ -252,7 +252,7 @@ class Watch:
         with self._sink.span(_SPANS[operator], {}):
             yield
 
-    def judged(self, unit: Unit, verdict: Verdict, error_type: str | None = None) -> None:
+    def judged(self, unit: Unit, verdict: OperatorVerdict, error_type: str | None = None) -> None:
         """Tell an operator's verdict, and what it is refused for, if it is not only to be tried again."""
         if verdict.operator in _COUNTED:
             counter, failures = _COUNTED[verdict.operator]

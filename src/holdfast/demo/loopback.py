@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import ExtraMissingError
-from holdfast.nodd import specimens
+from holdfast.nodd import samples
 from holdfast.nodd.queues import Queue, client
 
 REGION = "us-east-1"
@@ -33,7 +33,7 @@ STATIONS = ("KTLX", "KDMX", "KABR", "KAMX", "KOKX", "KLOT", "KFWS", "KMUX")
 FULL_DISK = (-156.3, -81.33, 6.3, 81.33)
 
 
-class Thing(msgspec.Struct, frozen=True):
+class DemoObject(msgspec.Struct, frozen=True):
     """One object: where it stands, and its bytes."""
 
     dataset: str
@@ -46,38 +46,38 @@ class Thing(msgspec.Struct, frozen=True):
         return BUCKETS[self.dataset]
 
 
-def things(now: datetime) -> list[Thing]:
+def demo_objects(now: datetime) -> list[DemoObject]:
     """Return the objects of the demonstration: some two hundred, of six datasets."""
     run = now.replace(hour=now.hour - now.hour % 6, minute=0, second=0, microsecond=0) - timedelta(hours=6)
     return [*_gfs(run), *_hrrr(run), *_mrms(now), *_goes(now), *_volumes(now), *_chunks(now)]
 
 
-def _gfs(run: datetime) -> Iterator[Thing]:
+def _gfs(run: datetime) -> Iterator[DemoObject]:
     for lead in range(0, 120, 3):
-        message = specimens.grib2(run, lead)
-        more = specimens.grib2(run, lead, parameter=1)
+        message = samples.grib2(run, lead)
+        more = samples.grib2(run, lead, parameter=1)
         key = f"gfs.{run:%Y%m%d}/{run:%H}/atmos/gfs.t{run:%H}z.pgrb2.0p25.f{lead:03}"
-        yield Thing("gfs", key, message + more)
-        yield Thing("gfs", f"{key}.idx", specimens.grib2_index([message, more], run))
+        yield DemoObject("gfs", key, message + more)
+        yield DemoObject("gfs", f"{key}.idx", samples.grib2_index([message, more], run))
 
 
-def _hrrr(run: datetime) -> Iterator[Thing]:
+def _hrrr(run: datetime) -> Iterator[DemoObject]:
     for lead in range(36):
         key = f"hrrr.{run:%Y%m%d}/conus/hrrr.t{run:%H}z.wrfsfcf{lead:02}.grib2"
-        yield Thing("hrrr", key, specimens.grib2(run, lead, grid=specimens.lambert()))
+        yield DemoObject("hrrr", key, samples.grib2(run, lead, grid=samples.lambert()))
     key = f"hrrr.{run:%Y%m%d}/alaska/hrrr.t{run:%H}z.wrfsfcf00.ak.grib2"
-    yield Thing("hrrr", key, specimens.grib2(run, 0, grid=specimens.lambert()))
+    yield DemoObject("hrrr", key, samples.grib2(run, 0, grid=samples.lambert()))
 
 
-def _mrms(now: datetime) -> Iterator[Thing]:
+def _mrms(now: datetime) -> Iterator[DemoObject]:
     start = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     for number in range(40):
         at = start + timedelta(minutes=2 * number)
         key = f"CONUS/PrecipRate_00.00/{at:%Y%m%d}/MRMS_PrecipRate_00.00_{at:%Y%m%d-%H%M%S}.grib2.gz"
-        yield Thing("mrms", key, specimens.gzipped(specimens.grib2(at, 0, grid=specimens.conus_box())))
+        yield DemoObject("mrms", key, samples.gzipped(samples.grib2(at, 0, grid=samples.conus_box())))
 
 
-def _goes(now: datetime) -> Iterator[Thing]:
+def _goes(now: datetime) -> Iterator[DemoObject]:
     start = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
     for number in range(16):
         at = start + timedelta(minutes=10 * number, seconds=20, milliseconds=500)
@@ -85,30 +85,30 @@ def _goes(now: datetime) -> Iterator[Thing]:
         stamps = "_".join(f"{letter}{moment:%Y%j%H%M%S}{moment.microsecond // 100_000}" for letter, moment in
                           (("s", at), ("e", end), ("c", end + timedelta(seconds=7))))  # fmt: skip
         key = f"ABI-L2-CMIPF/{at:%Y}/{at:%j}/{at:%H}/OR_ABI-L2-CMIPF-M6C13_G19_{stamps}.nc"
-        yield Thing("goes-abi", key, specimens.goes_file(at, end, bbox=FULL_DISK))
+        yield DemoObject("goes-abi", key, samples.goes_file(at, end, bbox=FULL_DISK))
 
 
-def _volumes(now: datetime) -> Iterator[Thing]:
+def _volumes(now: datetime) -> Iterator[DemoObject]:
     for number, station in enumerate(STATIONS * 4):
         at = now.replace(microsecond=0) - timedelta(minutes=5 * number)
         key = f"{at:%Y/%m/%d}/{station}/{station}{at:%Y%m%d_%H%M%S}_V06"
-        yield Thing("nexrad-l2", key, specimens.nexrad_volume(station, at))
+        yield DemoObject("nexrad-l2", key, samples.nexrad_volume(station, at))
 
 
-def _chunks(now: datetime) -> Iterator[Thing]:
+def _chunks(now: datetime) -> Iterator[DemoObject]:
     at = now.replace(microsecond=0) - timedelta(minutes=3)
     for number in range(1, 11):
         kind = "S" if number == 1 else "E" if number == 10 else "I"
         key = f"KTLX/399/{at:%Y%m%d-%H%M%S}-{number:03}-{kind}"
-        data = specimens.nexrad_volume("KTLX", at, records=1) if kind == "S" else specimens.nexrad_records(2)
-        yield Thing("nexrad-chunks", key, data)
+        data = samples.nexrad_volume("KTLX", at, records=1) if kind == "S" else samples.nexrad_records(2)
+        yield DemoObject("nexrad-chunks", key, data)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The server
 
 
-class Sky:
+class LoopbackAws:
     """The server, its queue and its topics."""
 
     def __init__(self, endpoint: str) -> None:
@@ -133,18 +133,18 @@ class Sky:
         configuration = {"TopicConfigurations": [{"TopicArn": topic, "Events": ["s3:ObjectCreated:*"]}]}
         self._s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=configuration)
 
-    def put(self, thing: Thing) -> None:
+    def put(self, thing: DemoObject) -> None:
         """Write an object; its bucket announces it."""
         self._s3.put_object(Bucket=thing.bucket, Key=thing.key, Body=thing.data, ACL="public-read")
         if thing.dataset == "nexrad-chunks":
             self._sns.publish(TopicArn=self._topic, Message=chunk_notice(thing))
 
-    def remove(self, thing: Thing) -> None:
+    def remove(self, thing: DemoObject) -> None:
         """Take an object away."""
         self._s3.delete_object(Bucket=thing.bucket, Key=thing.key)
 
 
-def chunk_notice(thing: Thing) -> str:
+def chunk_notice(thing: DemoObject) -> str:
     """Return the notice of a chunk, as its feed sends it."""
     station, volume, name = thing.key.split("/")
     day, time, chunk, kind = name.split("-")
@@ -156,7 +156,7 @@ def chunk_notice(thing: Thing) -> str:
     return json.dumps(told)
 
 
-def notice(thing: Thing, now: datetime, *, sequencer: str | None = None, etag: str = "0" * 32) -> str:
+def notice(thing: DemoObject, now: datetime, *, sequencer: str | None = None, etag: str = "0" * 32) -> str:
     """Return an event of S3 made by hand: for what the server does not do by itself."""
     told: dict[str, Any] = {"key": thing.key, "size": len(thing.data), "eTag": etag}
     if sequencer is not None:
@@ -169,7 +169,7 @@ def notice(thing: Thing, now: datetime, *, sequencer: str | None = None, etag: s
 
 
 @contextmanager
-def sky() -> Iterator[Sky]:
+def loopback_aws() -> Iterator[LoopbackAws]:
     """Run the server on a free port of loopback for a block."""
     try:
         from moto.server import ThreadedMotoServer  # noqa: PLC0415 - only for the demonstration
@@ -184,6 +184,6 @@ def sky() -> Iterator[Sky]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        yield Sky(f"http://{host}:{port}")
+        yield LoopbackAws(f"http://{host}:{port}")
     finally:
         server.stop()

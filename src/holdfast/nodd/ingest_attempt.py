@@ -1,0 +1,298 @@
+"""One attempt at one unit: the operators in their order, each verdict kept, and one commit for all that they make.
+
+Invariants: an operator runs only if those before it allow it; a verdict that stands is kept with the lease, and a later
+attempt goes on after it; nothing is catalogued before the commit boundary, and nothing at all once a later generation
+of the object was admitted; what time may mend is tried again, and what it cannot is quarantined at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core.digest import Json, canonical
+from holdfast.core.errors import EffectError
+from holdfast.core.records import time_text
+from holdfast.engine.ledger import Ledger
+from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.retry import Quarantine, RetryPolicy, Snooze
+from holdfast.nodd import catalog, governance, integrity, metadata, observations, provenance, stac
+from holdfast.nodd.admission import DECLARED, SUPERSEDED, superseded_by
+from holdfast.nodd.dataset import Dataset, Datasets
+from holdfast.nodd.governance import GovernanceRules
+from holdfast.nodd.integrity import Sidecar
+from holdfast.nodd.objects import ObjectSource
+from holdfast.nodd.replays import replay_of
+from holdfast.nodd.reporter import TelemetryReporter
+from holdfast.nodd.statements import ask, statements
+from holdfast.nodd.units import Operator, OperatorVerdict, Unit
+
+GATES_KEPT = "validation-gates"
+SOFTWARE = {"holdfast-nodd": "1.0.0"}
+
+# What the same object would answer again: no retry will help.
+PERMANENT_ISSUES = frozenset({
+    "size_zero", "size_too_small", "size_too_large", "etag_mismatch", "missing_required_header", "access_denied",
+})  # fmt: skip
+
+
+# The verdict of the operator after these comes at once, or can be had again for nothing: one write keeps both.
+_FOLLOWED_AT_ONCE = frozenset({Operator.PARSE, Operator.METADATA})
+
+
+class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ingest needs to know of its surroundings."""
+
+    datasets: Datasets
+    source: Any  # an ObjectSource
+    rules: GovernanceRules = GovernanceRules()
+    catalog: Path | None = None  # where static files are published; None publishes none
+    retry: RetryPolicy = RetryPolicy(max_attempts=DECLARED.max_attempts)
+    lease_s: float = 120.0
+    reporter: TelemetryReporter | None = None  # who is told of it: telemetry
+    not_yet_s: float = 60.0  # after that an object that is not there yet is looked for again
+
+
+class OperatorError(Exception):
+    """An operator found what keeps a unit from going on; the code tells which, and is kept with the unit."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class IngestAttempt:
+    """One attempt at one unit."""
+
+    def __init__(self, ledger: Ledger, settings: IngestSettings, run: Execution, unit: Unit) -> None:
+        self._ledger, self._run, self._unit = ledger, run, unit
+        self._settings = settings
+        self._source: ObjectSource = settings.source
+        self._verdicts: dict[Operator, OperatorVerdict] = {}
+
+    def carry_out(self) -> dict[str, Json]:
+        """Run the operators, stage what they make, and return the statuses."""
+        dataset = self._dataset()
+        self._require_current()
+        self._kept(Operator.PARSE, self._parsed)
+        self._kept(Operator.INTEGRITY, lambda: self._integrity(dataset))
+        self._kept(Operator.METADATA, lambda: self._metadata(dataset))
+        self._kept(Operator.GOVERNANCE, lambda: self._governed(dataset))
+        if dataset.described.policy.same_observation:
+            self._run.if_refused(lambda refused: self._made_again(dataset, refused))
+        return self._made(dataset)
+
+    def _made_again(self, dataset: Dataset, refused: EffectError) -> dict[str, Json]:
+        """Make it all anew if another file of the observation was faster; let any other refusal stand."""
+        if not observations.is_about(refused):
+            raise refused
+        return self._made(dataset)
+
+    def _made(self, dataset: Dataset) -> dict[str, Json]:
+        """Stage the item, its provenance and what came of the unit, and return the statuses."""
+        item, registered = self._register(dataset)
+        emitted = self._emit(dataset, item)
+        if self._run.job.replaces is not None:
+            self._take_over()
+        outcome: dict[str, Json] = {
+            "integrity_status": self._verdicts[Operator.INTEGRITY].status,
+            "metadata_status": self._verdicts[Operator.METADATA].status,
+            "stac_status": registered,
+            "provenance_status": emitted,
+            "stac_item_id": item["id"],
+            "stac_collection_id": item["collection"],
+            "stac_item_href": stac.href_of(item),
+            "ingest_run_id": self._verdicts[Operator.PARSE].data["ingest_run_id"],
+        }
+        # With the unit, because retention takes the result away, and a later generation the item.
+        self._effect("settle_unit", rows=1, wal_id=self._unit.wal_id, **outcome)
+        gates = self._gates(governance.PASS if emitted != provenance.FAILED else governance.WAIVED)
+        return {**outcome, "gates": gates}
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def _kept(self, operator: Operator, judge: Any) -> OperatorVerdict:
+        """Return the verdict of an operator, from an earlier attempt if it stands there."""
+        value = self._run.checkpoint(str(operator), lambda: judge().as_json(), with_next=operator in _FOLLOWED_AT_ONCE)
+        verdict = msgspec.convert(value, OperatorVerdict)
+        self._verdicts[operator] = verdict
+        return verdict
+
+    def _parsed(self) -> OperatorVerdict:
+        # Set by the first attempt, and kept: later attempts are of the same run.
+        job = self._run.job
+        number = str(self._run.attempt) if job.replaces is None else f"{job.job_id}.{self._run.attempt}"
+        data = {"ingest_run_id": f"{self._unit.wal_id}/{number}"}
+        return OperatorVerdict(operator=Operator.PARSE, status="ok", data=data)
+
+    def _integrity(self, dataset: Dataset) -> OperatorVerdict:
+        verdict = integrity.check(self._unit, dataset, self._source, self._sidecars, self._began)
+        if verdict.status == "failed":
+            self._integrity_failed(verdict)
+        return verdict
+
+    def _integrity_failed(self, verdict: OperatorVerdict) -> None:
+        issue = verdict.issues[0]
+        detail = str(verdict.data.get("structure_detail", "")) or issue.replace("_", " ")
+        if issue == integrity.NOT_YET:
+            raise Snooze(self._settings.not_yet_s, "the object is not published yet")
+        if issue == integrity.EXPIRED:
+            raise Quarantine("source_expired", "the object is gone: its time at the source is over")
+        if issue in PERMANENT_ISSUES or (issue == "missing_object" and self._is_last):
+            self._stopped_at({governance.SCHEMA: governance.FAIL})
+            raise Quarantine(f"integrity_{issue}", detail)
+        code = "io_error_upstream" if issue in integrity.RETRY_LATER else f"integrity_{issue}"
+        raise OperatorError(code, detail)
+
+    def _metadata(self, dataset: Dataset) -> OperatorVerdict:
+        verdict = metadata.extract(self._unit, dataset, self._source, self._verdicts[Operator.INTEGRITY])
+        if verdict.status == "failed":
+            self._metadata_failed(verdict)
+        return verdict
+
+    def _metadata_failed(self, verdict: OperatorVerdict) -> None:
+        issue = verdict.issues[0] if verdict.issues else "incomplete_product_metadata"
+        if issue in integrity.RETRY_LATER:
+            raise OperatorError("io_error_upstream", "the object could not be read")
+        self._stopped_at({governance.SCHEMA: governance.FAIL})
+        raise Quarantine(f"metadata_{issue}", "what the object is about cannot be told")
+
+    def _governed(self, dataset: Dataset) -> OperatorVerdict:
+        verdict = governance.gate(self._unit, dataset, self._verdicts, self._settings.rules)
+        if verdict.status != governance.PASS:
+            self._governance_failed(verdict)
+        return verdict
+
+    def _governance_failed(self, verdict: OperatorVerdict) -> None:
+        self._stopped_at(verdict.data["gates"])
+        code = governance.HARD_FAIL_CODE if verdict.status == governance.HARD_FAIL else "governance_hold"
+        raise Quarantine(code, f"{verdict.data['rule_id']}: {verdict.data['why']}")
+
+    def _gates(self, provenance_gate: str) -> dict[str, Json]:
+        """Return the result of every gate, in order."""
+        return {**self._verdicts[Operator.GOVERNANCE].data.get("gates", {}), governance.PROV: provenance_gate}
+
+    def _stopped_at(self, gates: Mapping[str, Json]) -> None:
+        """Keep the results of an attempt that a gate has stopped; those of one that passes stand in its result."""
+        self._run.checkpoint(f"{GATES_KEPT}/{self._run.attempt}", lambda: dict(gates))
+
+    # -- what is made -------------------------------------------------------------------------------------------------
+
+    def _register(self, dataset: Dataset) -> tuple[dict[str, Any], str]:
+        """Stage the item, and return it with its fate: created, updated or no-op."""
+        with self._ledger.store.reading() as reading:
+            rows = ask(reading, "item_standing", item_id=stac.item_id(self._unit))
+            family = observations.family_of(reading, self._unit, dataset)
+            now = time_text(reading.now())
+        before = rows[0] if rows else None
+        found, learned = self._verdicts[Operator.INTEGRITY], self._verdicts[Operator.METADATA]
+        created = before[1] if before else now
+        item = stac.item_of(self._unit, dataset, found, learned, created=created, updated=now)
+        item = item if family is None else family.marked(self._unit, item)
+        problems = stac.problems(item)
+        if problems:
+            raise Quarantine("stac_validation_failed", "; ".join(problems)[:400])
+        content = stac.content_digest(item)
+        own = {"item_id": item["id"], "wal_id": self._unit.wal_id, "generation": self._unit.generation}
+        if before is not None and before[0] == content:
+            self._effect("own_item", **own)
+            return {**item, "properties": {**item["properties"], "updated": before[2]}}, "no-op"
+        changed = [item["id"]]
+        # First, so that whoever writes for the same observation waits here, and holds nothing that another waits for.
+        for write in family.joined(self._unit, item, now) if family else ():
+            self._effect(write.statement, rows=write.rows, **write.params)
+            changed += [write.item_id] if write.item_id else []
+        self._effect(
+            "put_item",
+            **own,
+            collection_id=item["collection"],
+            dataset=dataset.name,
+            href=stac.href_of(item),
+            item=canonical(item),
+            content=content,
+            created=created,
+            updated=now,
+        )
+        for item_id in changed if self._settings.catalog is not None else ():
+            self._run.after_commit(catalog.publish_call(item_id, dataset.name))
+        return item, "updated" if before else "created"
+
+    def _emit(self, dataset: Dataset, item: Mapping[str, Any]) -> str:
+        """Stage the provenance, and return its status."""
+        run = provenance.RunFacts(
+            ingest_run_id=str(self._verdicts[Operator.PARSE].data["ingest_run_id"]),
+            job_id=self._run.job.job_id,
+            attempt=self._run.attempt,
+            replay=replay_of(self._ledger.store, self._run.job),
+            follows=self._follows(),
+            software=SOFTWARE,
+            at=self._unit.event_time or self._unit.time_range_start,
+        )
+        verdict, records = provenance.emitted(self._unit, dataset, self._verdicts, item, run=run)
+        if verdict.status != provenance.OK:
+            self._emit_failed(dataset, verdict)
+        rows = canonical([[record.record_id, record.kind, record.content] for record in records])
+        self._effect("put_provenance", wal_id=self._unit.wal_id, created_at=run.at, records=rows)
+        return verdict.status
+
+    def _follows(self) -> int | None:
+        unit = self._unit
+        if unit.supersedes is None:
+            return None
+        with self._ledger.store.reading() as reading:
+            told = {"source_uri": unit.source_uri, "time_range_start": unit.time_range_start}
+            [[generation]] = ask(reading, "catalogued_before", generation=unit.generation, **told)
+        return None if generation is None else int(generation)
+
+    def _emit_failed(self, dataset: Dataset, verdict: OperatorVerdict) -> None:
+        """Let an attempt end here, unless the dataset may do without provenance; then its verdict is kept."""
+        if verdict.status == provenance.FAILED and not dataset.described.policy.provenance_may_fail:
+            self._stopped_at(self._gates(governance.FAIL))
+            raise OperatorError(provenance.FAILED_CODE, "; ".join(verdict.data["problems"])[:400])
+        # One that is ok stands in the result, and costs no write of its own.
+        self._run.checkpoint(str(Operator.PROVENANCE), verdict.as_json)
+
+    def _take_over(self) -> None:
+        """Stage that the record is carried on by this job, which replaces another."""
+        with self._ledger.store.reading() as reading:
+            [[job_id]] = ask(reading, "unit_job", wal_id=self._unit.wal_id)
+            before = reading.job(job_id)
+        self._effect(
+            "take_over",
+            rows=1,
+            wal_id=self._unit.wal_id,
+            job_id=self._run.job.job_id,
+            before=before.job_id,
+            attempts=before.attempts,
+            version=before.version,
+            created=time_text(before.created_at),
+            error=before.last_error_code,
+            message=before.last_error_message,
+        )
+
+    # -- guards -------------------------------------------------------------------------------------------------------
+
+    def _dataset(self) -> Dataset:
+        if self._unit.dataset not in self._settings.datasets:
+            raise Quarantine("missing_dataset", f"no dataset is called {self._unit.dataset}")
+        return self._settings.datasets[self._unit.dataset]
+
+    def _require_current(self) -> None:
+        with self._ledger.store.reading() as reading:
+            [[follower, _]] = ask(reading, "unit_standing", wal_id=self._unit.wal_id)
+            self._sidecars = [Sidecar(*row) for row in ask(reading, "sidecars_of", source_uri=self._unit.source_uri)]
+            self._began = reading.now()
+            by = ask(reading, "unit_job", wal_id=follower) if follower is not None else None
+        if by is not None:
+            raise Quarantine(SUPERSEDED, superseded_by(follower, by[0][0]))
+
+    @property
+    def _is_last(self) -> bool:
+        return self._run.job.spent >= self._run.job.max_attempts
+
+    def _effect(self, name: str, *, rows: int | None = None, **params: Any) -> None:
+        [sql] = statements(self._ledger.store.dialect)[name]
+        self._run.effect(sql, params, rows=rows)
