@@ -16,7 +16,7 @@ from holdfast import Execution, Ledger
 from holdfast.core.commands import Commit, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
-from holdfast.engine.committer import ClaimTask, EndTask, Task
+from holdfast.engine.tasks import ClaimTask, EndTask, Task
 from holdfast.engine.worker.attempt import Running
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World

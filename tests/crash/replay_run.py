@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.selection import Limits, Selection
-from holdfast.engine.events import ReplayBatch
 from holdfast.engine.world import World
 from holdfast.governance.replay import replay
+from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.replay import ReplayPolicy, policy_of
 from holdfast.store import Store, open_store
 from tests.governance.replays import WHO, selection

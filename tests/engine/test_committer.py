@@ -24,7 +24,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
-from holdfast.engine.committer import CallTask, ClaimTask, Committer, EndTask, SubmitTask, Task
+from holdfast.engine.committer import Committer
+from holdfast.engine.tasks import CallTask, ClaimTask, EndTask, SubmitTask, Task
 from holdfast.engine.world import Crash, World
 from holdfast.store import Lease
 from holdfast.store.effects import Effect

@@ -13,6 +13,7 @@ import pytest
 from holdfast import Execution, Ledger, Quarantine, RetryPolicy, Snooze, Strategy
 from holdfast.engine import events
 from holdfast.engine.events import Transition
+from holdfast.engine.tasks import ClaimTask, EndTask, SubmitTask
 from holdfast.testing import VirtualClock, begin, crash_at, drain, virtual_world
 from tests.engine.database import Database
 
@@ -297,6 +298,7 @@ def test_no_event_is_even_made_when_nobody_listens(ledger: Ledger, monkeypatch: 
     def made(*_: Any) -> Iterator[Transition]:
         raise AssertionError("an event was made")
 
-    monkeypatch.setattr("holdfast.engine.ledger.of_task", made)
+    for kind in (SubmitTask, ClaimTask, EndTask):
+        monkeypatch.setattr(kind, "events", made)
     ledger.submit("noop")
     assert drain(ledger) == 1

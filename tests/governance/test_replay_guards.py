@@ -14,9 +14,10 @@ from holdfast.core.commands import Complete, Replay
 from holdfast.core.errors import AuthorityError, InputError, PlanStaleError, ReplayGuardError, SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import Limits, Options, ReplayMode, Selection, Window
-from holdfast.engine.events import Bus, ReplayRefused
+from holdfast.engine.events import Bus
 from holdfast.governance import grants
 from holdfast.governance.replay import replay
+from holdfast.governance.replay.events import ReplayRefused
 from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, policy_of
 from holdfast.store import Store, Submission, create_store
 from holdfast.testing import VirtualClock

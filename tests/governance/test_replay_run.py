@@ -22,10 +22,11 @@ from holdfast.core.errors import (
     StoreDamagedError,
 )
 from holdfast.core.selection import Limits
-from holdfast.engine.events import Bus, ReplayBatch, Transition
+from holdfast.engine.events import Bus, Transition
 from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
 from holdfast.governance.replay import replay
+from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.replay import ReplayPolicy, ReplayReport, policy_of
 from holdfast.store import Store, Transaction, create_store
 from holdfast.testing import VirtualClock

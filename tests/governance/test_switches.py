@@ -15,7 +15,7 @@ from holdfast.audit.check.runner import check
 from holdfast.core.authority import Act
 from holdfast.core.errors import AuthorityError, InputError, RecordNotFoundError
 from holdfast.core.machines import SWITCH, JobState
-from holdfast.engine.committer import ClaimTask
+from holdfast.engine.tasks import ClaimTask
 from holdfast.governance.switches import NAME_BYTES_MAX, OPERATION, lift, on, stopping, throw
 from holdfast.store import Declared, Lease, Store, Submission, create_store
 from holdfast.testing import drain, virtual_world

@@ -14,7 +14,7 @@ from holdfast import Ledger
 from holdfast.core.commands import Complete
 from holdfast.core.decide import Move
 from holdfast.core.errors import RefusedByDatabaseError
-from holdfast.engine.committer import EndTask
+from holdfast.engine.tasks import EndTask
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease

@@ -25,7 +25,7 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitionRaceError, invariant
 from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.committer import CallTask, Points
+from holdfast.engine.tasks import CallTask, Points
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.governance.switches import stopping, switched_off
 from holdfast.store import Declared, Lease, Store, Submission, Transaction

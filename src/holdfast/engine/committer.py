@@ -16,123 +16,18 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from itertools import groupby
+from typing import Any
 
-import msgspec
-
-from holdfast.core.commands import Commit, Complete, Finish
-from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreError
-from holdfast.core.machines import ExecutionStatus
-from holdfast.core.records import Attempt, Job
+from holdfast.engine.tasks import Task
 from holdfast.engine.world import BETWEEN, World
-from holdfast.store import Admission, Lease, Store, Submission, Transaction
-from holdfast.store.effects import Effect, in_turn
+from holdfast.store import Store, Transaction
 
 logger = logging.getLogger("holdfast")
 
-T = TypeVar("T")
-
-
-Points = tuple[str, str]
 DURING, AFTER = 0, 1
-
-
-class Task(Generic[T]):
-    """One thing to write. After `perform`, either `outcome` or `error` is set."""
-
-    points: Points | None = None  # where a crash can be planned: with the task written, and with it durable
-
-    def __init__(self) -> None:
-        self.outcome: T | None = None
-        self.error: Exception | None = None
-        self.answered = False
-        self.repeatable = True  # may it be run again when COMMIT's answer was lost?
-
-    def succeeded(self, outcome: T) -> None:
-        self.outcome, self.error, self.answered = outcome, None, True
-
-    def failed(self, error: Exception) -> None:
-        self.error, self.answered = error, True
-
-    def result(self) -> T:
-        """Return the outcome, or raise what went wrong."""
-        if self.error is not None:
-            raise self.error
-        return self.outcome  # type: ignore[return-value]  # set with every durable commit
-
-
-class SubmitTask(Task[list[Admission]]):
-    """Submissions that are recorded together or not at all."""
-
-    points = ("during_submit", "after_submit")
-
-    def __init__(self, submissions: Sequence[Submission]) -> None:
-        super().__init__()
-        self.submissions = submissions
-        self.repeatable = all(submission.key is not None for submission in submissions)
-
-
-class EndTask(Task[Move | Refused]):
-    """A command that moves one attempt, with the effects and follow-ups that go with it."""
-
-    def __init__(
-        self, attempt: Attempt, command: object, effects: Sequence[Effect] = (), followups: Sequence[Submission] = ()
-    ) -> None:
-        super().__init__()
-        self.attempt = attempt
-        self.command = command
-        self.effects = effects
-        self.followups = followups
-        self.admissions: Sequence[Admission] = ()  # of the follow-ups
-        if isinstance(command, Complete | Commit):
-            self.points = ("before_commit", "after_commit")
-        elif not isinstance(command, Finish):
-            self.points = ("during_failure", "after_failure")
-
-
-class ClaimTask(Task[list[Attempt]]):
-    """A request for leases."""
-
-    points = ("during_claim", "after_claim")
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__()
-        self.lease = lease
-
-
-class CallTask(Task[Any]):
-    """Anything else that is written, as a function of the transaction; it must be safe to repeat."""
-
-    def __init__(self, fn: Callable[[Transaction], Any], points: Points | None = None) -> None:
-        super().__init__()
-        self.fn = fn
-        self.points = points
-
-
-class RuleTask(CallTask):
-    """A ruling on a job as it was read."""
-
-    def __init__(self, job: Job, command: object, *, actor: str, reason: str | None) -> None:
-        super().__init__(
-            lambda transaction: transaction.rule([(job, command)], actor=actor, reason=reason)[0],
-            ("during_ruling", "after_ruling"),
-        )
-        self.job = job
-        self.actor = actor
-
-
-class RecoverTask(CallTask):
-    """A recovery of what leases that had expired at a given time left behind."""
-
-    def __init__(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None) -> None:
-        super().__init__(
-            lambda transaction: transaction.recover(actor=actor, n=n, at=at, retry_at=retry_at),
-            ("during_recovery", "after_recovery"),
-        )
-        self.actor = actor
 
 
 class _Batch:
@@ -195,8 +90,10 @@ class Committer:
     def _run(self, tasks: Sequence[Task[Any]]) -> None:
         if self._world.planned(BETWEEN):
             tasks = [task for task in tasks if not self._ran_in_two(task)]
+        if not tasks:
+            return
         try:
-            self._together(tasks)
+            self._write(tasks, partial(_write_sets, tasks))
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             if len(tasks) == 1 and not isinstance(error, StoreError):
                 tasks[0].failed(error)
@@ -204,21 +101,15 @@ class Committer:
                 self._isolate(tasks, error)
 
     def _ran_in_two(self, task: Task[Any]) -> bool:
-        """Run a completion as commit and finish, each a transaction, so that a planned fault can fall between them."""
-        if not isinstance(task, EndTask) or not isinstance(task.command, Complete):
+        """Run a task that has two halves as two transactions, so that a planned crash can fall between them."""
+        last: Task[Any] | None = None
+        for half in task.halves():
+            if last is not None:
+                self._world.reach(BETWEEN)
+            self._run([half])
+            last = half
+        if last is None:
             return False
-        commit = EndTask(task.attempt, Commit(task.command.token, task.command.result), task.effects, task.followups)
-        self._run([commit])
-        last = commit
-        if isinstance(commit.outcome, Move):
-            self._world.reach(BETWEEN)
-            execution = msgspec.structs.replace(
-                task.attempt.execution,
-                status=ExecutionStatus.COMMITTED,
-                version=task.attempt.execution.version + 1,
-            )
-            last = EndTask(Attempt(task.attempt.job, execution), Finish(task.command.token))
-            self._run([last])
         task.outcome, task.error, task.answered = last.outcome, last.error, True
         return True
 
@@ -257,20 +148,6 @@ class Committer:
         for point in dict.fromkeys(task.points[when] for task in tasks if task.points is not None):
             self._world.reach(point)
 
-    def _together(self, tasks: Sequence[Task[Any]]) -> None:
-        """Run tasks optimistically, as sets, in one transaction."""
-
-        def body(transaction: Transaction, outcomes: dict[int, Any]) -> None:
-            self._submit([t for t in tasks if isinstance(t, SubmitTask)], transaction, outcomes)
-            for task in tasks:
-                if isinstance(task, CallTask):
-                    outcomes[id(task)] = task.fn(transaction)
-            self._end([t for t in tasks if isinstance(t, EndTask)], transaction, outcomes)
-            self._claim([t for t in tasks if isinstance(t, ClaimTask)], transaction, outcomes)
-
-        if tasks:
-            self._write(tasks, body)
-
     def _isolate(self, tasks: Sequence[Task[Any]], error: Exception) -> None:
         """Run the tasks of a failed group again so that each fails only by its own fault."""
         remaining = self._without_unrepeatable(tasks, error)
@@ -297,7 +174,7 @@ class Committer:
     ) -> None:
         try:
             with transaction.savepoint():
-                self._dispatch(task, transaction, outcomes)
+                _write_sets([task], transaction, outcomes)
         except Exception as raised:
             # Inside a transaction errors are still the driver's own: a lost database is not this task's fault.
             error = self._store.translated(raised)
@@ -312,7 +189,7 @@ class Committer:
     def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
         for index, task in enumerate(tasks):
             try:
-                not_begun = self._write([task], partial(self._dispatch, task))
+                not_begun = self._write([task], partial(_write_sets, [task]))
             except Exception as error:  # noqa: BLE001 - it is this task's answer
                 task.failed(error)
                 continue
@@ -332,49 +209,17 @@ class Committer:
                 task.failed(error)
         return [task for task in tasks if task.repeatable]
 
-    def _dispatch(self, task: Task[Any], transaction: Transaction, outcomes: dict[int, Any]) -> None:
-        match task:
-            case SubmitTask():
-                self._submit([task], transaction, outcomes)
-            case CallTask():
-                outcomes[id(task)] = task.fn(transaction)
-            case EndTask():
-                self._end([task], transaction, outcomes)
-            case ClaimTask():
-                self._claim([task], transaction, outcomes)
 
-    # -- sets ---------------------------------------------------------------------------------------------------------
+def _write_sets(tasks: Sequence[Task[Any]], transaction: Transaction, outcomes: dict[int, Any]) -> None:
+    """Write tasks as sets, one kind after the other, and put down the outcome of each by its identity."""
+    in_order = sorted(tasks, key=_order)
+    for _, kind in groupby(in_order, key=_order):
+        some = list(kind)
+        outcomes.update(zip(map(id, some), some[0].write(some, transaction), strict=True))
 
-    @staticmethod
-    def _submit(tasks: list[SubmitTask], transaction: Transaction, outcomes: dict[int, Any]) -> None:
-        if not tasks:
-            return
-        admissions = iter(transaction.submit([s for task in tasks for s in task.submissions]))
-        for task in tasks:
-            outcomes[id(task)] = [next(admissions) for _ in task.submissions]
 
-    @staticmethod
-    def _end(tasks: list[EndTask], transaction: Transaction, outcomes: dict[int, Any]) -> None:
-        by_owner: dict[str, list[EndTask]] = {}
-        for task in tasks:
-            by_owner.setdefault(task.attempt.execution.lease_owner, []).append(task)
-        for owner, owned in by_owner.items():
-            answers = transaction.work([(task.attempt, task.command) for task in owned], actor=owner)
-            outcomes.update((id(task), answer) for task, answer in zip(owned, answers, strict=True))
-        accepted = [task for task in tasks if isinstance(outcomes[id(task)], Move)]
-        effects = in_turn([task.effects for task in accepted if task.effects])
-        if effects:
-            transaction.apply(effects)
-        leading = [task for task in accepted if task.followups]
-        if leading:
-            admissions = iter(transaction.submit([s for task in leading for s in task.followups]))
-            for task in leading:
-                task.admissions = [next(admissions) for _ in task.followups]
-
-    @staticmethod
-    def _claim(tasks: list[ClaimTask], transaction: Transaction, outcomes: dict[int, Any]) -> None:
-        for task in tasks:
-            outcomes[id(task)] = transaction.claim(task.lease)
+def _order(task: Task[Any]) -> int:
+    return task.order
 
 
 class _TransactionGoneError(HoldfastError):

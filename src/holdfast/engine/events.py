@@ -11,15 +11,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.core.decide import Move
-from holdfast.core.machines import EXECUTION, JOB, JobState
+from holdfast.core.errors import StoreError
+from holdfast.core.machines import EXECUTION, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
-from holdfast.engine.committer import ClaimTask, EndTask, RecoverTask, RuleTask, SubmitTask, Task
 from holdfast.store import Admission, Submission
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
 
 logger = logging.getLogger("holdfast")
 
@@ -60,37 +63,7 @@ class InvariantViolated(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.invariant} {self.subject}"
 
 
-class ReplayBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch of a replay: how many jobs it put back and passed over, and how often it waited."""
-
-    run_id: str
-    number: int
-    batches: int  # of the whole run
-    mode: str
-    replay_reason: str
-    environment: str
-    replayed: dict[str, int]  # by dataset
-    skipped: dict[str, int]  # by reason
-    throttled: dict[str, int]  # by reason
-    at: datetime
-
-    def __str__(self) -> str:
-        return f"replay {self.run_id} batch {self.number}"
-
-
-class ReplayRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """A guard refused a replay."""
-
-    guard_type: str
-    environment: str
-    at: datetime
-
-    def __str__(self) -> str:
-        return f"replay refused {self.guard_type}"
-
-
-Event = Transition | InvariantViolated | ReplayBatch | ReplayRefused
-Heard = TypeVar("Heard", Transition, InvariantViolated, ReplayBatch, ReplayRefused)
+Event = TypeVar("Event", bound=msgspec.Struct)
 Subscriber = Callable[[Transition], None]
 
 
@@ -98,12 +71,12 @@ class Subscription:
     """One subscriber with its own waiting line and thread."""
 
     def __init__(
-        self, subscriber: Callable[[Any], None], kind: type[Event], on_close: Callable[[Subscription], None]
+        self, subscriber: Callable[[Any], None], kind: type[msgspec.Struct], on_close: Callable[[Subscription], None]
     ) -> None:
         self.kind = kind
         self._subscriber = subscriber
         self._on_close = on_close
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[msgspec.Struct] = deque()
         self._wake = threading.Condition()
         self._busy = False
         self._closed = False
@@ -112,7 +85,7 @@ class Subscription:
         self._thread = threading.Thread(target=self._run, name="holdfast-events", daemon=True)
         self._thread.start()
 
-    def put(self, events: Sequence[Event]) -> None:
+    def put(self, events: Sequence[msgspec.Struct]) -> None:
         """Line events up; what does not fit is lost and counted."""
         with self._wake:
             room = WAITING_MAX - len(self._waiting)
@@ -160,13 +133,21 @@ class Bus:
         """Whether anybody listens to transitions: without, they are not even made into events."""
         return any(subscription.kind is Transition for subscription in self._subscriptions)
 
-    def subscribe(self, subscriber: Callable[[Heard], None], kind: type[Heard]) -> Subscription:
+    def subscribe(self, subscriber: Callable[[Event], None], kind: type[Event]) -> Subscription:
         """Tell a subscriber every event of a kind from now on."""
         subscription = Subscription(subscriber, kind, self._forget)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
-    def publish(self, events: Sequence[Event]) -> None:
+    def subscribe_to_transitions(self, subscriber: Callable[[Transition], None]) -> Subscription:
+        """Tell a subscriber every transition from now on."""
+        return self.subscribe(subscriber, Transition)
+
+    def subscribe_to_violations(self, subscriber: Callable[[InvariantViolated], None]) -> Subscription:
+        """Tell a subscriber every invariant that is found broken from now on."""
+        return self.subscribe(subscriber, InvariantViolated)
+
+    def publish(self, events: Sequence[msgspec.Struct]) -> None:
         """Hand events, all of one kind, to every subscription to it, without waiting for any."""
         for subscription in self._subscriptions:
             if events and isinstance(events[0], subscription.kind):
@@ -177,28 +158,19 @@ class Bus:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a task's outcome says
+# What a task has done
 
 
-def of_task(task: Task[Any], at: datetime) -> Iterator[Transition]:
-    """Yield the transitions that a task has made, in the order they were written."""
-    match task:
-        case SubmitTask():
-            for submission, admission in zip(task.submissions, task.result(), strict=True):
-                yield from _of_submission(submission, admission, at)
-        case ClaimTask():
-            for attempt in task.result():
-                yield from _of_claim(attempt, at)
-        case EndTask() if isinstance(task.outcome, Move):
-            yield from of_move(task.attempt.job, task.outcome, at, task.attempt.execution)
-            for submission, admission in zip(task.followups, task.admissions, strict=True):
-                yield from _of_submission(submission, admission, at)
-        case RuleTask() if isinstance(task.outcome, Move):
-            yield from of_move(task.job, task.outcome, at, actor=task.actor)
-        case RecoverTask():
-            for attempt, answer in task.result():
-                if isinstance(answer, Move):
-                    yield from of_move(attempt.job, answer, at, attempt.execution, actor=task.actor)
+def publish_own_commit(ledger: Ledger, attempt: Attempt, move: Move) -> None:
+    """Publish a completion that a handler made in a transaction of its own, if that was committed."""
+    try:
+        with ledger.store.reading() as reading:
+            now = reading.attempt(attempt.execution.exec_id)
+    except StoreError as error:
+        logger.warning("job %s: nobody can be told of its end: %s", attempt.job.job_id, error)
+        return
+    if now is not None and now.execution.status is ExecutionStatus.DONE:
+        ledger.bus.publish(list(of_move(attempt.job, move, ledger.store.now(), attempt.execution)))
 
 
 def of_move(
@@ -223,8 +195,13 @@ def of_move(
         )
 
 
-def _of_submission(submission: Submission, admission: Admission, at: datetime) -> Iterator[Transition]:
-    if admission.is_new:
+def of_submissions(
+    submissions: Sequence[Submission], admissions: Sequence[Admission], at: datetime
+) -> Iterator[Transition]:
+    """Yield the birth of each job that is new."""
+    for submission, admission in zip(submissions, admissions, strict=True):
+        if not admission.is_new:
+            continue
         yield Transition(
             machine=JOB.name,
             subject=admission.job_id,
@@ -240,6 +217,12 @@ def _of_submission(submission: Submission, admission: Admission, at: datetime) -
             excused=False,
             at=at,
         )
+
+
+def of_claims(attempts: Sequence[Attempt], at: datetime) -> Iterator[Transition]:
+    """Yield, for each claimed attempt, the lease and what became of its job."""
+    for attempt in attempts:
+        yield from _of_claim(attempt, at)
 
 
 def _of_claim(attempt: Attempt, at: datetime) -> Iterator[Transition]:

@@ -26,23 +26,23 @@ from holdfast.core.errors import (
     HoldfastError,
     InvalidStateTransitionError,
     StateTransitionRaceError,
-    StoreError,
     WaitTimeoutError,
 )
-from holdfast.core.machines import ExecutionStatus, JobState
+from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.committer import CallTask, Committer, RuleTask, SubmitTask, Task
-from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription, Transition, of_move, of_task
+from holdfast.engine.committer import Committer
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.redact import redacted
 from holdfast.engine.submit import Calling
+from holdfast.engine.tasks import CallTask, RuleTask, SubmitTask, Task
 from holdfast.engine.world import World
 from holdfast.store import Admission, Store, Submission, Transaction, create_store, open_store
 from holdfast.store.reading import Count
 from holdfast.store.requests import ENGINE
 
 if TYPE_CHECKING:
+    from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription
     from holdfast.engine.worker.execution import Execution
 
 logger = logging.getLogger("holdfast")
@@ -69,15 +69,15 @@ class _Opened:
         self.declared: set[tuple[str, str]] = set()  # operations, by name and version
         self.in_force: dict[str, str] = {}  # by operation, the version that its registry last told of
         self.changed = threading.Condition()  # notified after every commit of this process
-        self._bus = ledger.bus
+        self._ledger = ledger
 
     def _committed(self, tasks: Sequence[Task[Any]]) -> None:
-        """Tell waiters and subscribers what a group of tasks has changed, in the order it was written."""
+        """Wake those who wait for a job, and publish what a group of tasks has changed, in the order it was written."""
         with self.changed:
             self.changed.notify_all()
-        if self._bus.listening:
+        if self._ledger.listening:
             at = self.store.now()
-            self._bus.publish([event for task in tasks for event in of_task(task, at)])
+            self._ledger.bus.publish([event for task in tasks for event in task.events(at)])
 
 
 class Ledger:
@@ -99,8 +99,8 @@ class Ledger:
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
         self.calling = Calling(self, payload_bytes_max)
-        self.bus = Bus()
         self._lock = threading.RLock()
+        self._bus: Bus | None = None
         _everyone.add(self)
         self._opened: _Opened | None = None
         self._progress: dict[int, tuple[int, int, float, str | None]] = {}
@@ -237,7 +237,7 @@ class Ledger:
 
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
-        task = RuleTask(job, command, actor=actor, reason=reason)
+        task = RuleTask(job, lambda tx: tx.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
         self.perform_tasks([task])
         answer: Move | Refused = task.result()
         if isinstance(answer, Refused):
@@ -326,16 +326,31 @@ class Ledger:
         """Write tasks in one transaction with whatever else has gathered."""
         self._in_use().committer.perform(tasks)
 
+    @property
+    def bus(self) -> Bus:
+        """The subscriptions of this ledger."""
+        with self._lock:
+            if self._bus is None:
+                from holdfast.engine.events import Bus  # noqa: PLC0415 - only in a process that subscribes or publishes
+
+                self._bus = Bus()
+            return self._bus
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody has subscribed to transitions: otherwise they are not made into events."""
+        return self._bus is not None and self._bus.listening
+
     def subscribe(self, subscriber: Subscriber) -> Subscription:
         """Tell a subscriber every transition that this process makes, from a thread of its own.
 
         What a caller submits in a transaction of its own is not told: only the caller learns whether it counts.
         """
-        return self.bus.subscribe(subscriber, Transition)
+        return self.bus.subscribe_to_transitions(subscriber)
 
     def subscribe_to_violations(self, subscriber: Callable[[InvariantViolated], None]) -> Subscription:
         """Tell a subscriber every invariant that this process finds broken, when the ledger opens and in its checks."""
-        return self.bus.subscribe(subscriber, InvariantViolated)
+        return self.bus.subscribe_to_violations(subscriber)
 
     def close(self) -> None:
         """Close the ledger; it opens again when it is used again."""
@@ -389,9 +404,9 @@ class Ledger:
             if self._opened is not None:
                 # After a fork the parent's connections are not ours to use, nor to close, and the threads that
                 # told its subscribers are not here.
-                self.bus = Bus()
+                self._bus = None
             opened = self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
-        _check_at_open(opened.store, self.bus)
+        _check_at_open(self, opened.store)
         return opened
 
     def begin_anew(self) -> None:
@@ -415,19 +430,6 @@ class Ledger:
             opened.declared.update(every)
             opened.store.operations.update(new)
 
-    def tell_of_commit(self, attempt: Attempt, move: Move) -> None:
-        """Tell subscribers of a completion in a handler's own transaction, if that was committed."""
-        if not self.bus.listening:
-            return
-        try:
-            with self.store.reading() as reading:
-                now = reading.attempt(attempt.execution.exec_id)
-        except StoreError as error:
-            logger.warning("job %s: nobody can be told of its end: %s", attempt.job.job_id, error)
-            return
-        if now is not None and now.execution.status is ExecutionStatus.DONE:
-            self.bus.publish(list(of_move(attempt.job, move, self.store.now(), attempt.execution)))
-
 
 _everyone: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
@@ -449,7 +451,7 @@ def _keyed(attempt: Attempt, staged: Sequence[Submission]) -> list[Submission]:
     ]
 
 
-def _check_at_open(store: Store[Any], bus: Bus) -> None:
+def _check_at_open(ledger: Ledger, store: Store[Any]) -> None:
     """Run the quick checks, where there is anything to check; whatever they find or fail at, the ledger is open."""
     try:
         with store.reading() as reading:
@@ -457,7 +459,7 @@ def _check_at_open(store: Store[Any], bus: Bus) -> None:
                 return
         from holdfast.engine.upkeep.checks import check_at_open  # noqa: PLC0415 - audit, where there is work for it
 
-        check_at_open(store, bus)
+        check_at_open(ledger, store)
     except HoldfastError as error:
         logger.warning("the ledger could not be checked when it opened: %s", error)
 

@@ -32,7 +32,7 @@ from holdfast.core.errors import (
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
-from holdfast.engine.committer import RuleTask
+from holdfast.engine.tasks import RuleTask
 from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, Filters, find
 from holdfast.governance.switches import settled, signed
@@ -272,8 +272,7 @@ def release_through(
     act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
 
     def once() -> JobState:
-        task = RuleTask(ledger.job(job_id), None, actor=operator, reason=reason)
-        task.fn = lambda transaction: act(transaction).move
+        task = RuleTask(ledger.job(job_id), lambda transaction: act(transaction).move, actor=operator)
         ledger.perform_tasks([task])
         move: Move = task.result()
         return JobState(move.steps[0].target) if move.steps else ledger.job(job_id).state

@@ -25,9 +25,9 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-from holdfast.engine.committer import ClaimTask
 from holdfast.engine.ledger import FOLLOWUP_CLIENT, Ledger
 from holdfast.engine.operations import Call
+from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.engine.worker.attempt import Running
 from holdfast.engine.worker.execution import Execution

@@ -21,9 +21,10 @@ from holdfast.core.digest import sha256
 from holdfast.core.errors import HoldfastError
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import Job, time_from
-from holdfast.engine.events import Bus, ReplayBatch, ReplayRefused, Subscription, Transition
+from holdfast.engine.events import Bus, Subscription, Transition
 from holdfast.engine.worker.execution import Execution
 from holdfast.governance.approval import environment_of
+from holdfast.governance.replay.events import ReplayBatch, ReplayRefused
 from holdfast.nodd.admission import Admitted
 from holdfast.nodd.metrics import NO_DATASET, Sink, Span
 from holdfast.nodd.queues import Queue, Received

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.audit.check.catalogue import INVARIANTS
 from holdfast.audit.check.findings import CheckReport, Violation
 from holdfast.audit.check.runner import check
-from holdfast.engine.events import Bus, InvariantViolated
+from holdfast.engine.events import InvariantViolated
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class _Stopped(Exception):  # not an error: the way out of a check that nobody w
     pass
 
 
-def check_at_open(store: Store[Any], bus: Bus) -> None:
+def check_at_open(ledger: Ledger, store: Store[Any]) -> None:
     """Run the quick checks of a ledger that has just been opened, and log and publish what they find."""
-    _tell(store, bus, check(store, only=AT_OPEN, cheap=True).violations)
+    _tell(ledger, store, check(store, only=AT_OPEN, cheap=True).violations)
 
 
 def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> CheckReport | None:
@@ -45,15 +45,17 @@ def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: Fal
         report = check(ledger.store, on_progress=go_on)
     except _Stopped:
         return None
-    _tell(ledger.store, ledger.bus, report.violations)
+    _tell(ledger, ledger.store, report.violations)
     return report
 
 
-def _tell(store: Store[Any], bus: Bus, violations: Sequence[Violation]) -> None:
+def _tell(ledger: Ledger, store: Store[Any], violations: Sequence[Violation]) -> None:
+    if not violations:
+        return
     at = store.now()
     for found in violations:
         logger.warning("%s breaks %s: %s", found.subject, found.invariant, found.detail)
-    bus.publish(
+    ledger.bus.publish(
         [
             InvariantViolated(
                 invariant=found.invariant,

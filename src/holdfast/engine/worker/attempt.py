@@ -24,9 +24,9 @@ from holdfast.core.digest import payload_text
 from holdfast.core.errors import EffectError, HoldfastError, RegistryError, StoreError
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
-from holdfast.engine.committer import EndTask
 from holdfast.engine.operations import LEASE_S, Call, Operation
 from holdfast.engine.redact import error_code, error_message, short_code
+from holdfast.engine.tasks import EndTask
 from holdfast.engine.worker.execution import Execution, Staged
 from holdfast.engine.worker.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze, classify
 from holdfast.engine.world import Crash

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Attempt
-from holdfast.engine.committer import RecoverTask
+from holdfast.engine.tasks import RecoverTask
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger

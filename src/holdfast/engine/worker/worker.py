@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.decide import Refused
 from holdfast.core.errors import InputError, StoreError
-from holdfast.engine.committer import ClaimTask, Task
 from holdfast.engine.operations import LEASE_S
+from holdfast.engine.tasks import ClaimTask, Task
 from holdfast.engine.worker.attempt import Running
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Duty, Keeper, Periods
@@ -193,8 +193,10 @@ class Worker:
                 self._ended.append(running)
                 return None
             logger.error("job %s: its end cannot be written: %s", running.attempt.job.job_id, task.error)
-        if task is None and running.execution.committed is not None:
-            self._ledger.tell_of_commit(running.attempt, running.execution.committed)
+        if task is None and running.execution.committed is not None and self._ledger.listening:
+            from holdfast.engine.events import publish_own_commit  # noqa: PLC0415 - only in a process with a subscriber
+
+            publish_own_commit(self._ledger, running.attempt, running.execution.committed)
         if task is not None and isinstance(task.outcome, Refused):
             logger.warning(
                 "job %s: the ledger refused the end of attempt %s: %s",

@@ -23,11 +23,12 @@ from holdfast.core.errors import (
     SpecInvalidError,
 )
 from holdfast.core.selection import Limits, ReplayMode, Selection
-from holdfast.engine.events import Bus, ReplayBatch, ReplayRefused
+from holdfast.engine.events import Bus
 from holdfast.engine.world import World
 from holdfast.governance.approval import environment_of
 from holdfast.governance.grants import verdict_on
 from holdfast.governance.replay.candidates import Candidates, Skip, find
+from holdfast.governance.replay.events import ReplayBatch, ReplayRefused
 from holdfast.governance.replay.guards import (
     GuardType,
     GuardVerdict,

@@ -20,12 +20,13 @@ from holdfast.core.errors import InputError, RuntimeLeaseError, StateTransitionR
 from holdfast.core.machines import ProcedureState
 from holdfast.core.records import ProcedureRun
 from holdfast.core.selection import ReplayMode, Selection
-from holdfast.engine.events import Bus, ReplayBatch, Transition
+from holdfast.engine.events import Bus, Transition
 from holdfast.engine.world import World
 from holdfast.governance.grants import authorise
 from holdfast.governance.replay import pace
 from holdfast.governance.replay.batch import Batch
 from holdfast.governance.replay.candidates import Candidates
+from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.guards import PROCEDURE, judged, judged_again, names_nobody, require, switched_off
 from holdfast.governance.replay.record import (
     BEGIN,

@@ -1,0 +1,218 @@
+"""Tasks: the kinds of things that a process writes, each with how it is written and which events come of it.
+
+Invariants: a task writes a whole set of its kind at once, and may write it again after a rollback; the sets of one
+transaction are written in the order of `Task.order`, so that a claim sees what was submitted and ended before it; a
+task describes itself only after it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from holdfast.core.commands import Commit, Complete, Finish
+from holdfast.core.decide import Move, Refused
+from holdfast.core.machines import ExecutionStatus
+from holdfast.core.records import Attempt, Job
+from holdfast.store import Admission, Lease, Submission, Transaction
+from holdfast.store.effects import Effect, in_turn
+
+if TYPE_CHECKING:
+    from holdfast.engine.events import Transition
+
+T = TypeVar("T")
+
+Points = tuple[str, str]
+
+
+class Task(Generic[T]):
+    """One thing to write. After `Committer.perform`, either `outcome` or `error` is set."""
+
+    order = 0  # of the sets in one transaction; all kinds of one order share one `write`
+    points: Points | None = None  # where a crash can be planned: with the task written, and with it durable
+
+    def __init__(self) -> None:
+        self.outcome: T | None = None
+        self.error: Exception | None = None
+        self.answered = False
+        self.repeatable = True  # may it be run again when COMMIT's answer was lost?
+
+    def succeeded(self, outcome: T) -> None:
+        self.outcome, self.error, self.answered = outcome, None, True
+
+    def failed(self, error: Exception) -> None:
+        self.error, self.answered = error, True
+
+    def result(self) -> T:
+        """Return the outcome, or raise what went wrong."""
+        if self.error is not None:
+            raise self.error
+        return self.outcome  # type: ignore[return-value]  # set with every durable commit
+
+    @staticmethod
+    def write(tasks: Sequence[Any], transaction: Transaction) -> Sequence[Any]:
+        """Write a set of tasks of this kind; return the outcome of each."""
+        raise NotImplementedError
+
+    def events(self, at: datetime) -> Iterator[Transition]:  # noqa: ARG002 - a kind of task that makes none
+        """Yield the transitions that this task has made, in the order they were written."""
+        return iter(())
+
+    def halves(self) -> Iterator[Task[T]]:
+        """Yield the two tasks that do the same in two transactions, where a crash can be planned between them."""
+        return iter(())
+
+
+class SubmitTask(Task[list[Admission]]):
+    """Submissions that are recorded together or not at all."""
+
+    order = 1
+    points = ("during_submit", "after_submit")
+
+    def __init__(self, submissions: Sequence[Submission]) -> None:
+        super().__init__()
+        self.submissions = submissions
+        self.repeatable = all(submission.key is not None for submission in submissions)
+
+    @staticmethod
+    def write(tasks: Sequence[SubmitTask], transaction: Transaction) -> list[list[Admission]]:
+        return _submitted([task.submissions for task in tasks], transaction)
+
+    def events(self, at: datetime) -> Iterator[Transition]:
+        from holdfast.engine.events import of_submissions  # noqa: PLC0415 - only in a process with a subscriber
+
+        return of_submissions(self.submissions, self.result(), at)
+
+
+class CallTask(Task[Any]):
+    """Anything else that is written, as a function of the transaction; it must be safe to repeat."""
+
+    order = 2
+
+    def __init__(self, fn: Callable[[Transaction], Any], points: Points | None = None) -> None:
+        super().__init__()
+        self.fn = fn
+        self.points = points
+
+    @staticmethod
+    def write(tasks: Sequence[CallTask], transaction: Transaction) -> list[Any]:
+        return [task.fn(transaction) for task in tasks]
+
+
+class RuleTask(CallTask):
+    """A ruling on a job as it was read; `rule` returns the Move, or why it was Refused."""
+
+    def __init__(self, job: Job, rule: Callable[[Transaction], Move | Refused], *, actor: str) -> None:
+        super().__init__(rule, ("during_ruling", "after_ruling"))
+        self.job = job
+        self.actor = actor
+
+    def events(self, at: datetime) -> Iterator[Transition]:
+        from holdfast.engine.events import of_move  # noqa: PLC0415 - only in a process with a subscriber
+
+        if isinstance(self.outcome, Move):
+            yield from of_move(self.job, self.outcome, at, actor=self.actor)
+
+
+class RecoverTask(CallTask):
+    """A recovery of what leases that had expired at a given time left behind."""
+
+    def __init__(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None) -> None:
+        super().__init__(
+            lambda transaction: transaction.recover(actor=actor, n=n, at=at, retry_at=retry_at),
+            ("during_recovery", "after_recovery"),
+        )
+        self.actor = actor
+
+    def events(self, at: datetime) -> Iterator[Transition]:
+        from holdfast.engine.events import of_move  # noqa: PLC0415 - only in a process with a subscriber
+
+        for attempt, answer in self.result():
+            if isinstance(answer, Move):
+                yield from of_move(attempt.job, answer, at, attempt.execution, actor=self.actor)
+
+
+class EndTask(Task[Move | Refused]):
+    """A command that moves one attempt, with the effects and follow-ups that go with it."""
+
+    order = 3
+
+    def __init__(
+        self, attempt: Attempt, command: object, effects: Sequence[Effect] = (), followups: Sequence[Submission] = ()
+    ) -> None:
+        super().__init__()
+        self.attempt = attempt
+        self.command = command
+        self.effects = effects
+        self.followups = followups
+        self.admissions: Sequence[Admission] = ()  # of the follow-ups
+        if isinstance(command, Complete | Commit):
+            self.points = ("before_commit", "after_commit")
+        elif not isinstance(command, Finish):
+            self.points = ("during_failure", "after_failure")
+
+    @staticmethod
+    def write(tasks: Sequence[EndTask], transaction: Transaction) -> list[Move | Refused]:
+        answers: dict[int, Move | Refused] = {}
+        by_owner: dict[str, list[EndTask]] = {}
+        for task in tasks:
+            by_owner.setdefault(task.attempt.execution.lease_owner, []).append(task)
+        for owner, owned in by_owner.items():
+            given = transaction.work([(task.attempt, task.command) for task in owned], actor=owner)
+            answers.update((id(task), answer) for task, answer in zip(owned, given, strict=True))
+        accepted = [task for task in tasks if isinstance(answers[id(task)], Move)]
+        effects = in_turn([task.effects for task in accepted if task.effects])
+        if effects:
+            transaction.apply(effects)
+        leading = [task for task in accepted if task.followups]
+        if leading:
+            admissions = _submitted([task.followups for task in leading], transaction)
+            for task, admitted in zip(leading, admissions, strict=True):
+                task.admissions = admitted
+        return [answers[id(task)] for task in tasks]
+
+    def events(self, at: datetime) -> Iterator[Transition]:
+        from holdfast.engine.events import of_move, of_submissions  # noqa: PLC0415 - only in a process with a subscriber
+
+        if isinstance(self.outcome, Move):
+            yield from of_move(self.attempt.job, self.outcome, at, self.attempt.execution)
+            yield from of_submissions(self.followups, self.admissions, at)
+
+    def halves(self) -> Iterator[EndTask]:
+        if not isinstance(self.command, Complete):
+            return
+        commit = EndTask(self.attempt, Commit(self.command.token, self.command.result), self.effects, self.followups)
+        yield commit
+        if isinstance(commit.outcome, Move):
+            before = self.attempt.execution
+            committed = msgspec.structs.replace(before, status=ExecutionStatus.COMMITTED, version=before.version + 1)
+            yield EndTask(Attempt(self.attempt.job, committed), Finish(self.command.token))
+
+
+class ClaimTask(Task[list[Attempt]]):
+    """A request for leases."""
+
+    order = 4
+    points = ("during_claim", "after_claim")
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self.lease = lease
+
+    @staticmethod
+    def write(tasks: Sequence[ClaimTask], transaction: Transaction) -> list[list[Attempt]]:
+        return [transaction.claim(task.lease) for task in tasks]
+
+    def events(self, at: datetime) -> Iterator[Transition]:
+        from holdfast.engine.events import of_claims  # noqa: PLC0415 - only in a process with a subscriber
+
+        return of_claims(self.result(), at)
+
+
+def _submitted(groups: Sequence[Sequence[Submission]], transaction: Transaction) -> list[list[Admission]]:
+    """Submit groups of submissions as one set; return the admissions of each group."""
+    admissions = iter(transaction.submit([submission for group in groups for submission in group]))
+    return [[next(admissions) for _ in group] for group in groups]
