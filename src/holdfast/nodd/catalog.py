@@ -6,11 +6,9 @@ deleted and made again. Whoever publishes twice writes the same bytes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -24,6 +22,7 @@ from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.statements import ask
 from holdfast.nodd.units import CLIENT
 from holdfast.store import Store
+from holdfast.store.files import replace_file
 
 PUBLISH = "nodd.publish"
 PUBLISH_QUEUE = "nodd-publish"
@@ -121,13 +120,5 @@ def write(path: Path, text: str) -> bool:
             return False
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid4().hex}.part")
-    try:
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    replace_file(path, data)
     return True

@@ -1,10 +1,81 @@
 """Files that appear under their names whole or not at all, and stay there when the power fails.
 
-Invariants: a name that is taken is never taken away from who has it; a name that was given is durable.
+Invariants: a file gets its name only when it is complete and on disk; a file that exists is replaced only by a caller
+that says so; a name that was given is durable; a draft that is given up leaves no file behind.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from holdfast.core.errors import FileThereError, InputError
+
+
+class Draft:
+    """A file that is written under a name of its own, beside the path at which `publish` makes it appear."""
+
+    def __init__(self, path: Path, *, mode: int | None = None, name: str | None = None) -> None:
+        """Create the draft, with exactly this mode if one is given; raise OSError if that fails."""
+        self._path = path
+        self._draft = path.with_name(name or f".holdfast-{uuid4().hex}.part")
+        descriptor = os.open(self._draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
+        self.file: BinaryIO = os.fdopen(descriptor, "wb")
+        if mode is not None:
+            os.fchmod(descriptor, mode)  # the umask does not count
+
+    def publish(self, *, replace: bool = False) -> None:
+        """Make the file durable under its path; raise FileThereError if that is taken and not to be replaced."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        if replace:
+            self._draft.replace(self._path)
+            sync_directory(self._path.parent)
+        elif not give_name(self._draft, self._path):
+            raise _exists(self._path)
+
+    def discard(self) -> None:
+        """Remove the draft; what was published stays."""
+        with suppress(OSError):
+            self.file.close()
+        with suppress(OSError):
+            self._draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Yield a file to write, which appears at `path` when the block ends without an error.
+
+    Raise FileThereError if there is one already, and InputError if the file cannot be written.
+    """
+    try:
+        if path.exists() or path.is_symlink():
+            raise _exists(path)
+        draft = Draft(path, mode=mode)
+        try:
+            yield draft.file
+            draft.publish()
+        finally:
+            draft.discard()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written: {error.strerror or error}",
+            next_step="Make room on the disk, or name a file in a directory that can be written.",
+            context={"path": str(path)},
+        ) from error
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Give a file new contents, whole or not at all, whether it exists or not; raise OSError if that fails."""
+    draft = Draft(path)
+    try:
+        draft.file.write(data)
+        draft.publish(replace=True)
+    finally:
+        draft.discard()
 
 
 def give_name(draft: Path, path: Path) -> bool:
@@ -28,3 +99,7 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _exists(path: Path) -> FileThereError:
+    return FileThereError(f"{path} exists already", context={"path": str(path)})

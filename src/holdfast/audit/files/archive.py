@@ -10,30 +10,30 @@ more of a file is held in memory than one line, unless the caller asks for all o
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
 import os
 import re
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 from uuid import uuid4
 
 import msgspec
 
+from holdfast.audit.files.framed import LineReader, compressed, json_line
 from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, SealsBrokenError, invariant
 from holdfast.core.records import Seal
-from holdfast.store.files import sync_directory
+from holdfast.store.files import Draft
 
 VERSION = 1
 LEVEL = 6
 LINE_BYTES_MAX = 64 << 20
-PIECE = 1 << 16
-_GZIP = 31  # what zlib calls the format of a gzip file
 STALE_S = 3600.0  # no archive takes so long to write: a draft as old as that was left by somebody who was killed
 _DRAFT = re.compile(r"\.journal-\d+-\d+\.[0-9a-f]{32}\.part")
 
@@ -113,27 +113,24 @@ class ArchiveWriter:
     def __init__(self, directory: Path, ledger_id: str, seals: Sequence[Seal]) -> None:
         self._header = Header(VERSION, ledger_id, seals[0].seal_id, seals[-1].seal_id, tuple(seals))
         self._path = directory / name_of(self._header.first_seal, self._header.last_seal)
-        self._draft = directory / _draft_of(self._header.first_seal, self._header.last_seal)
         self._sealed = iter(self._header.seals)
         self._rows = self._executions = 0
 
     def __enter__(self) -> Self:
-        with _told(self._draft.parent):
-            self._sink = _Sink(os.open(self._draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640))
+        with _told(self._path.parent):
+            name = _draft_of(self._header.first_seal, self._header.last_seal)
+            self._draft = Draft(self._path, mode=0o640, name=name)
             try:
-                self._gzip = gzip.GzipFile(
-                    filename="", mode="wb", compresslevel=LEVEL, fileobj=cast("BinaryIO", self._sink), mtime=0
-                )
-                self._line(msgspec.json.encode(self._header))
+                self._hashed = _HashedFile(self._draft.file)
+                self._lines = compressed(cast("BinaryIO", self._hashed), level=LEVEL)
+                self._lines.write(json_line(self._header))
             except BaseException:
                 self.__exit__()
                 raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sink.close()
-        with suppress(OSError):
-            self._draft.unlink(missing_ok=True)
+        self._draft.discard()
 
     def add_block(self, rows: Iterable[Row]) -> None:
         """Write the rows of the next seal; raise SealsBrokenError if they are not what was sealed."""
@@ -141,9 +138,8 @@ class ArchiveWriter:
         block = _Block(seal)
         with _told(self._path):
             for row in rows:
-                line = row_lines([row])
-                block.add(line)
-                self._line(b'{"journal":' + line[:-1] + b"}")
+                block.add(row_lines([row]))
+                self._lines.write(json_line({"journal": row}))
         flaw = block.flaw()
         if flaw:
             raise SealsBrokenError(
@@ -155,24 +151,18 @@ class ArchiveWriter:
     def add_execution(self, execution: Mapping[str, object]) -> None:
         """Write an execution, column by column."""
         with _told(self._path):
-            self._line(msgspec.json.encode({"execution": execution}))
+            self._lines.write(json_line({"execution": execution}))
         self._executions += 1
 
     def finish(self) -> Written:
         """Make the archive durable, give it its name, and return what was written."""
         invariant(next(self._sealed, None) is None, "an archive without the rows of one of its seals")
         with _told(self._path):
-            self._line(msgspec.json.encode(_Trailer(self._rows, self._executions)))
-            self._gzip.close()
-            self._sink.sync()
+            self._lines.write(json_line(_Trailer(self._rows, self._executions)))
+            self._lines.close()
             self._refuse_to_replace_another()
-            self._draft.replace(self._path)
-            sync_directory(self._path.parent)
-        return Written(self._path.name, self._sink.sha256, self._rows, self._executions)
-
-    def _line(self, line: bytes) -> None:
-        self._gzip.write(line)
-        self._gzip.write(b"\n")
+            self._draft.publish(replace=True)
+        return Written(self._path.name, self._hashed.sha256, self._rows, self._executions)
 
     def _refuse_to_replace_another(self) -> None:
         """Let this very history be replaced, whole or not, but never that of another ledger, or what nobody can read.
@@ -197,32 +187,21 @@ class ArchiveWriter:
             )
 
 
-class _Sink:
-    """A file that is written to by plain writes, and hashed on the way."""
+class _HashedFile:
+    """Writes to a file, and hashes what it writes."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
         self._hash = hashlib.sha256()
 
     def write(self, data: bytes) -> int:
-        if self._descriptor is None:  # given up; a compressor may still let go of what it kept back
-            return len(data)
-        self._hash.update(data)
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        if not self._file.closed:  # a compressor that is given up still writes what it kept back
+            self._hash.update(data)
+            self._file.write(data)
         return len(data)
 
     def flush(self) -> None:
         """Keep nothing back."""
-
-    def sync(self) -> None:
-        os.fsync(cast("int", self._descriptor))
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
     @property
     def sha256(self) -> str:
@@ -288,26 +267,8 @@ def verify(path: Path, *, sha256: str | None = None) -> Header:
 
 def first_line(path: Path) -> Header:
     """Return the header of an archive, whether the rest of it is whole or not."""
-    try:
-        with path.open("rb") as file:
-            return _header(path, _first_line(path, file))
-    except zlib.error as error:
-        raise _invalid(path, f"it cannot be decompressed: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(path, f"its first line cannot be read: {error}") from None
-    except OSError as error:
-        raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
-
-
-def _first_line(path: Path, file: BinaryIO) -> bytes:
-    # Piece by piece, because a reader of whole files gives nothing of one that was cut off near its beginning.
-    inflate, text = zlib.decompressobj(wbits=_GZIP), b""
-    while b"\n" not in text:
-        piece = inflate.unconsumed_tail or file.read(PIECE)
-        if not piece or len(text) > LINE_BYTES_MAX:
-            raise _invalid(path, "its first line has no end")
-        text += inflate.decompress(piece, PIECE)
-    return text[: text.index(b"\n")]
+    with _opened(path) as (_, lines):
+        return _header(path, lines)
 
 
 def read(path: Path, *, sha256: str | None = None) -> Contents:
@@ -325,54 +286,55 @@ def read(path: Path, *, sha256: str | None = None) -> Contents:
 _Line = Header | _JournalLine | _ExecutionLine
 
 
-def _checked(path: Path, sha256: str | None) -> Iterator[_Line]:
-    """Yield the lines of an archive, each checked as it passes; what ends without an error was whole."""
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BufferedReader, LineReader]]:
     try:
         with path.open("rb") as file:
-            if sha256 is not None:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-                if found != sha256:
-                    raise _invalid(path, "its SHA-256 is not the one that the ledger knows")
-                file.seek(0)
-            with gzip.GzipFile(fileobj=file, mode="rb") as lines:
-                yield from _parsed(path, _split(path, lines))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _invalid(path, f"it cannot be decompressed: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(path, f"a line of it cannot be read: {error}") from None
+            yield file, LineReader(file, partial(_invalid, path), line_bytes_max=LINE_BYTES_MAX)
     except OSError as error:
         raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
 
 
-def _parsed(path: Path, lines: Iterator[bytes]) -> Iterator[_Line]:
-    header = _header(path, next(lines, b""))
+def _checked(path: Path, sha256: str | None) -> Iterator[_Line]:
+    """Yield the lines of an archive, each checked as it passes; what ends without an error was whole."""
+    with _opened(path) as (file, lines):
+        if sha256 is not None:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            if found != sha256:
+                raise _invalid(path, "its SHA-256 is not the one that the ledger knows")
+            file.seek(0)
+        yield from _parsed(path, lines)
+
+
+def _parsed(path: Path, lines: LineReader) -> Iterator[_Line]:
+    header = _header(path, lines)
     yield header
     rows = executions = 0
     for seal in header.seals:
         block = _Block(seal)
-        for line in _some(lines, seal.rows):
-            parsed = msgspec.json.decode(line, type=_JournalLine)
+        for text in islice(lines, seal.rows):
+            parsed = lines.decode(text, _JournalLine)
             block.add(row_lines([parsed.journal]))
             yield parsed
         if flaw := block.flaw():
             raise _invalid(path, f"block {seal.seal_id}: {flaw}")
         rows += block.rows
-    for line in lines:
-        if not line.startswith(b'{"execution"'):
-            trailer = msgspec.json.decode(line, type=_Trailer)
+    for text in lines:
+        if not text.startswith(b'{"execution"'):
+            trailer = lines.decode(text, _Trailer)
             break
-        yield msgspec.json.decode(line, type=_ExecutionLine)
+        yield lines.decode(text, _ExecutionLine)
         executions += 1
     else:
         raise _invalid(path, "it has no end")
     if trailer != _Trailer(rows, executions):
         raise _invalid(path, f"it has {rows} rows and {executions} executions, and its end says otherwise")
-    if next(lines, None) is not None:
+    if lines.read():
         raise _invalid(path, "something follows its end")
 
 
-def _header(path: Path, line: bytes) -> Header:
-    header = msgspec.json.decode(line, type=Header)
+def _header(path: Path, lines: LineReader) -> Header:
+    header = lines.decode(lines.read(), Header)
     if header.holdfast_archive != VERSION:
         raise _invalid(path, f"it is of version {header.holdfast_archive}, and this Holdfast knows {VERSION}")
     ids = [seal.seal_id for seal in header.seals]
@@ -384,19 +346,6 @@ def _header(path: Path, line: bytes) -> Header:
         if seal.previous != before.hash:
             raise _invalid(path, f"seal {seal.seal_id} does not follow the one before it")
     return header
-
-
-def _some(lines: Iterator[bytes], n: int) -> Iterator[bytes]:
-    """Yield the next n lines, or fewer if a line is no row of the journal."""
-    for _, line in zip(range(n), lines, strict=False):
-        yield line
-
-
-def _split(path: Path, file: gzip.GzipFile) -> Iterator[bytes]:
-    while line := file.readline(LINE_BYTES_MAX):
-        if not line.endswith(b"\n"):
-            raise _invalid(path, "a line of it has no end")
-        yield line
 
 
 def _invalid(path: Path, why: str) -> ArchiveInvalidError:

@@ -9,28 +9,19 @@ a file under its final name is whole, and is never replaced. Whatever is not exa
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from types import GenericAlias
-from typing import IO, Annotated, Any, Literal, Protocol, Self
-from uuid import uuid4
+from typing import Annotated, Any, BinaryIO, Literal, Protocol, Self
 
 import msgspec
 
-from holdfast.core.errors import (
-    FileThereError,
-    HoldfastError,
-    InputError,
-    SnapshotInvalidError,
-)
+from holdfast.audit.files.framed import BAD_LINE, LineReader, compressed, json_line
+from holdfast.core.errors import HoldfastError, InputError, SnapshotInvalidError
 from holdfast.core.records import time_text
-from holdfast.store.files import give_name
+from holdfast.store.files import new_file
 from holdfast.store.migrations import migrations
 from holdfast.store.portable import NUMBERED, TABLES, Kind, Row, Table, count_of, rows_of, sequences
 from holdfast.store.reading import Reading
@@ -41,7 +32,6 @@ LEVEL = 3  # of compression: beyond it, a snapshot takes longer and is hardly sm
 CHUNK = 1 << 18
 LINE_MAX = 1 << 30
 EVERY = 2000  # rows between two words about progress
-GZIP = b"\x1f\x8b"
 
 Progress = Callable[[str, int, int], None]  # what is done, how far it is, and of how much
 
@@ -53,9 +43,7 @@ _KINDS: dict[Kind, Any] = {
     Kind.TIME: Annotated[str, msgspec.Meta(pattern=_TIME)],
     Kind.FLAG: Literal[0, 1],
 }
-BAD_LINE = (msgspec.MsgspecError, UnicodeDecodeError)
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-_encode = msgspec.json.Encoder().encode
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,12 +97,12 @@ def schema_number(dialect: str) -> int:
 
 def line_of(table: Table, row: Row) -> bytes:
     """Return a row as its line."""
-    return _encode([table.name, *row]) + b"\n"
+    return json_line([table.name, *row])
 
 
-def row_of(table: Table, line: bytes) -> Row:
+def row_of(table: Table, text: bytes) -> Row:
     """Return the row that a line holds; raise one of BAD_LINE if it is no row of the table."""
-    row: tuple[Any, ...] = _DECODERS[table.name].decode(line)
+    row: tuple[Any, ...] = _DECODERS[table.name].decode(text)
     return row[1:]
 
 
@@ -161,16 +149,18 @@ class LiveLedger:
 
 def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -> Summary:
     """Write a snapshot of a ledger to a new file."""
-    with _drafted(path) as file, store.standing(path.parent) as reading:
+    if not path.parent.is_dir():
+        raise InputError(f"there is no directory {path.parent}", next_step="Create it, or correct the path.")
+    # For its owner only: it has every payload in it.
+    with new_file(path, mode=0o600) as file, store.standing(path.parent) as reading:
         ledger = LiveLedger(store, reading)
         trailer = _write(ledger, file, progress, ledger.size() if progress else 0)
     return Summary(file=str(path), bytes=path.stat().st_size, header=ledger.header, trailer=trailer)
 
 
-def _write(source: Source, file: IO[bytes], progress: Progress | None, total: int) -> Trailer:
-    seen, lines, digest, counts = 0, bytearray(_encode(source.header) + b"\n"), sha256(), {}
-    # No name and no time in it: the same lines are the same bytes.
-    with gzip.GzipFile(filename="", mode="wb", compresslevel=LEVEL, fileobj=file, mtime=0) as packed:
+def _write(source: Source, file: BinaryIO, progress: Progress | None, total: int) -> Trailer:
+    seen, lines, digest, counts = 0, bytearray(json_line(source.header)), sha256(), {}
+    with compressed(file, level=LEVEL) as packed:
         for table in TABLES:
             counts[table.name] = 0
             for row in source.rows(table):
@@ -186,39 +176,8 @@ def _write(source: Source, file: IO[bytes], progress: Progress | None, total: in
         digest.update(lines)
         packed.write(lines)
         trailer = Trailer(rows=counts, sha256=digest.hexdigest())
-        packed.write(_encode(trailer) + b"\n")
+        packed.write(json_line(trailer))
     return trailer
-
-
-def _require_free(path: Path) -> None:
-    if path.exists() or path.is_symlink():
-        raise FileThereError(f"{path} exists already")
-    if not path.parent.is_dir():
-        raise InputError(f"there is no directory {path.parent}", next_step="Create it, or correct the path.")
-
-
-@contextmanager
-def _drafted(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that gets its name when the block has ended well, and is on disk then."""
-    draft = path.parent / f".holdfast-{uuid4().hex}.part"
-    try:
-        _require_free(path)
-        # For its owner only: it has every payload in it.
-        with os.fdopen(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if not give_name(draft, path):
-            raise FileThereError(f"{path} exists already")
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be written: {error.strerror or error}",
-            next_step="Make room on the disk, or name a file in a directory that can be written.",
-            context={"path": str(path)},
-        ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -233,7 +192,6 @@ class SnapshotFile:
         self.bytes_read = 0  # of lines, unpacked
         self._progress, self._doing = progress, doing
         self._digest = sha256()
-        self._number = 0
         self._counts = dict.fromkeys((table.name for table in TABLES), 0)
         self._greatest: dict[str, int] = {}
         try:
@@ -242,8 +200,8 @@ class SnapshotFile:
             raise SnapshotInvalidError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
         try:
             self._size = os.fstat(self._file.fileno()).st_size
-            self._lines = io.BufferedReader(gzip.GzipFile(fileobj=self._file, mode="rb"), CHUNK)
-            self._line = self._next()
+            self._lines = LineReader(self._file, self._invalid, line_bytes_max=LINE_MAX)
+            self._line = self._lines.read()
             self.header = self._header()
             self._advance()
         except BaseException:
@@ -264,10 +222,10 @@ class SnapshotFile:
             try:
                 row = row_of(table, self._line)
             except BAD_LINE as error:
-                raise self._invalid(f"line {self._number} is no row of {table.name}: {error}") from None
+                raise self._invalid(f"line {self._lines.number} is no row of {table.name}: {error}") from None
             key = table.key_of(row)
             if last and key <= last:
-                raise self._invalid(f"line {self._number} is out of order")
+                raise self._invalid(f"line {self._lines.number} is out of order")
             last = key
             self._counts[table.name] += 1
             self._note(table, row)
@@ -281,12 +239,12 @@ class SnapshotFile:
         try:
             trailer = msgspec.json.decode(self._line, type=Trailer)
         except BAD_LINE:
-            raise self._invalid(f"line {self._number} is neither a row in its place nor the last line") from None
+            raise self._invalid(f"line {self._lines.number} is neither a row in its place nor the last line") from None
         if trailer.rows != self._counts:
             raise self._invalid("its last line counts other rows than it has")
         if trailer.sha256 != self._digest.hexdigest():
             raise self._invalid("its SHA-256 is not that of its lines")
-        if self._next():
+        if self._lines.read():
             raise self._invalid("something follows its last line")
         return Summary(file=str(self.path), bytes=self._size, header=self.header, trailer=trailer)
 
@@ -331,23 +289,9 @@ class SnapshotFile:
     def _advance(self) -> None:
         self._digest.update(self._line)
         self.bytes_read += len(self._line)
-        self._line = self._next()
-        if self._progress and self._number % EVERY == 0:
+        self._line = self._lines.read()
+        if self._progress and self._lines.number % EVERY == 0:
             self._progress(self._doing, self._file.tell(), self._size)
-
-    def _next(self) -> bytes:
-        try:
-            line = self._lines.readline(LINE_MAX)
-        except EOFError:
-            raise self._invalid("it is cut short") from None
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise self._invalid(f"it cannot be unpacked: {error}") from None
-        except OSError as error:
-            raise SnapshotInvalidError(f"{self.path} cannot be read: {error.strerror}") from error
-        self._number += 1
-        if line and not line.endswith(b"\n"):
-            raise self._invalid(f"line {self._number} does not end")
-        return line
 
     def _invalid(self, what: str, **context: object) -> HoldfastError:
         return SnapshotInvalidError(f"{self.path} is not a snapshot that can be used: {what}", context=context)

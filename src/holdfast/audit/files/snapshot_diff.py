@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.audit.files.snapshot import EVERY, GZIP, Header, LiveLedger, Progress, SnapshotFile, Source
+from holdfast.audit.files.framed import GZIP
+from holdfast.audit.files.snapshot import EVERY, Header, LiveLedger, Progress, SnapshotFile, Source
 from holdfast.core.errors import InputError
 from holdfast.store import open_store
 from holdfast.store.portable import TABLES, Row, Table

@@ -8,19 +8,17 @@ Invariants: blocks are read in short transactions, a page at a time; an export t
 not at all, and replaces nothing; what differs from its seal is exported as it is: judging is for whoever reads it.
 """
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import uuid4
 
 import msgspec
 
+from holdfast.audit.files.framed import json_line
 from holdfast.audit.seals.sealer import HASHED, PAGE, genesis
-from holdfast.core.errors import FileThereError, InputError
+from holdfast.core.errors import InputError
 from holdfast.core.records import Seal
-from holdfast.store.files import give_name
+from holdfast.store.files import new_file
 from holdfast.store.sealed import BEFORE_ALL, Key
 from holdfast.store.store import Store
 
@@ -58,34 +56,20 @@ def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: in
         "to_seal": upto,
         "previous": before[0].hash if before else genesis(ledger_id),
     }
-    _line(sink, header)
+    sink.write(json_line(header))
     seals = rows = 0
     for seal in _seals(store, from_seal - 1, upto):
         written = _write_block(store, sink, start, seal)
         start = seal.end
         seals, rows = seals + 1, rows + written
-    _line(sink, {"end": {"seals": seals, "rows": rows}})
+    sink.write(json_line({"end": {"seals": seals, "rows": rows}}))
     return Exported(from_seal, upto, seals, rows)
 
 
 def export_file(store: Store[Any], path: Path, *, from_seal: int = 1, to_seal: int | None = None) -> Exported:
     """Write an export to a new file; raise FileThereError if there is one."""
-    if path.exists():
-        raise _there(path)
-    draft = path.with_name(f".holdfast-{uuid4().hex}")
-    try:
-        with draft.open("xb") as sink:
-            exported = export(store, sink, from_seal=from_seal, to_seal=to_seal)
-            sink.flush()
-            os.fsync(sink.fileno())
-        if not give_name(draft, path):
-            raise _there(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}", context={"path": str(path)}) from error
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-    return exported
+    with new_file(path) as sink:
+        return export(store, sink, from_seal=from_seal, to_seal=to_seal)
 
 
 def _seals(store: Store[Any], after: int, upto: int) -> Iterator[Seal]:
@@ -105,16 +89,8 @@ def _write_block(store: Store[Any], sink: BinaryIO, start: Key, seal: Seal) -> i
             page = reading.journal_block(start, seal, after=after, limit=PAGE)
         if not page:
             break
-        sink.write(b"".join(b'{"journal":%b}\n' % msgspec.json.encode(row) for row in page))
+        sink.write(b"".join(json_line({"journal": row}) for row in page))
         rows, after = rows + len(page), page[-1][0]
     fields = {name: getattr(seal, name) for name in (*HASHED, "hash")}
-    _line(sink, {"seal": fields, "exported_rows": rows})
+    sink.write(json_line({"seal": fields, "exported_rows": rows}))
     return rows
-
-
-def _line(sink: BinaryIO, value: object) -> None:
-    sink.write(msgspec.json.encode(value) + b"\n")
-
-
-def _there(path: Path) -> FileThereError:
-    return FileThereError(f"{path} exists already", context={"path": str(path)})

@@ -8,7 +8,6 @@ hold, or is not by the key that was named, is never compared with a ledger; with
 keys and signatures works.
 """
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +15,8 @@ import msgspec
 
 from holdfast.audit.seals.sealer import Head
 from holdfast.core.digest import canonical
-from holdfast.core.errors import ExtraMissingError, FileThereError, HeadInvalidError, InputError, KeyInvalidError
+from holdfast.core.errors import ExtraMissingError, HeadInvalidError, InputError, KeyInvalidError
+from holdfast.store.files import new_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -70,7 +70,8 @@ def make_keys(path: Path) -> tuple[Path, Path]:
     made: list[Path] = []
     try:
         for place, mode in ((path, 0o600), (public_path, 0o644)):
-            _write_new(place, texts[place], mode)
+            with new_file(place, mode=mode) as file:
+                file.write(texts[place])
             made.append(place)
     except BaseException:
         for place in made:
@@ -86,24 +87,6 @@ def sign(head: Head, private: "Ed25519PrivateKey") -> SignedHead:
         signature=private.sign(signed_bytes(head)).hex(),
         public_key=private.public_key().public_bytes_raw().hex(),
     )
-
-
-def _write_new(path: Path, text: bytes, mode: int) -> None:
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-    except FileExistsError:
-        raise FileThereError(f"{path} exists already", context={"path": str(path)}) from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}", context={"path": str(path)}) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)  # whatever the umask is
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-    except OSError as error:
-        path.unlink()
-        raise InputError(f"{path} cannot be written: {error.strerror}", context={"path": str(path)}) from error
 
 
 # ---------------------------------------------------------------------------------------------------------------------

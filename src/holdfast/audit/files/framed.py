@@ -1,0 +1,67 @@
+"""JSON Lines, compressed: how snapshots and archives frame what they carry.
+
+Invariants: the same lines make the same bytes; a stream that was cut off or cannot be decompressed, and a line that is
+too long or has no end, is refused with the error that the kind of file has for that; one line is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+
+GZIP = b"\x1f\x8b"  # the first bytes of a compressed file
+BAD_LINE = (msgspec.MsgspecError, UnicodeDecodeError)
+
+T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
+
+
+def json_line(value: object) -> bytes:
+    """Return a value as its line."""
+    return _encode(value) + b"\n"
+
+
+def compressed(file: BinaryIO, *, level: int) -> gzip.GzipFile:
+    """Return a stream that compresses into a file, without a name or a time, which would differ each time."""
+    return gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=file, mtime=0)
+
+
+class LineReader:
+    """Reads the lines of a compressed file; `refuse` makes the error that says why it cannot."""
+
+    def __init__(self, file: BinaryIO, refuse: Callable[[str], HoldfastError], *, line_bytes_max: int) -> None:
+        self._stream = gzip.GzipFile(fileobj=file, mode="rb")
+        self._refuse, self._line_bytes_max = refuse, line_bytes_max
+        self.number = 0  # of the line that was read last
+
+    def read(self) -> bytes:
+        """Return the next line with its line feed, or nothing after the last."""
+        try:
+            text = self._stream.readline(self._line_bytes_max)
+        except EOFError:
+            raise self._refuse("it is cut short") from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise self._refuse(f"it cannot be decompressed: {error}") from None
+        except OSError as error:
+            raise self._refuse(f"it cannot be read: {error.strerror or error}") from error
+        self.number += 1
+        if text and not text.endswith(b"\n"):
+            raise self._refuse(f"line {self.number} does not end")
+        return text
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the lines that are left."""
+        return iter(self.read, b"")
+
+    def decode(self, text: bytes, shape: type[T]) -> T:
+        """Return the value of a line that was read last."""
+        try:
+            return msgspec.json.decode(text, type=shape)
+        except BAD_LINE as error:
+            raise self._refuse(f"line {self.number} cannot be read: {error}") from None
