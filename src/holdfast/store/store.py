@@ -317,6 +317,10 @@ class Store(ABC, Generic[Connection]):
     def begin_numbers(self, connection: Any, table: str) -> None:
         """Let a change of where a table's ids go on be undone with the transaction, where it would not be."""
 
+    def journal_is_full(self, connection: Any) -> bool:  # noqa: ARG002 - where numbers come from a sequence
+        """Return whether a row of the journal has the greatest number there is, so that no row can follow it."""
+        return False
+
     @abstractmethod
     def missing_indexes(self, connection: Any) -> set[str]:
         """Return the names of the unique indexes that enforce a promise and are not there."""
@@ -328,6 +332,21 @@ class Store(ABC, Generic[Connection]):
     @abstractmethod
     def faults(self, connection: Any) -> list[tuple[str, str]]:
         """Return what the database itself finds wrong with the ledger's tables: a subject, and the words."""
+
+    # -- what a new ledger needs --------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether the database exists; one in a file may not."""
+        return True
+
+    @contextmanager
+    def drafted(self) -> Iterator[Store[Any]]:
+        """Yield a store to make a ledger in, which is in this place when the block ends, whole or not at all.
+
+        Raise FileThereError if another process has made a ledger here meanwhile.
+        """
+        yield self  # where a transaction is enough
 
     # -- what a snapshot needs ----------------------------------------------------------------------------------------
 

@@ -33,8 +33,6 @@ from holdfast.core.machines import JobState
 from holdfast.store import Clock, connect
 from holdfast.store import migrations as schema_steps
 from holdfast.store.portable import TABLES, Row, Table, advance, bring, end_leases, occupied
-from holdfast.store.sqlite.drafts import drafted
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store, host_clock
 from holdfast.store.transaction import Transaction
 
@@ -91,28 +89,19 @@ def restore(
 
 @contextmanager
 def _place(url: str, schema: str, clock: Clock | None, permission: Permission) -> Iterator[Store[Any]]:
-    """Yield the store to write to: a new SQLite file gets its name only when it is whole."""
+    """Yield the store to write to; a new file gets its name only when it is whole."""
     with connect(url, clock, schema=schema, create=True) as place:
-        if isinstance(place, SqliteStore) and not place.path.exists():
-            with _draft(place, clock) as draft:
-                yield draft
+        if not place.exists:
+            try:
+                with place.drafted() as draft:
+                    yield draft
+            except FileThereError as error:
+                raise LedgerNotEmptyError(error.message) from None
             return
         _refuse_newer_effects(place, permission)
         if not schema_steps.is_empty(place):
             schema_steps.verify(place)
         yield place
-
-
-@contextmanager
-def _draft(place: SqliteStore, clock: Clock | None) -> Iterator[Store[Any]]:
-    try:
-        with drafted(place.path) as path:
-            draft = SqliteStore(path, str(path), clock, create=True)
-            with draft:
-                yield draft
-                draft.settle()
-    except FileThereError as error:
-        raise LedgerNotEmptyError(error.message) from None
 
 
 def _refuse_newer_effects(place: Store[Any], permission: Permission) -> None:

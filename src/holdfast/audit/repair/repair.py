@@ -28,13 +28,13 @@ from holdfast.core.errors import (
 from holdfast.core.machines import JOB
 from holdfast.store import Store, Transaction
 from holdfast.store.migrations import require_ledger, rewrite_enforcement
+from holdfast.store.sealed import SEQ_MAX
 
 Permit = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
 HOPELESS = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
 """What no repair can mend: damaged pages, governance that is missing, and seals that are not what they were."""
 ALL = 1 << 62  # a repair that knew of a part only could not say what is left
 ROUNDS_MAX = 20
-SEQ_MAX = (1 << 63) - 1
 
 
 class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +93,13 @@ def repair(store: Store[Any], *, operator: str, reason: str, expected: str, perm
 
 
 def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str, permit: Permit | None) -> Repair:
-    require_ledger(store, transaction._connection)  # noqa: SLF001 - the schema lives below the verbs
-    _require_room(transaction)
+    connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+    require_ledger(store, connection)
+    if store.journal_is_full(connection):
+        raise StoreDamagedError(
+            f"row {SEQ_MAX} of holdfast_journal has the last number there is: nothing can be journalled after it",
+            context={"table": "holdfast_journal", "seq": SEQ_MAX},
+        )
     transaction.lock_records()
     violations = check_in(transaction, limit=ALL).violations
     rounds = _Rounds(store, transaction, violations, who=who, why=why, permit=permit)
@@ -117,16 +122,6 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
         left=left,
         given_up=tuple(_given_up(subject, reason) for subject, reason in sorted(rounds.given_up.items())),
     )
-
-
-def _require_room(transaction: Transaction) -> None:
-    """Raise a StoreDamagedError if the journal cannot be written any more, whatever there is to say."""
-    [[last]] = transaction.execute("SELECT max(seq) FROM holdfast_journal")
-    if last is not None and last >= SEQ_MAX and transaction.dialect == "sqlite":
-        raise StoreDamagedError(
-            f"row {last} of holdfast_journal has the last number there is: nothing can be journalled after it",
-            context={"table": "holdfast_journal", "seq": last},
-        )
 
 
 class _TryAgain(Exception):  # not an error: the way out of a round that must leave nothing

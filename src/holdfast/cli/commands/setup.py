@@ -4,7 +4,6 @@ Invariants: `init` on a ledger changes nothing; a new SQLite ledger appears unde
 when two processes make it at once; `migrate` writes only where something is missing or differs.
 """
 
-import os
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -19,12 +18,9 @@ from holdfast.core.errors import (
     NotALedgerError,
     RefusedError,
     SchemaVersionError,
-    StoreReadOnlyError,
 )
-from holdfast.store import Store, connect, create_store, open_store
+from holdfast.store import Store, connect, open_store
 from holdfast.store import migrations as schema_steps
-from holdfast.store.sqlite.drafts import drafted
-from holdfast.store.sqlite.store import SqliteStore
 
 
 class Environment(StrEnum):
@@ -80,16 +76,13 @@ def _refusal(message: str, **context: object) -> RefusedError:
 def _create(url: str, schema: str, environment: str, *, governed: bool) -> tuple[bool, Store[Any]]:
     """Make the ledger; the answer's first part is False if another process was faster."""
     place = connect(url, schema=schema, create=True)
-    if not isinstance(place, SqliteStore) or place.path.exists():
-        # A database that is there already: one transaction makes the ledger in it.
+    if place.exists:  # one transaction makes the ledger in it
         with place:
             applied = schema_steps.migrate(place, environment=environment, governed=governed)
         return bool(applied), open_store(url, schema=schema)
-    if not os.access(place.path.parent, os.W_OK):
-        raise StoreReadOnlyError(f"the directory {place.path.parent} cannot be written")
     try:
-        with drafted(place.path) as draft:
-            create_store(str(draft), environment=environment, governed=governed).close()
+        with place.drafted() as draft:
+            schema_steps.migrate(draft, environment=environment, governed=governed)
     except FileThereError:
         return False, open_store(url)
     return True, open_store(url)

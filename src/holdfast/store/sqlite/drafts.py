@@ -4,12 +4,13 @@ Invariants: whoever makes a ledger at the same time wins or loses as a whole; a 
 and its errors name the file that was asked for.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from holdfast.core.errors import FileThereError, StoreError, StoreUnavailableError
+from holdfast.core.errors import FileThereError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from holdfast.store.files import give_name
 
 # What SQLite and the turnstile put beside a database file.
@@ -18,7 +19,9 @@ _BESIDE = ("", "-wal", "-shm", "-journal", "-gate", "-turn")
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yield a path to make a ledger at; raise FileThereError at the end if somebody else has taken the name."""
+    """Yield a path to make a ledger at; raise FileThereError at the end if another process has taken the name."""
+    if not os.access(path.parent, os.W_OK):
+        raise StoreReadOnlyError(f"the directory {path.parent} cannot be written")
     draft = path.with_name(f".holdfast-{uuid4().hex}")
     try:
         yield draft

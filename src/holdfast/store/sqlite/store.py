@@ -32,6 +32,7 @@ from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
 from holdfast.store.enforcement import GUARDED, INDEXES
 from holdfast.store.reading import Reading
+from holdfast.store.sealed import SEQ_MAX
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.schema import altered, triggers_of
 from holdfast.store.sqlite.triggers import triggers
@@ -377,6 +378,24 @@ class SqliteStore(Store[sqlite3.Connection]):
                 return [name for (name,) in self.run(connection, "tables_beside", {})]
         except sqlite3.Error as error:
             raise self.translated(error) from error
+
+    @property
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    @contextmanager
+    def drafted(self) -> Iterator[Store[sqlite3.Connection]]:
+        from holdfast.store.sqlite.drafts import drafted  # noqa: PLC0415 - only a new ledger needs it
+
+        with drafted(self.path) as path:
+            store = SqliteStore(path, str(path), self._clock, create=True)
+            with store:
+                yield store
+                store.settle()
+
+    def journal_is_full(self, connection: sqlite3.Connection) -> bool:
+        [[last]] = connection.execute("SELECT max(seq) FROM holdfast_journal").fetchall()
+        return last is not None and last >= SEQ_MAX
 
     def settle(self) -> None:
         """Write the log back into the file, so that the file alone is the whole ledger."""
