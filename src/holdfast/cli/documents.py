@@ -9,17 +9,14 @@ file is never overwritten.
 """
 
 import json
-import os
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.errors import ExtraMissingError, FileThereError, InputError, SpecInvalidError
-from holdfast.store.files import give_name
+from holdfast.core.errors import ExtraMissingError, InputError, SpecInvalidError
+from holdfast.store.files import new_file
 
 Tree = dict[str, Any]
 T = TypeVar("T")
@@ -187,23 +184,9 @@ def write_tree(path: Path, tree: Tree) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    draft = path.with_name(f".holdfast-{uuid4().hex}")
-    there = FileThereError(f"{path} is there already", context={"file": str(path)})
-    try:
-        if path.exists():
-            raise there
-        with draft.open("xb") as sink:
-            sink.write(text.encode())
-            sink.flush()
-            os.fsync(sink.fileno())
-        if not give_name(draft, path):
-            raise there
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}", context={"file": str(path)}) from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
+    """Write a file that appears whole or not at all; raise FileThereError if there is one."""
+    with new_file(path) as file:
+        file.write(text.encode())
 
 
 def yaml_text(value: object) -> str:
