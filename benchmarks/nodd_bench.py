@@ -41,7 +41,7 @@ from holdfast.nodd.dataset import shipped
 from holdfast.nodd.governance import GovernanceRules
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.ingest_attempt import SOFTWARE
-from holdfast.nodd.notices import parsed
+from holdfast.nodd.notices import parse
 from holdfast.nodd.objects import ObjectHead
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Operator, Unit, unit_of
@@ -220,7 +220,7 @@ class _Plain:
         """Parse each message and write its unit once; commit every ten."""
         insert = f"INSERT INTO plain_units VALUES ({self._marks(3)}) ON CONFLICT (wal_id) DO NOTHING"
         for number, body in enumerate(bodies, start=1):
-            [notice] = parsed(body, shipped()).notices
+            [notice] = parse(body, shipped()).notices
             unit = unit_of(notice)
             self._connection.execute(insert, (unit.wal_id, canonical(msgspec.to_builtins(unit)), "pending"))
             if number % BATCH == 0:

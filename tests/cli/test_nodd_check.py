@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.nodd.checking import BY_NAME
+from holdfast.nodd.check.catalogue import BY_NAME
 from tests.cli.commands import at, holdfast
 from tests.cli.test_setup import drop_a_trigger, execute
 from tests.enforcement.schema import everything_in

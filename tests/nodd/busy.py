@@ -20,7 +20,7 @@ from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.nodd import rejected, samples
 from holdfast.nodd.admission import FeedMessage, admit
-from holdfast.nodd.checking import check
+from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, with_own
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import ObjectHead

@@ -127,9 +127,9 @@ def worker(url: str, objects: str, die_at: str) -> None:
 
 def observer(url: str, objects: str, meet: str) -> None:
     """Carry out one unit of an observation, and write nothing before another process has read the family too."""
-    own, reads, read = Path(meet) / str(os.getpid()), [0], observations.family_of
+    own, reads, read = Path(meet) / str(os.getpid()), [0], observations.files_of
 
-    def together(*told: Any) -> observations.Family | None:
+    def together(*told: Any) -> observations.ObservationFiles | None:
         found = read(*told)
         reads[0] += 1
         own.write_text(str(reads[0]))
@@ -139,7 +139,7 @@ def observer(url: str, objects: str, meet: str) -> None:
             time.sleep(0.005)
         return found
 
-    observations.family_of = together  # type: ignore[assignment]
+    observations.files_of = together  # type: ignore[assignment]
     with Ledger(url) as ledger:
         declare(ledger, _settings(held_in(objects)))
         Worker(ledger, queues=["goes-abi"], concurrency=1, batch_max=1).run(until_idle=True)

@@ -18,7 +18,8 @@ from holdfast.core.errors import InputError, NotALedgerError, StoreDamagedError
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import samples
 from holdfast.nodd.admission import FeedMessage, admit
-from holdfast.nodd.checking import BY_NAME, PROMISES, check
+from holdfast.nodd.check.catalogue import BY_NAME, INVARIANTS
+from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.tables import SETTING, VERSION
@@ -236,7 +237,7 @@ def test_memory_does_not_grow_with_what_is_kept(busy_ledger: tuple[str, Busy], b
 def table() -> str:
     """Return the table of the guide as the catalogue has it."""
     lines = ["| name | must be true | severity | what helps |", "|---|---|---|---|"]
-    lines += [f"| `{one.name}` | {one.meaning} | {one.severity} | {one.remedy} |" for one in PROMISES]
+    lines += [f"| `{one.name}` | {one.meaning} | {one.severity} | {one.remedy} |" for one in INVARIANTS]
     return "\n".join(lines)
 
 
@@ -245,13 +246,13 @@ def test_the_guide_shows_the_catalogue() -> None:
 
 
 def test_every_promise_has_a_name_a_meaning_and_a_way_to_be_asked() -> None:
-    assert len(BY_NAME) == len(PROMISES) == 18
-    for one in PROMISES:
+    assert len(BY_NAME) == len(INVARIANTS) == 18
+    for one in INVARIANTS:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.name)
         assert one.meaning.endswith(".")
         assert not one.remedy.endswith(".")
         assert one.of_unit or one.of_item or one.of_observation or one.of_body or one.of_whole
-    assert [one.name for one in PROMISES if one.severity is Severity.WARNING] == [
+    assert [one.name for one in INVARIANTS if one.severity is Severity.WARNING] == [
         "observations_complete",
         "admitted_counted",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.audit.check.findings import Severity
-from holdfast.nodd.checking import BY_NAME
+from holdfast.nodd.check.catalogue import BY_NAME
 from holdfast.nodd.dataset import Datasets
 from tests.nodd.busy import Busy, checked, pairs
 from tests.nodd.corruptions import CORRUPTIONS, corrupt

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import SpecInvalidError
-from holdfast.nodd.dataset import Dataset, Datasets, Example, loaded, shipped, with_own
+from holdfast.nodd.dataset import Dataset, Datasets, Example, load, shipped, with_own
 
 NAMES = [
     "gefs", "gfs", "goes-abi", "goes-glm", "hrrr", "mrms", "nbm", "ndfd", "nexrad-chunks", "nexrad-l2", "nexrad-l3",
     "nwm", "rrfs", "rtma",
 ]  # fmt: skip
-EXAMPLES = [(dataset, example) for dataset in shipped() for example in dataset.described.examples]
+EXAMPLES = [(dataset, example) for dataset in shipped() for example in dataset.spec.examples]
 
 
 def text_of(name: str) -> str:
@@ -34,7 +34,7 @@ def test_an_example_belongs_to_one_dataset_and_tells_its_time(dataset: Dataset, 
     match = dataset.match(key)
     assert match is not None
     assert match.time_range.start == datetime.fromisoformat(start)
-    for suffix in dataset.described.sidecars:
+    for suffix in dataset.spec.sidecars:
         beside = dataset.match(key + suffix)
         assert beside is not None
         assert beside.sidecar_of == key
@@ -81,10 +81,10 @@ def test_a_file_that_is_wrong_is_refused_with_the_field(old: str, new: str, path
     text = text_of("gfs")
     assert old in text
     with pytest.raises(SpecInvalidError) as refused:
-        Datasets({"gfs": loaded("gfs", text.replace(old, new, 1))})
+        Datasets({"gfs": load("gfs", text.replace(old, new, 1))})
     assert refused.value.context == {"dataset": "gfs", "path": path}
 
 
 def test_two_datasets_may_not_share_an_example() -> None:
     with pytest.raises(SpecInvalidError, match=re.escape("belongs to ['gfs', 'other']")):
-        Datasets({"gfs": loaded("gfs", text_of("gfs")), "other": loaded("other", text_of("gfs"))})
+        Datasets({"gfs": load("gfs", text_of("gfs")), "other": load("other", text_of("gfs"))})

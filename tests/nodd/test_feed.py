@@ -20,7 +20,7 @@ from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import Crash
 from holdfast.nodd import rejected, samples
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.feed import Feed, Polled
+from holdfast.nodd.feed import Feed, PollResult
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError
 from holdfast.nodd.queues import Queue
@@ -238,7 +238,7 @@ def test_a_message_whose_work_fails_is_left_and_dies_with_a_record_that_says_so(
     queue.send([bad, good, "garbage"])
     with working(ledger_url, source) as ledger:
         feed = Feed(ledger.store, queue, shipped())
-        polls: list[Polled] = []
+        polls: list[PollResult] = []
         while sum(one.received for one in polls) < 3:
             polls.append(feed.poll_and_process(wait_s=0, visibility_s=2))
         assert sum(one.left for one in polls) == 1
@@ -275,7 +275,7 @@ def test_who_is_told_to_stop_or_has_no_more_patience_leaves_the_message(store: S
     assert (statuses(store), held(queue)) == (["pending"], (1, 0))
     # Who was told before the message came gives it back at once, whatever the visibility timeout.
     for poll in (feed.poll, partial(feed.poll_and_process, visibility_s=300)):
-        assert (poll(wait_s=0, stop=stop), held(queue)) == (Polled(0, {}), (1, 0))
+        assert (poll(wait_s=0, stop=stop), held(queue)) == (PollResult(0, {}), (1, 0))
     assert not feed.waiting
 
 

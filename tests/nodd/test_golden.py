@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.notices import ParsedMessage, parsed
+from holdfast.nodd.notices import ParsedMessage, parse
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -109,9 +109,9 @@ def test_a_file_is_of_its_shape_to_the_byte(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_golden_message_says_exactly_this(shape: str) -> None:
     expected = json.loads((GOLDEN / f"{shape}.parsed.json").read_text(encoding="utf-8"))
-    assert whole(parsed(body_of(shape), shipped(), sqs_message_id="m1")) == expected
+    assert whole(parse(body_of(shape), shipped(), sqs_message_id="m1")) == expected
     # A queue gives text, a file may give bytes.
-    assert whole(parsed(body_of(shape).decode(), shipped(), sqs_message_id="m1")) == expected
+    assert whole(parse(body_of(shape).decode(), shipped(), sqs_message_id="m1")) == expected
 
 
 def test_every_answer_is_there() -> None:

@@ -124,7 +124,7 @@ def test_items_are_published_as_files_and_can_be_rebuilt(ledger: Ledger, source:
         assert stac.collection_problems(collection) == []
         before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
         shutil.rmtree(tmp_path / "data")
-        assert catalog.rebuild(publishing.store, tmp_path, shipped()) == catalog.Published(1, 1, 14)
+        assert catalog.rebuild(publishing.store, tmp_path, shipped()) == catalog.PublishResult(1, 1, 14)
     assert all(path.read_bytes() == data for path, data in before.items())
     with Ledger(ledger.store.url) as again:
-        assert catalog.rebuild(again.store, tmp_path, shipped()) == catalog.Published(1, 0, 0)
+        assert catalog.rebuild(again.store, tmp_path, shipped()) == catalog.PublishResult(1, 0, 0)

@@ -14,13 +14,13 @@ from holdfast.nodd.units import unit_of
 from tests.nodd.objects import MemorySource
 
 STAMP = "2026-07-26T04:00:00.000000Z"
-EXAMPLES = [(dataset, example) for dataset in shipped() for example in dataset.described.examples]
+EXAMPLES = [(dataset, example) for dataset in shipped() for example in dataset.spec.examples]
 
 
 def specimen(dataset: Dataset, example: Example) -> bytes:
     """Return a small object as a dataset has them, of the time that an example's key tells."""
     start = datetime.fromisoformat(example.start)
-    match dataset.described.format:
+    match dataset.spec.format:
         case "grib2" | "grib2-wmo":
             return samples.grib2(start, 0)
         case "grib2-gzip":
@@ -37,7 +37,7 @@ def specimen(dataset: Dataset, example: Example) -> bytes:
 
 
 def item_of(dataset: Dataset, example: Example) -> dict[str, Any]:
-    source, bucket = MemorySource(), example.bucket or next(iter(dataset.described.buckets))
+    source, bucket = MemorySource(), example.bucket or next(iter(dataset.spec.buckets))
     data = specimen(dataset, example)
     etag = source.put(bucket, example.key, data)
     written = datetime.fromisoformat(example.start)
@@ -61,7 +61,7 @@ def test_every_example_makes_a_valid_item(dataset: Dataset, example: Example) ->
 
 def test_an_analysis_of_the_hours_before_has_no_horizon() -> None:
     dataset = shipped()["nwm"]
-    [example] = [one for one in dataset.described.examples if ".tm02." in one.key]
+    [example] = [one for one in dataset.spec.examples if ".tm02." in one.key]
     properties = item_of(dataset, example)["properties"]
     assert properties["forecast:reference_datetime"] > properties["datetime"]
     assert "forecast:horizon" not in properties
@@ -98,7 +98,7 @@ WRONG: list[tuple[str, str, Any]] = [
 @pytest.mark.parametrize("where, field, value", WRONG)
 def test_what_an_extension_forbids_is_found(where: str, field: str, value: Any) -> None:
     dataset = shipped()["gfs"]
-    item = item_of(dataset, dataset.described.examples[0])
+    item = item_of(dataset, dataset.spec.examples[0])
     place = item["assets"]["data"] if where == "asset" else item["properties"]
     place[field] = value
     assert stac.problems(item) != []

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.audit.check.runner import check
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.notices import IgnoredRecord, Notice, ParsedMessage, RejectedRecord, is_later, parsed
+from holdfast.nodd.notices import IgnoredRecord, Notice, ParsedMessage, RejectedRecord, is_later, parse
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.units import Fate
 from holdfast.store import Store
@@ -29,7 +29,7 @@ CHUNKS_TOPIC = "arn:aws:sns:us-east-1:684042711724:NewNEXRADLevel2ObjectFilterab
 
 
 def told(body: str) -> ParsedMessage:
-    return parsed(body, shipped(), sqs_message_id="m1")
+    return parse(body, shipped(), sqs_message_id="m1")
 
 
 @pytest.mark.req("K-41", "K-02")
@@ -220,14 +220,14 @@ _BODIES = st.one_of(st.text(), _JSON.map(json.dumps), _RECORDS, _CHUNKS, _SPLICE
 @given(st.one_of(st.binary(), _BODIES))
 @settings(max_examples=300)
 def test_any_body_gets_an_answer(body: str | bytes) -> None:
-    answer = parsed(body, shipped())
+    answer = parse(body, shipped())
     assert len(answer.notices) + len(answer.ignored) + len(answer.rejected) >= 1
 
 
 @given(_RECORDS)
 @settings(max_examples=300)
 def test_a_record_with_anything_anywhere_gets_one_answer(body: str) -> None:
-    answer = parsed(body, shipped())
+    answer = parse(body, shipped())
     assert len(answer.notices) + len(answer.ignored) + len(answer.rejected) == 1
 
 
@@ -277,7 +277,7 @@ def test_no_body_stops_the_poller_and_none_is_lost(store: Store[Any]) -> None:
         assert (polled.received, polled.left, line.held) == (10, 0, {})
         fates = Counter((found.message_id, str(found.fate)) for found in polled.admitted)
         for n, body in enumerate(bodies):
-            said = parsed(body, shipped())
+            said = parse(body, shipped())
             mine = {fate: times for (message, fate), times in fates.items() if message == f"m{n}"}
             # Each record of each message has one fate, and what cannot be read is rejected, never dropped.
             assert sum(mine.values()) == len(said.notices) + len(said.ignored) + len(said.rejected) >= 1

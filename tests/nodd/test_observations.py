@@ -20,7 +20,7 @@ from holdfast.audit.check.runner import check as check_ledger
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.nodd import observations, samples, stac
 from holdfast.nodd.admission import FeedMessage, admit
-from holdfast.nodd.checking import check
+from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.store import Submission
@@ -159,10 +159,10 @@ def test_what_was_superseded_is_carried_out_again_as_a_no_op(ledger: Ledger, sou
 def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
     ledger: Ledger, source: MemorySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meet, read = threading.Barrier(3, timeout=20), observations.family_of
+    meet, read = threading.Barrier(3, timeout=20), observations.files_of
     first, reads = iter(range(3)), []
 
-    def together(*told: Any) -> observations.Family | None:
+    def together(*told: Any) -> observations.ObservationFiles | None:
         found = read(*told)
         reads.append(told)
         if next(first, None) is not None:
@@ -228,9 +228,9 @@ def test_a_write_that_was_overtaken_is_refused_as_ever(
 ) -> None:
     """Only what another file of the observation did is made good in the same attempt."""
     announce(ledger, source, ONE, sequencer="0A")
-    read = observations.family_of
+    read = observations.files_of
 
-    def overtaken(*told: Any) -> observations.Family | None:
+    def overtaken(*told: Any) -> observations.ObservationFiles | None:
         found = read(*told)
         monkeypatch.setattr(observations, "family_of", read)
         announce(ledger, source, ONE, sequencer="0B")

@@ -16,7 +16,7 @@ from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import SAME_ERROR, Drain
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue
-from holdfast.nodd.reconcile import Reconciled, reconcile
+from holdfast.nodd.reconcile import ReconcileResult, reconcile
 from holdfast.store import Lease, Store
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
@@ -113,7 +113,7 @@ def test_a_listing_finds_the_notices_that_never_came(store: Store[Any], listed: 
     day, gfs = date(2026, 8, 2), shipped()["gfs"]
     admit(store, [FeedMessage(event(record(key=OF_A_DAY[0])))], shipped())
     found = reconcile(store, listed, shipped(), gfs, day)
-    assert found == Reconciled(
+    assert found == ReconcileResult(
         dataset="gfs", date="2026-08-02", listed=4, known=1, missing=3, admitted=0, others=1,
         examples=tuple(f"s3://{BUCKET}/{key}" for key in OF_A_DAY[1:]),
     )  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_format_that_is_not_known_fails_closed() -> None:
     source = MemorySource()
     unit = unit_for(source, "noaa-gfs-bdp-pds", GFS, GRIB)
     gfs = shipped()["gfs"]
-    odd = Dataset("gfs", msgspec.structs.replace(gfs.described, format="papyrus"))
+    odd = Dataset("gfs", msgspec.structs.replace(gfs.spec, format="papyrus"))
     assert integrity.check(unit, odd, source, [], NOW).issues == ("missing_required_header",)
 
 

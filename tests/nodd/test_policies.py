@@ -23,10 +23,10 @@ from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance.replay import replay
 from holdfast.nodd import doctor, ingest, provenance, subscription
 from holdfast.nodd.admission import DECLARED, FeedMessage, admit
-from holdfast.nodd.dataset import Datasets, loaded, shipped, with_own
+from holdfast.nodd.dataset import Datasets, load, shipped, with_own
 from holdfast.nodd.governance import GovernanceRule, GovernanceRules, rules_from
 from holdfast.nodd.ingest import IngestSettings, declare
-from holdfast.nodd.notices import parsed
+from holdfast.nodd.notices import parse
 from holdfast.nodd.objects import ObjectHead
 from holdfast.nodd.queues import Queue
 from holdfast.nodd.records import broken_rules
@@ -178,10 +178,10 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
 
 @pytest.mark.req("K-21")
 def test_the_flag_is_one_of_the_policy_and_must_be_true_or_false() -> None:
-    assert [dataset.name for dataset in shipped() if dataset.described.policy.provenance_may_fail] == []
-    assert loaded("gfs", MAY_FAIL).described.policy.provenance_may_fail is True
+    assert [dataset.name for dataset in shipped() if dataset.spec.policy.provenance_may_fail] == []
+    assert load("gfs", MAY_FAIL).spec.policy.provenance_may_fail is True
     with pytest.raises(SpecInvalidError) as refused:
-        loaded("gfs", MAY_FAIL.replace("may_fail = true", 'may_fail = "yes"'))
+        load("gfs", MAY_FAIL.replace("may_fail = true", 'may_fail = "yes"'))
     assert refused.value.context == {"dataset": "gfs", "path": "policy.provenance_may_fail"}
 
 
@@ -193,7 +193,7 @@ def facts() -> provenance.RunFacts:
 
 
 def unit_and_verdicts() -> tuple[Unit, dict[Operator, OperatorVerdict]]:
-    [notice] = parsed(event(record()), shipped()).notices
+    [notice] = parse(event(record()), shipped()).notices
     verdict = OperatorVerdict(
         operator=Operator.INTEGRITY, status="ok", data={"actual_etag": "e", "actual_size_bytes": 1}
     )

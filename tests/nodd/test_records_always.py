@@ -18,7 +18,7 @@ from holdfast.engine.world import BETWEEN
 from holdfast.governance.releases import release
 from holdfast.nodd import ingest, stac
 from holdfast.nodd.admission import DECLARED, admit
-from holdfast.nodd.checking import check
+from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.records import broken_rules

@@ -15,7 +15,7 @@ from holdfast.core.errors import SchemaVersionError, StoreDamagedError
 from holdfast.engine.upkeep.retention import gc
 from holdfast.nodd import tables, upgrade
 from holdfast.nodd.admission import FeedMessage, admit
-from holdfast.nodd.checking import check
+from holdfast.nodd.check.runner import check
 from holdfast.nodd.dataset import Datasets, shipped
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.statements import schema

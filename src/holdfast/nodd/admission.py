@@ -22,10 +22,10 @@ from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 from holdfast.engine.events import Bus, Transition, of_move
 from holdfast.governance.reasons import Reason, declare
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, ParsedMessage, RejectedRecord, is_later, parsed
+from holdfast.nodd.notices import Notice, ParsedMessage, RejectedRecord, is_later, parse
 from holdfast.nodd.reasons import REASONS
 from holdfast.nodd.signatures import Signatures
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import CLIENT, OPERATION, Fate, Unit, unit_of
 from holdfast.store import Declared, Store, Submission
 from holdfast.store.statements import encoded
@@ -114,7 +114,7 @@ def _read(message: FeedMessage, datasets: Datasets, signatures: Signatures | Non
     problem = signatures.problem_of(message.body) if signatures is not None else None
     if problem is not None:
         return ParsedMessage(rejected=(RejectedRecord(problem.code, problem.message),))
-    return parsed(message.body, datasets, sqs_message_id=message.message_id)
+    return parse(message.body, datasets, sqs_message_id=message.message_id)
 
 
 def superseded_by(wal_id: str, job_id: int) -> str:
@@ -317,7 +317,7 @@ class _Admission:
         return {(one.source_uri, one.time_range_start): one for one in found}
 
     def _write(self, name: str, rows: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        return ask(self._transaction, name, rows=encoded(rows)) if rows else []
+        return run_statement(self._transaction, name, rows=encoded(rows)) if rows else []
 
 
 def _source(notice: Notice) -> _Source:

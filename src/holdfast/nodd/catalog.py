@@ -19,7 +19,7 @@ from holdfast.engine.operations import Call
 from holdfast.engine.worker.execution import Execution
 from holdfast.nodd import stac
 from holdfast.nodd.dataset import Dataset, Datasets
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import CLIENT
 from holdfast.store import Store
 from holdfast.store.files import replace_file
@@ -30,7 +30,7 @@ PAGE = 500
 CATALOG_ID = "nodd"
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishResult(msgspec.Struct, frozen=True):
     """What was written: files of items, of which so many were new or had changed."""
 
     items: int
@@ -57,7 +57,7 @@ def publish_call(item_id: str, dataset: str) -> Call:
 def publish(store: Store[Any], directory: Path, item_id: str) -> bool:
     """Write the file of one item as its row says now; return whether that changed it."""
     with store.reading() as reading:
-        rows = ask(reading, "item_to_publish", item_id=item_id)
+        rows = run_statement(reading, "item_to_publish", item_id=item_id)
     return bool(rows) and write(directory / rows[0][0], rows[0][1])
 
 
@@ -67,7 +67,7 @@ def publish_collection(directory: Path, dataset: Dataset) -> bool:
     return write(path, canonical(stac.collection_of(dataset)))
 
 
-def rebuild(store: Store[Any], directory: Path, datasets: Datasets) -> Published:
+def rebuild(store: Store[Any], directory: Path, datasets: Datasets) -> PublishResult:
     """Write every file anew: the catalogue, its collections, and all items; raise if it cannot be written there."""
     try:
         return _rebuilt(store, directory, datasets)
@@ -79,7 +79,7 @@ def rebuild(store: Store[Any], directory: Path, datasets: Datasets) -> Published
         ) from None
 
 
-def _rebuilt(store: Store[Any], directory: Path, datasets: Datasets) -> Published:
+def _rebuilt(store: Store[Any], directory: Path, datasets: Datasets) -> PublishResult:
     named = list(datasets)
     links = [{"rel": "root", "href": "./catalog.json", "type": "application/json"}]
     links += [{"rel": "child", "href": f"./{one.name}/collection.json", "type": "application/json"} for one in named]
@@ -97,14 +97,14 @@ def _rebuilt(store: Store[Any], directory: Path, datasets: Datasets) -> Publishe
     for href, item in _items(store):
         items += 1
         written += write(directory / href, item)
-    return Published(items, written, collections)
+    return PublishResult(items, written, collections)
 
 
 def _items(store: Store[Any]) -> Iterator[tuple[str, str]]:
     after = ""
     while True:
         with store.reading() as reading:
-            rows = ask(reading, "items_to_publish", after=after, n=PAGE)
+            rows = run_statement(reading, "items_to_publish", after=after, n=PAGE)
         if not rows:
             return
         for item_id, href, item in rows:

@@ -96,7 +96,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fields: dict[str, str] = {}
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DatasetSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A dataset as its file has it."""
 
     title: str
@@ -140,11 +140,11 @@ class Match(msgspec.Struct, frozen=True):
 class Dataset:
     """A feed: its buckets and topics, what its keys mean, and what is asked of its objects."""
 
-    def __init__(self, name: str, described: Described) -> None:
+    def __init__(self, name: str, spec: DatasetSpec) -> None:
         self.name = name
-        self.described = described
+        self.spec = spec
         try:
-            self.pattern = re.compile(described.key)
+            self.pattern = re.compile(spec.key)
         except re.error as error:
             raise _invalid(name, "key", f"is no pattern: {error}") from None
 
@@ -156,14 +156,14 @@ class Dataset:
         found = self.pattern.fullmatch(key)
         if found is not None:
             return Match(self, key, _told(found))
-        for suffix in self.described.sidecars:
+        for suffix in self.spec.sidecars:
             if key.endswith(suffix) and (main := self.pattern.fullmatch(key.removesuffix(suffix))):
                 return Match(self, key, _told(main), sidecar_of=key.removesuffix(suffix))
         return None
 
     def time_range(self, fields: Mapping[str, str]) -> TimeRange:
         """Return the time range that a key's fields tell of; raise ValueError if they name no time."""
-        rule = self.described.time
+        rule = self.spec.time
         words = {**rule.defaults, **fields}
         reference = _moment(rule.reference.format_map(words), rule.format)
         if rule.rule == "reference-and-lead":
@@ -203,7 +203,7 @@ class Datasets:
         self._by_name = dict(sorted(datasets.items()))
         self._by_bucket: dict[str, list[Dataset]] = {}
         for dataset in self._by_name.values():
-            for bucket in dataset.described.buckets:
+            for bucket in dataset.spec.buckets:
                 self._by_bucket.setdefault(bucket, []).append(dataset)
         for dataset in self._by_name.values():
             self._require_examples(dataset)
@@ -232,12 +232,12 @@ class Datasets:
 
     def topics(self) -> dict[str, str]:
         """Return the bucket of each topic, by the topic's whole ARN."""
-        return {arn: bucket for dataset in self for bucket, arn in dataset.described.buckets.items()}
+        return {arn: bucket for dataset in self for bucket, arn in dataset.spec.buckets.items()}
 
     def _require_examples(self, dataset: Dataset) -> None:
-        for number, example in enumerate(dataset.described.examples):
+        for number, example in enumerate(dataset.spec.examples):
             where = f"examples[{number}]"
-            for bucket in [example.bucket] if example.bucket else dataset.described.buckets:
+            for bucket in [example.bucket] if example.bucket else dataset.spec.buckets:
                 homes = [other.name for other in self._by_bucket.get(bucket, ()) if other.match(example.key)]
                 if homes != [dataset.name]:
                     raise _invalid(dataset.name, where, f"{example.key} belongs to {homes or 'no dataset'}")
@@ -255,53 +255,53 @@ class Datasets:
     def _require_topics(self) -> None:
         seen: dict[str, str] = {}
         for dataset in self:
-            for bucket, arn in dataset.described.buckets.items():
+            for bucket, arn in dataset.spec.buckets.items():
                 if seen.setdefault(arn, bucket) != bucket:
                     raise _invalid(dataset.name, f"buckets.{bucket}", f"{arn} announces {seen[arn]} already")
 
 
-def loaded(name: str, text: str) -> Dataset:
+def load(name: str, text: str) -> Dataset:
     """Return the dataset that a TOML text describes, checked by itself."""
     if not NAME.fullmatch(name):
         raise _invalid(name, "", "a dataset is named in small letters, digits and single dashes")
     try:
-        described = msgspec.convert(tomllib.loads(text), Described)
+        spec = msgspec.convert(tomllib.loads(text), DatasetSpec)
     except tomllib.TOMLDecodeError as error:
         raise _invalid(name, "", f"is no TOML: {error}") from None
     except msgspec.ValidationError as error:
         words, _, path = str(error).partition(" - at `$")
         raise _invalid(name, path.strip("`.") or "", words) from None
     for path, value, known in (
-        ("envelope", described.envelope, ENVELOPES),
-        ("format", described.format, FORMATS),
-        ("time.rule", described.time.rule, RULES),
-        ("geometry.kind", described.geometry.kind, GEOMETRIES),
+        ("envelope", spec.envelope, ENVELOPES),
+        ("format", spec.format, FORMATS),
+        ("time.rule", spec.time.rule, RULES),
+        ("geometry.kind", spec.geometry.kind, GEOMETRIES),
     ):
         if value not in known:
             raise _invalid(name, path, f"{value!r} is not one of {', '.join(known)}")
-    _require_extensions(name, described)
-    for bucket, arn in described.buckets.items():
+    _require_extensions(name, spec)
+    for bucket, arn in spec.buckets.items():
         if not BUCKET.fullmatch(bucket) or not ARN.fullmatch(arn):
             raise _invalid(name, f"buckets.{bucket}", "a bucket and the whole ARN of its topic are needed")
-    if not described.buckets or not described.examples:
+    if not spec.buckets or not spec.examples:
         raise _invalid(name, "examples", "a dataset has a bucket and an example at least")
     for path, age in (
-        ("policy.publication_window", described.policy.publication_window),
-        ("policy.max_age", described.policy.max_age),
+        ("policy.publication_window", spec.policy.publication_window),
+        ("policy.max_age", spec.policy.max_age),
     ):
         try:
             seconds_of(age)
         except ValueError:
             raise _invalid(name, path, f"{age!r} is no age: write 30m, 2h or 7d") from None
-    return Dataset(name, described)
+    return Dataset(name, spec)
 
 
-def _require_extensions(name: str, described: Described) -> None:
-    named = described.collection.extensions
+def _require_extensions(name: str, spec: DatasetSpec) -> None:
+    named = spec.collection.extensions
     unknown = [extension for extension in named if extension not in EXTENSIONS]
     if unknown:
         raise _invalid(name, "collection.extensions", f"{unknown[0]!r} is not one of {', '.join(EXTENSIONS)}")
-    if described.policy.same_observation and "version" not in named:
+    if spec.policy.same_observation and "version" not in named:
         raise _invalid(name, "collection.extensions", "lacks version, by which files of one observation are marked")
 
 
@@ -325,7 +325,7 @@ def _of_directory(directory: Any) -> dict[str, Dataset]:
     for entry in sorted(directory.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".toml"):
             name = entry.name.removesuffix(".toml")
-            found[name] = loaded(name, entry.read_text(encoding="utf-8"))
+            found[name] = load(name, entry.read_text(encoding="utf-8"))
     return found
 
 

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.records import time_from
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.queues import Queue
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import OPERATION
 from holdfast.store import Store
 
@@ -44,7 +44,7 @@ class FeedFinding(msgspec.Struct, frozen=True, kw_only=True):
 def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
     """Return feeds that have fallen silent, and messages that were not understood."""
     with store.reading() as reading:
-        rows = ask(reading, "fates")
+        rows = run_statement(reading, "fates")
     heard: dict[str, datetime] = {}
     findings: list[FeedFinding] = []
     for dataset, fate, reason, n, last_at in rows:
@@ -117,7 +117,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
 def look_at_visibility(store: Store[Any], queue: Queue) -> list[FeedFinding]:
     """Return whether a message is invisible for too short a time: less than 99 of 100 attempts take, and a buffer."""
     with store.reading() as reading:
-        rows = ask(reading, "last_attempts", operation=OPERATION, n=ATTEMPTS_SEEN)
+        rows = run_statement(reading, "last_attempts", operation=OPERATION, n=ATTEMPTS_SEEN)
     took_s = sorted((_moment(ended) - _moment(began)).total_seconds() for began, ended in rows)
     if not took_s:
         return []

@@ -20,10 +20,10 @@ from holdfast.core.records import Job
 from holdfast.engine.events import Bus, of_move
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import Notice, ParsedMessage, is_later, parsed
+from holdfast.nodd.notices import Notice, ParsedMessage, is_later, parse
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.reporter import TelemetryReporter
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.store import Store
 from holdfast.store.statements import encoded
 
@@ -31,7 +31,7 @@ REASON = "dlq-drain"
 SAME_ERROR = "the same error came back"
 
 
-class Drained(msgspec.Struct, frozen=True, kw_only=True):
+class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the messages of a dead-letter queue."""
 
     received: int
@@ -60,7 +60,7 @@ class Drain:
         self._actor, self._reason, self._admit_unknown = actor, reason, admit_unknown
         self._watched: dict[int, tuple[str | None, int]] = {}  # replayed jobs: the error they had, and their attempts
 
-    def run(self, *, limit: int = 500, between: Callable[[], None] = lambda: None) -> Drained:
+    def run(self, *, limit: int = 500, between: Callable[[], None] = lambda: None) -> DrainResult:
         """Take up to so many messages, in batches of ten; `between` gives the workers their turn."""
         told: Counter[str] = Counter()
         received = deleted = 0
@@ -76,11 +76,11 @@ class Drain:
             if self._same_error_again():
                 stopped = SAME_ERROR
                 break
-        return Drained(received=received, deleted=deleted, fates=dict(sorted(told.items())), stopped=stopped)
+        return DrainResult(received=received, deleted=deleted, fates=dict(sorted(told.items())), stopped=stopped)
 
     def _settle(self, message: Received, told: Counter[str]) -> bool:
         """Deal with one message; return whether it may leave the queue."""
-        said = parsed(message.body, self._datasets, sqs_message_id=message.message_id)
+        said = parse(message.body, self._datasets, sqs_message_id=message.message_id)
         settled = self._settled(message, said, told)
         if self._reporter is not None:
             self._reporter.dead_letter(next((notice.dataset for notice in said.notices), None), settled=settled)
@@ -115,7 +115,7 @@ class Drain:
         """Return the jobs of the records that notices are about, and how many objects have none of that write."""
         sources = {(notice.object_uri, notice.time_range_start) for notice in units}
         with self._store.reading() as reading:
-            rows = ask(reading, "known_units", rows=encoded(sorted(sources)))
+            rows = run_statement(reading, "known_units", rows=encoded(sorted(sources)))
         latest = {(row[0], row[1]): (row[3], row[6]) for row in rows}  # job, sequencer; the last counts
         etags = {source: {row[5] for row in rows if (row[0], row[1]) == source} for source in latest}
         unknown = sources - set(latest)

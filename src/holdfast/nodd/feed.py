@@ -39,7 +39,7 @@ ENDS: frozenset[JobState | None] = frozenset({*map(JobState, JOB.final), None})
 RESTS = ENDS | {JobState.FAILED}
 
 
-class Polled(msgspec.Struct, frozen=True):
+class PollResult(msgspec.Struct, frozen=True):
     """What one turn of the poller did."""
 
     received: int
@@ -75,16 +75,16 @@ class Feed:
         """Whether it waits for messages and holds none: then it can be left alone at any moment."""
         return self._waiting
 
-    def poll(self, *, wait_s: int = WAIT_S, stop: threading.Event | None = None) -> Polled:
+    def poll(self, *, wait_s: int = WAIT_S, stop: threading.Event | None = None) -> PollResult:
         """Take one batch: receive, admit, delete."""
         received = self._received(stop, wait_s=wait_s)
         if not received:
-            return Polled(0, {})
+            return PollResult(0, {})
         admitted = self._admit(received)
         self._reach("after_admission")
         left = self._queue.delete(received)
         self._reach("after_delete")
-        return Polled(len(received), _counted(admitted), tuple(admitted), len(left))
+        return PollResult(len(received), _counted(admitted), tuple(admitted), len(left))
 
     def poll_and_process(
         self,
@@ -93,7 +93,7 @@ class Feed:
         visibility_s: int = VISIBILITY_S,
         timeout_s: float = PATIENCE_S,
         stop: threading.Event | None = None,
-    ) -> Polled:
+    ) -> PollResult:
         """Take one batch, and delete each message only when all the work that it brought has ended.
 
         Until then it is kept invisible. A message whose work has failed is left to the queue, which gives it again and
@@ -101,7 +101,7 @@ class Feed:
         """
         received = self._received(stop, wait_s=wait_s, visibility_s=visibility_s)
         if not received:
-            return Polled(0, {})
+            return PollResult(0, {})
         admitted = self._admit(received)
         self._reach("after_admission")
         brought: dict[str, list[str]] = {}
@@ -123,7 +123,7 @@ class Feed:
                 left += len(self._queue.delete(ended))
                 self._reach("after_delete")
             if not waiting or time.monotonic() > ends or (stop is not None and stop.is_set()):
-                return Polled(len(received), _counted(admitted), tuple(admitted), left + len(waiting))
+                return PollResult(len(received), _counted(admitted), tuple(admitted), left + len(waiting))
             if time.monotonic() > beat:
                 self._queue.keep(waiting, visibility_s)
                 beat = time.monotonic() + visibility_s / HEARTBEATS
@@ -133,7 +133,7 @@ class Feed:
         self,
         stop: threading.Event,
         *,
-        on_poll: Callable[[Polled], None] | None = None,
+        on_poll: Callable[[PollResult], None] | None = None,
         wait_s: int = WAIT_S,
         ack_after_work: bool = False,
     ) -> None:

@@ -54,7 +54,7 @@ _Verdicts = Mapping[Operator, OperatorVerdict]
 
 
 def _license(_unit: Unit, dataset: Dataset, _verdicts: _Verdicts) -> bool:
-    return bool(dataset.described.collection.license.strip())
+    return bool(dataset.spec.collection.license.strip())
 
 
 def _never(_unit: Unit, _dataset: Dataset, _verdicts: _Verdicts) -> bool:

@@ -27,7 +27,7 @@ from holdfast.nodd.integrity import Sidecar
 from holdfast.nodd.objects import ObjectSource
 from holdfast.nodd.replays import replay_of
 from holdfast.nodd.reporter import TelemetryReporter
-from holdfast.nodd.statements import ask, statements
+from holdfast.nodd.statements import run_statement, statements
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 GATES_KEPT = "validation-gates"
@@ -81,13 +81,13 @@ class IngestAttempt:
         self._kept(Operator.INTEGRITY, lambda: self._integrity(dataset))
         self._kept(Operator.METADATA, lambda: self._metadata(dataset))
         self._kept(Operator.GOVERNANCE, lambda: self._governed(dataset))
-        if dataset.described.policy.same_observation:
+        if dataset.spec.policy.same_observation:
             self._run.if_refused(lambda refused: self._made_again(dataset, refused))
         return self._made(dataset)
 
     def _made_again(self, dataset: Dataset, refused: EffectError) -> dict[str, Json]:
         """Make it all anew if another file of the observation was faster; let any other refusal stand."""
-        if not observations.is_about(refused):
+        if not observations.is_conflict(refused):
             raise refused
         return self._made(dataset)
 
@@ -184,8 +184,8 @@ class IngestAttempt:
     def _register(self, dataset: Dataset) -> tuple[dict[str, Any], str]:
         """Stage the item, and return it with its fate: created, updated or no-op."""
         with self._ledger.store.reading() as reading:
-            rows = ask(reading, "item_standing", item_id=stac.item_id(self._unit))
-            family = observations.family_of(reading, self._unit, dataset)
+            rows = run_statement(reading, "item_standing", item_id=stac.item_id(self._unit))
+            family = observations.files_of(reading, self._unit, dataset)
             now = time_text(reading.now())
         before = rows[0] if rows else None
         found, learned = self._verdicts[Operator.INTEGRITY], self._verdicts[Operator.METADATA]
@@ -244,12 +244,12 @@ class IngestAttempt:
             return None
         with self._ledger.store.reading() as reading:
             told = {"source_uri": unit.source_uri, "time_range_start": unit.time_range_start}
-            [[generation]] = ask(reading, "catalogued_before", generation=unit.generation, **told)
+            [[generation]] = run_statement(reading, "catalogued_before", generation=unit.generation, **told)
         return None if generation is None else int(generation)
 
     def _emit_failed(self, dataset: Dataset, verdict: OperatorVerdict) -> None:
         """Let an attempt end here, unless the dataset may do without provenance; then its verdict is kept."""
-        if verdict.status == provenance.FAILED and not dataset.described.policy.provenance_may_fail:
+        if verdict.status == provenance.FAILED and not dataset.spec.policy.provenance_may_fail:
             self._stopped_at(self._gates(governance.FAIL))
             raise OperatorError(provenance.FAILED_CODE, "; ".join(verdict.data["problems"])[:400])
         # One that is ok stands in the result, and costs no write of its own.
@@ -258,7 +258,7 @@ class IngestAttempt:
     def _take_over(self) -> None:
         """Stage that the record is carried on by this job, which replaces another."""
         with self._ledger.store.reading() as reading:
-            [[job_id]] = ask(reading, "unit_job", wal_id=self._unit.wal_id)
+            [[job_id]] = run_statement(reading, "unit_job", wal_id=self._unit.wal_id)
             before = reading.job(job_id)
         self._effect(
             "take_over",
@@ -282,10 +282,12 @@ class IngestAttempt:
 
     def _require_current(self) -> None:
         with self._ledger.store.reading() as reading:
-            [[follower, _]] = ask(reading, "unit_standing", wal_id=self._unit.wal_id)
-            self._sidecars = [Sidecar(*row) for row in ask(reading, "sidecars_of", source_uri=self._unit.source_uri)]
+            [[follower, _]] = run_statement(reading, "unit_standing", wal_id=self._unit.wal_id)
+            self._sidecars = [
+                Sidecar(*row) for row in run_statement(reading, "sidecars_of", source_uri=self._unit.source_uri)
+            ]
             self._began = reading.now()
-            by = ask(reading, "unit_job", wal_id=follower) if follower is not None else None
+            by = run_statement(reading, "unit_job", wal_id=follower) if follower is not None else None
         if by is not None:
             raise Quarantine(SUPERSEDED, superseded_by(follower, by[0][0]))
 

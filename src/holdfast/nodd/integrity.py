@@ -68,10 +68,10 @@ def check(
         found.checks.append("exists")
         head = source.head(bucket, key)
         if head is None:
-            found.issues.append(_missing(unit, dataset.described.policy, now))
+            found.issues.append(_missing(unit, dataset.spec.policy, now))
             return found.verdict()
         found.data |= {"actual_size_bytes": head.size, "actual_etag": head.etag, "content_type": head.content_type}
-        _check_size(unit, dataset.described.policy, head, found)
+        _check_size(unit, dataset.spec.policy, head, found)
         _check_etag(unit, head, found)
         if found.issues:
             return found.verdict()
@@ -81,7 +81,7 @@ def check(
 
         _check_hash(head, read, found)
         found.checks.append("headers_minimal")
-        found.data["structure"] = _structure(dataset.described.format, unit, read, head.size)
+        found.data["structure"] = _structure(dataset.spec.format, unit, read, head.size)
         for sidecar in sidecars:
             if sidecar.key.endswith(".idx"):
                 found.checks.append("index_offsets")
@@ -91,7 +91,7 @@ def check(
         found.data |= {"structure_issue": damaged.issue, "structure_detail": damaged.detail}
     except ObjectAccessError as trouble:
         # Where a bucket may not be listed, what is not there yet looks like this too.
-        missing = _missing(unit, dataset.described.policy, now)
+        missing = _missing(unit, dataset.spec.policy, now)
         found.issues.append(missing if missing == NOT_YET else trouble.issue)
     except ObjectError as trouble:
         found.issues.append(trouble.issue)

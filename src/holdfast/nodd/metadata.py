@@ -46,7 +46,7 @@ def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: Opera
     learned = _Learned(unit)
     _from_key(unit, dataset, learned)
     try:
-        _HEADERS[dataset.described.format](unit, read, size, learned)
+        _HEADERS[dataset.spec.format](unit, read, size, learned)
     except Damaged as damaged:
         learned.issues.append("incomplete_product_metadata")
         learned.properties["nodd:unreadable"] = damaged.issue
@@ -57,7 +57,7 @@ def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: Opera
 
 
 def _verdict(unit: Unit, dataset: Dataset, learned: _Learned) -> OperatorVerdict:
-    required = dataset.described.policy.metadata_required
+    required = dataset.spec.policy.metadata_required
     failed = "bbox" in required and learned.bbox is None
     if learned.bbox is None:
         learned.issues.append("missing_geolocation")
@@ -191,7 +191,7 @@ _HEADERS: dict[str, Callable[[Unit, Read, int, _Learned], None]] = {
 
 
 def _place(unit: Unit, dataset: Dataset, learned: _Learned) -> None:
-    geometry = dataset.described.geometry
+    geometry = dataset.spec.geometry
     if geometry.kind == "station-circle":
         place = place_of(unit.notice.fields.get(geometry.field or "", ""))
         if place is not None:

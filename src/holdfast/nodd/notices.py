@@ -121,7 +121,7 @@ def wal_id(dataset: str, object_uri: str, time_range_start: str) -> str:
     return str(uuid5(NAMESPACE, f"{dataset}|{object_uri}|{time_range_start}"))
 
 
-def parsed(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None = None) -> ParsedMessage:
+def parse(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None = None) -> ParsedMessage:
     """Return what the body of an SQS message says."""
     notices: list[Notice] = []
     ignored: list[IgnoredRecord] = []
@@ -238,7 +238,7 @@ def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
     if bucket not in datasets.buckets():
         raise _IgnoreError("unroutable_topic", subject)
     match = datasets.match(bucket, key)
-    if match is None or match.dataset.described.envelope != envelope:
+    if match is None or match.dataset.spec.envelope != envelope:
         raise _IgnoreError("missing_dataset", subject)
     return match
 

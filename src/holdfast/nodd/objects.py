@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.errors import InputError
-from holdfast.nodd.queues import made
+from holdfast.nodd.queues import aws_client
 
 RANGE_MAX = 8 << 20
 
@@ -160,4 +160,4 @@ def _client(endpoint: str | None, region: str) -> Any:
         "max_pool_connections": 32,
         "s3": {"addressing_style": "path"} if endpoint else {},
     }
-    return made("s3", endpoint, region, config, signed=False)
+    return aws_client("s3", endpoint, region, config, signed=False)

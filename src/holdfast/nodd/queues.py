@@ -91,7 +91,7 @@ class Queue:
         return refused + left
 
     def _asked(self, verb: str, **how: Any) -> dict[str, Any]:
-        with reaching("the queue"):
+        with aws_errors("the queue"):
             answer: dict[str, Any] = getattr(self._client, verb)(QueueUrl=self.url, **how)
         return answer
 
@@ -119,7 +119,7 @@ def _unavailable(words: str) -> StoreUnavailableError:
 
 
 @contextmanager
-def reaching(what: str) -> Iterator[None]:
+def aws_errors(what: str) -> Iterator[None]:
     """Let AWS be asked for something: an answer that is an error, or none at all, becomes one of ours."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
 
@@ -135,10 +135,12 @@ def client(service: str, *, endpoint: str | None = None, region: str = "us-east-
     """Return a client of AWS, with the credentials of the environment."""
     # Longer than a long poll waits.
     config = {"read_timeout": WAIT_S + 15, "connect_timeout": 10, "retries": {"max_attempts": 3, "mode": "standard"}}
-    return made(service, endpoint, region, config)
+    return aws_client(service, endpoint, region, config)
 
 
-def made(service: str, endpoint: str | None, region: str, config: Mapping[str, Any], *, signed: bool = True) -> Any:
+def aws_client(
+    service: str, endpoint: str | None, region: str, config: Mapping[str, Any], *, signed: bool = True
+) -> Any:
     """Return a client of AWS that is configured so, or raise."""
     try:
         import boto3  # noqa: PLC0415 - an extra

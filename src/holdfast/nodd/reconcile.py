@@ -18,7 +18,7 @@ from holdfast.nodd.admission import admit_notices
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.notices import Notice, listed_notice
 from holdfast.nodd.objects import ObjectError, ObjectHead, S3Source
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.store import Store
 from holdfast.store.statements import encoded
 
@@ -26,7 +26,7 @@ PAGE = 500
 EXAMPLES = 5
 
 
-class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
+class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a listing showed."""
 
     dataset: str
@@ -49,9 +49,9 @@ def reconcile(
     prefixes: Sequence[str] = (),
     admit_missing: bool = False,
     actor: str = "nodd",
-) -> Reconciled:
+) -> ReconcileResult:
     """List one day of a dataset and hold it against the ledger; admit what is missing if asked to."""
-    chosen = prefixes or [day.strftime(prefix) for prefix in dataset.described.list_prefixes]
+    chosen = prefixes or [day.strftime(prefix) for prefix in dataset.spec.list_prefixes]
     if not chosen:
         raise InputError(
             f"{dataset.name} has no prefix of a day",
@@ -62,7 +62,7 @@ def reconcile(
     examples: list[str] = []
     for page in _pages(_found(source, datasets, dataset, chosen, told)):
         with store.reading() as reading:
-            rows = ask(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in page]))
+            rows = run_statement(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in page]))
         known = {uri for (uri,) in rows}
         missing = [notice for notice in page if notice.object_uri not in known]
         told += Counter({"known": len(page) - len(missing), "missing": len(missing)})
@@ -70,7 +70,7 @@ def reconcile(
         if admit_missing and missing:
             admitted = admit_notices(store, missing, actor=actor)
             told["admitted"] += sum(found.fate == "admitted" for found in admitted)
-    return Reconciled(
+    return ReconcileResult(
         dataset=dataset.name,
         date=day.isoformat(),
         listed=told["known"] + told["missing"],
@@ -85,7 +85,7 @@ def reconcile(
 def _found(
     source: S3Source, datasets: Datasets, dataset: Dataset, prefixes: Sequence[str], told: Counter[str]
 ) -> Iterator[Notice]:
-    for bucket in sorted(dataset.described.buckets):
+    for bucket in sorted(dataset.spec.buckets):
         for prefix in prefixes:
             for key, head in _listed(source, bucket, prefix):
                 notice = listed_notice(

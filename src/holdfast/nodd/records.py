@@ -109,12 +109,12 @@ def broken_rules(record: Mapping[str, Any], datasets: Datasets) -> Iterator[str]
 
 def _collection_is_right(record: Mapping[str, Any], datasets: Datasets) -> bool:
     named = record["dataset"] in datasets
-    return named and record["stac_collection_id"] == datasets[record["dataset"]].described.collection.id
+    return named and record["stac_collection_id"] == datasets[record["dataset"]].spec.collection.id
 
 
 def _all_well(record: Mapping[str, Any], datasets: Datasets) -> bool:
     named = record["dataset"] in datasets
-    may_fail = named and datasets[record["dataset"]].described.policy.provenance_may_fail
+    may_fail = named and datasets[record["dataset"]].spec.policy.provenance_may_fail
     return (
         record["integrity_status"] in ("ok", "suspect")
         and record["metadata_status"] in ("ok", "suspect")

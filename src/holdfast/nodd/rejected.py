@@ -13,9 +13,9 @@ import msgspec
 from holdfast.core.records import time_text
 from holdfast.nodd.admission import Admitted, FeedMessage, admit
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.notices import parsed
+from holdfast.nodd.notices import parse
 from holdfast.nodd.signatures import UNTRUSTED
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import Fate
 from holdfast.store import Store
 
@@ -37,7 +37,7 @@ class RejectedBody(msgspec.Struct, frozen=True):
 def listed(store: Store[Any], *, code: str | None = None, limit: int = 100) -> list[RejectedBody]:
     """Return what was rejected, newest first."""
     with store.reading() as reading:
-        return [RejectedBody(*row) for row in ask(reading, "list_rejected", code=code, n=limit)]
+        return [RejectedBody(*row) for row in run_statement(reading, "list_rejected", code=code, n=limit)]
 
 
 def replay(
@@ -48,7 +48,7 @@ def replay(
     for kept in listed(store, code=code, limit=limit):
         if kept.replayed_at is not None or (code is None and kept.code in UNTRUSTED):
             continue
-        if still := parsed(kept.body, datasets).rejected:
+        if still := parse(kept.body, datasets).rejected:
             # It came once: to read it again is no second delivery.
             answers += [Admitted(fate=Fate.REJECTED, reason=f"{one.code}: {one.message}") for one in still]
             continue
@@ -57,5 +57,5 @@ def replay(
         fates = ",".join(sorted({str(one.fate) for one in found}))
         with store.transaction() as transaction:
             at = time_text(transaction.now())
-            ask(transaction, "mark_rejected", sha256=kept.sha256, at=at, fate=fates)
+            run_statement(transaction, "mark_rejected", sha256=kept.sha256, at=at, fate=fates)
     return answers

@@ -29,7 +29,7 @@ from holdfast.nodd.admission import Admitted
 from holdfast.nodd.metrics import NO_DATASET, Sink, Span
 from holdfast.nodd.queues import Queue, Received
 from holdfast.nodd.replays import replay_of
-from holdfast.nodd.statements import ask
+from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import OPERATION, QUEUE_NAME, Fate, Operator, OperatorVerdict, Unit
 from holdfast.store import Store
 
@@ -316,7 +316,7 @@ class TelemetryReporter:
         """Tell whether the item that stands is of this very unit: then it should have come out the same."""
         try:
             with self._store.reading() as reading:
-                rows = ask(reading, "item_unit", item_id=item_id)
+                rows = run_statement(reading, "item_unit", item_id=item_id)
         except HoldfastError:
             return False
         return [row[0] for row in rows] == [unit.wal_id]

@@ -59,20 +59,20 @@ def item_of(
     unit: Unit, dataset: Dataset, integrity: OperatorVerdict, metadata: OperatorVerdict, *, created: str, updated: str
 ) -> dict[str, Any]:
     """Return the item of a unit."""
-    described = dataset.described
+    spec = dataset.spec
     properties, asset = _properties(unit, dataset, integrity, metadata), _asset(unit, dataset, integrity)
     used = {field.partition(":")[0] for field in (*properties, *asset)}
-    named = dict.fromkeys([*described.collection.extensions, *(name for name in EXTENSIONS if name in used)])
+    named = dict.fromkeys([*spec.collection.extensions, *(name for name in EXTENSIONS if name in used)])
     item: dict[str, Any] = {
         "type": "Feature",
         "stac_version": STAC_VERSION,
         "stac_extensions": [EXTENSIONS[name] for name in named],
         "id": item_id(unit),
-        "collection": described.collection.id,
+        "collection": spec.collection.id,
         "geometry": metadata.data.get("geometry"),
         "properties": {**properties, "created": created, "updated": updated},
         "assets": {"data": asset},
-        "links": _links(described.collection.id),
+        "links": _links(spec.collection.id),
     }
     if metadata.data.get("bbox"):
         item["bbox"] = metadata.data["bbox"]
@@ -80,7 +80,7 @@ def item_of(
 
 
 def _properties(unit: Unit, dataset: Dataset, integrity: OperatorVerdict, metadata: OperatorVerdict) -> dict[str, Any]:
-    told, named = metadata.data["time_range"], dataset.described.collection.extensions
+    told, named = metadata.data["time_range"], dataset.spec.collection.extensions
     start, end = told["start"], told["end"]
     times = (
         {"datetime": start}
@@ -122,11 +122,11 @@ def _asset(unit: Unit, dataset: Dataset, integrity: OperatorVerdict) -> dict[str
     asset: dict[str, Any] = {
         "href": unit.source_uri,
         "title": unit.notice.key.rpartition("/")[2],
-        "type": dataset.described.media,
+        "type": dataset.spec.media,
         "roles": ["data"],
         "file:size": integrity.data["actual_size_bytes"],
     }
-    if "storage" in dataset.described.collection.extensions:
+    if "storage" in dataset.spec.collection.extensions:
         asset["storage:refs"] = ["aws"]
     checksum = _checksum(integrity)
     if checksum is not None:
@@ -154,8 +154,8 @@ def _links(collection: str) -> list[dict[str, str]]:
 
 def collection_of(dataset: Dataset) -> dict[str, Any]:
     """Return the STAC collection of a dataset."""
-    described = dataset.described
-    geometry = described.geometry
+    spec = dataset.spec
+    geometry = spec.geometry
     boxes = [geometry.bbox] if geometry.bbox else list(geometry.bboxes.values())
     west, south, east, north = zip(*boxes, strict=True) if boxes else ((-180.0,), (-90.0,), (180.0,), (90.0,))
     overall = [min(west), min(south), max(east), max(north)]
@@ -163,11 +163,11 @@ def collection_of(dataset: Dataset) -> dict[str, Any]:
         "type": "Collection",
         "stac_version": STAC_VERSION,
         "stac_extensions": [],
-        "id": described.collection.id,
-        "title": described.title,
-        "description": described.collection.description,
-        "license": described.collection.license,
-        "keywords": list(described.collection.keywords),
+        "id": spec.collection.id,
+        "title": spec.title,
+        "description": spec.collection.description,
+        "license": spec.collection.license,
+        "keywords": list(spec.collection.keywords),
         "providers": [{"name": "NOAA", "roles": ["producer", "licensor"], "url": "https://www.noaa.gov/"}],
         "extent": {"spatial": {"bbox": [overall]}, "temporal": {"interval": [[None, None]]}},
         "links": [

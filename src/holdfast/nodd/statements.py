@@ -48,7 +48,7 @@ def _parts(dialect: str, file: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in "\n".join(lines).split(";") if part.strip())
 
 
-def ask(reading: Reading, name: str, **params: Any) -> list[tuple[Any, ...]]:
+def run_statement(reading: Reading, name: str, **params: Any) -> list[tuple[Any, ...]]:
     """Run a named statement and return the rows of its last part."""
     rows: list[tuple[Any, ...]] = []
     for part in statements(reading.dialect)[name]:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.errors import InputError
 from holdfast.nodd.dataset import Dataset
-from holdfast.nodd.queues import client, reaching
+from holdfast.nodd.queues import aws_errors, client
 
 PRIMARY, DEAD = "nodd-primary-queue", "nodd-dlq"
 DEAD_AFTER = 5
@@ -62,7 +62,7 @@ def plan(
             next_step="Give its number: twelve digits, without dashes.",
             context={"account": account},
         )
-    topic = dataset.described.buckets[bucket]
+    topic = dataset.spec.buckets[bucket]
     region = topic.split(":")[3]
     arn = f"arn:aws:sqs:{region}:{account}:{queue}"
     dead = DEAD if queue == PRIMARY else f"{queue}-dlq"
@@ -82,8 +82,8 @@ def plan(
         ],
     }
     subscription = {"RawMessageDelivery": "false"}
-    chosen = prefixes or dataset.described.subscribe_prefixes
-    if chosen and dataset.described.envelope == "s3-event":
+    chosen = prefixes or dataset.spec.subscribe_prefixes
+    if chosen and dataset.spec.envelope == "s3-event":
         keys = [{"prefix": prefix} for prefix in chosen]
         # The scope comes first: by attributes, which is the default, the policy would let nothing through.
         subscription["FilterPolicyScope"] = "MessageBody"
@@ -108,7 +108,7 @@ def plan(
 def carry_out(wanted: SubscriptionPlan, *, endpoint: str | None = None, region: str = "us-east-1") -> dict[str, str]:
     """Make what a plan says; doing it twice changes nothing. Return the queue's URL and the subscription's ARN."""
     sqs, sns = client("sqs", endpoint=endpoint, region=region), client("sns", endpoint=endpoint, region=region)
-    with reaching("AWS"):
+    with aws_errors("AWS"):
         return _made(wanted, sqs, sns)
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.core.records import time_text
 from holdfast.nodd import provenance, stac
-from holdfast.nodd.evidence import decoded, key_of
-from holdfast.nodd.statements import ask, records_view, statements
+from holdfast.nodd.check.rows import decoded, key_of
+from holdfast.nodd.statements import records_view, run_statement, statements
 from holdfast.nodd.units import OUTCOME, RUN
 from holdfast.store.statements import encoded
 
@@ -58,7 +58,7 @@ def to_version_2(transaction: Transaction) -> None:
     for part in statements(transaction.dialect)["add_outcomes"]:
         transaction.execute(part)
     after = ""
-    while rows := ask(transaction, "units_to_settle", after=after, n=PAGE):
+    while rows := run_statement(transaction, "units_to_settle", after=after, n=PAGE):
         units = [_Unit(*row) for row in rows]
         after = units[-1].wal_id
         _settle(transaction, [unit for unit in units if unit.committed])
@@ -71,15 +71,17 @@ def _settle(transaction: Transaction, units: Sequence[_Unit]) -> None:
     slimmed = [unit for unit in units if told[unit.wal_id] is None]
     if slimmed:
         item_ids = encoded(sorted({unit.item_id for unit in slimmed}))
-        items = {row[0]: _Item(*row) for row in ask(transaction, "items_left", rows=item_ids)}
+        items = {row[0]: _Item(*row) for row in run_statement(transaction, "items_left", rows=item_ids)}
         kinds: dict[str, set[str]] = defaultdict(set)
-        for wal_id, kind in ask(transaction, "provenance_left", rows=encoded([unit.wal_id for unit in slimmed])):
+        for wal_id, kind in run_statement(
+            transaction, "provenance_left", rows=encoded([unit.wal_id for unit in slimmed])
+        ):
             kinds[wal_id].add(kind)
         for unit in slimmed:
             told[unit.wal_id] = _of_what_is_left(unit, items.get(unit.item_id), kinds[unit.wal_id])
     rows = [[wal_id, *(outcome[name] for name in (*OUTCOME, RUN))] for wal_id, outcome in told.items() if outcome]
     if rows:
-        ask(transaction, "settle_units", rows=encoded(rows))
+        run_statement(transaction, "settle_units", rows=encoded(rows))
 
 
 def _of_result(text: str | None) -> dict[str, str | None] | None:

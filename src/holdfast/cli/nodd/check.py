@@ -15,8 +15,8 @@ from holdfast.cli import output
 from holdfast.cli.commands import check as ledger_check
 from holdfast.cli.nodd.options import Own, nodd
 from holdfast.cli.options import Db, Json, Schema, ledger_url
-from holdfast.nodd.checking import BY_NAME, PROMISES
-from holdfast.nodd.checking import check as run
+from holdfast.nodd.check.catalogue import BY_NAME, INVARIANTS
+from holdfast.nodd.check.runner import check as run
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.tables import is_prepared
 from holdfast.store import connect
@@ -57,7 +57,7 @@ def _print(report: CheckReport, *, there: bool) -> None:
     if report.violations:
         broken = {violation.invariant for violation in report.violations}
         ledger_check.print_violations(
-            report, ((one.name, f"{one.meaning} What helps: {one.remedy}.") for one in PROMISES if one.name in broken)
+            report, ((one.name, f"{one.meaning} What helps: {one.remedy}.") for one in INVARIANTS if one.name in broken)
         )
         output.line(f"next:  {NEXT_STEP}")
     elif there:

@@ -61,14 +61,14 @@ def datasets_(*, own: Own = None, as_json: Json = False) -> None:
     value = [
         {
             "dataset": one.name,
-            "title": one.described.title,
-            "format": one.described.format,
-            "buckets": one.described.buckets,
+            "title": one.spec.title,
+            "format": one.spec.format,
+            "buckets": one.spec.buckets,
         }
         for one in found
     ]
     columns = [Column("DATASET"), Column("FORMAT"), Column("BUCKET", folds=True), Column("TITLE", folds=True)]
-    rows = [(one.name, one.described.format, ", ".join(one.described.buckets), one.described.title) for one in found]
+    rows = [(one.name, one.spec.format, ", ".join(one.spec.buckets), one.spec.title) for one in found]
     output.answer(value, lambda: output.table(columns, rows), as_json=as_json)
 
 

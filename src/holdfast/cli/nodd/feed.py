@@ -35,8 +35,8 @@ from holdfast.nodd import subscription as subscriptions
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.objects import S3Source
-from holdfast.nodd.queues import Queue, client, reaching
-from holdfast.nodd.reconcile import Reconciled, reconcile
+from holdfast.nodd.queues import Queue, aws_errors, client
+from holdfast.nodd.reconcile import ReconcileResult, reconcile
 from holdfast.telemetry import Target, start
 
 NO_ACCOUNT = "000000000000"
@@ -87,7 +87,7 @@ def backfill_(
 def _reconciled(  # noqa: PLR0917 - the two commands' options
     name: str, start: datetime, end: datetime, prefixes: list[str], admit_missing: bool, own: Path | None,  # noqa: FBT001
     endpoint: str | None, db: str | None, schema: str | None,
-) -> list[Reconciled]:  # fmt: skip
+) -> list[ReconcileResult]:  # fmt: skip
     datasets = with_own(own)
     dataset = known(datasets, name)
     source = S3Source(datasets.buckets(), endpoint=endpoint)
@@ -110,7 +110,7 @@ def _reconciled(  # noqa: PLR0917 - the two commands' options
     return found
 
 
-def _tell_reconciled(found: list[Reconciled], *, as_json: bool) -> None:
+def _tell_reconciled(found: list[ReconcileResult], *, as_json: bool) -> None:
     columns = [Column(name) for name in ("DATE", "LISTED", "KNOWN", "MISSING", "ADMITTED", "OTHERS")]
     rows = [
         (one.date, *(str(n) for n in (one.listed, one.known, one.missing, one.admitted, one.others))) for one in found
@@ -194,7 +194,7 @@ def subscribe_(
     found = known(with_own(own), dataset)
     plans = [
         subscriptions.plan(found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()), env=env)
-        for bucket in sorted(found.described.buckets)
+        for bucket in sorted(found.spec.buckets)
     ]
     made = [subscriptions.carry_out(one, endpoint=endpoint, region=region) for one in plans] if apply else []
     value = [
@@ -231,7 +231,7 @@ def doctor_(
             findings += doctors.look_at_visibility(store, read)
     if subscription:
         sns = client("sns", endpoint=endpoint, region=region)
-        with reaching("AWS"):
+        with aws_errors("AWS"):
             told = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
         findings += doctors.look_at_subscription(told)
     columns = [Column("WHAT"), Column("OF", folds=True), Column("WHY", folds=True)]

@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.nodd import observations, provenance, stac
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.observations import File
-from holdfast.nodd.statements import ask
+from holdfast.nodd.observations import ObservationFile
+from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import OPERATION
 from holdfast.store.statements import encoded
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.reading import Reading
 
 
-class Unit(msgspec.Struct, frozen=True, gc=False):
+class UnitRow(msgspec.Struct, frozen=True, gc=False):
     """A row of units, and the job that carries it out, if there is one."""
 
     wal_id: str
@@ -76,7 +76,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
         return stac.item_id_of(self.dataset, key_of(self.source_uri), self.time_range_start)
 
 
-class Told(msgspec.Struct, frozen=True, gc=False):
+class ProvenanceRow(msgspec.Struct, frozen=True, gc=False):
     """A row of provenance."""
 
     record_id: str
@@ -84,7 +84,7 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     content: str
 
 
-class Catalogued(msgspec.Struct, frozen=True, gc=False):
+class CataloguedItem(msgspec.Struct, frozen=True, gc=False):
     """Of which unit an item is, and where it stands."""
 
     item_id: str
@@ -98,12 +98,12 @@ class Catalogued(msgspec.Struct, frozen=True, gc=False):
 class UnitCase(msgspec.Struct, frozen=True, gc=False):
     """Everything that is known of one unit."""
 
-    unit: Unit
-    told: Sequence[Told]
-    item: Catalogued | None
+    unit: UnitRow
+    provenance: Sequence[ProvenanceRow]
+    item: CataloguedItem | None
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+class ItemRow(msgspec.Struct, frozen=True, gc=False):
     """A row of items, and the unit that it is of, if there is one."""
 
     item_id: str
@@ -127,7 +127,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 class ItemCase(msgspec.Struct, frozen=True, gc=False):
     """An item, what provenance says of its object, and the observation that should list it."""
 
-    item: Item
+    item: ItemRow
     said: dict[str, Any] | None  # None if it cannot be read
     sources: Sequence[Mapping[str, Any]]
     observation: str | None = None  # None where its dataset makes no observation twice
@@ -145,17 +145,17 @@ class ObservedUnit(msgspec.Struct, frozen=True, gc=False):
     supersedes: str | None
 
 
-class Observation(msgspec.Struct, frozen=True, gc=False):
+class ObservationCase(msgspec.Struct, frozen=True, gc=False):
     """A row of observations, and the items and units of its files."""
 
     name: str
     version: int
-    files: Sequence[File] | None  # None if they cannot be read
+    files: Sequence[ObservationFile] | None  # None if they cannot be read
     items: Mapping[str, tuple[str, dict[str, Any] | None]]  # href and content by id
     units: Mapping[str, ObservedUnit]
 
 
-class Body(msgspec.Struct, frozen=True, gc=False):
+class RejectedRow(msgspec.Struct, frozen=True, gc=False):
     """A row of what was rejected."""
 
     sha256: str
@@ -180,7 +180,7 @@ def decoded(text: str | None) -> Any:
         return None
 
 
-def statements_of(record: Told) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
+def statements_of(record: ProvenanceRow) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
     """Yield what a record of PROV states, by the kind of statement."""
     content = decoded(record.content)
     for kind, statements in content.items() if isinstance(content, dict) else ():
@@ -188,7 +188,7 @@ def statements_of(record: Told) -> Iterator[tuple[str, Mapping[str, Mapping[str,
             yield kind, statements
 
 
-def sources_of(wal_id: str, told: Sequence[Told]) -> list[Mapping[str, Any]]:
+def sources_of(wal_id: str, told: Sequence[ProvenanceRow]) -> list[Mapping[str, Any]]:
     """Return what provenance says of the object that a unit was made from."""
     name = f"unit:{wal_id}-object"
     return [
@@ -207,31 +207,31 @@ Page = Callable[["Reading", str, int, Datasets], tuple[Sequence[Any], str | None
 """Reads so many above a name, and returns them with the last one's name; None if there are no more."""
 
 
-def units(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[UnitCase], str | None]:
+def unit_cases(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[UnitCase], str | None]:
     """Return the next units, with their jobs, their provenance, and of which unit their items are."""
-    found = [Unit(*row) for row in ask(reading, "units_to_check", after=after, n=n)]
+    found = [UnitRow(*row) for row in run_statement(reading, "units_to_check", after=after, n=n)]
     told = _told(reading, [unit.wal_id for unit in found])
     ids = {unit.item_id for unit in found}
-    rows = ask(reading, "catalogued_items", rows=encoded(sorted(ids))) if ids else []
-    items = {row[0]: Catalogued(*row) for row in rows}
+    rows = run_statement(reading, "catalogued_items", rows=encoded(sorted(ids))) if ids else []
+    items = {row[0]: CataloguedItem(*row) for row in rows}
     cases = [UnitCase(unit, told.get(unit.wal_id, ()), items.get(unit.item_id)) for unit in found]
     return cases, found[-1].wal_id if found else None
 
 
-def _told(reading: Reading, wal_ids: Sequence[str]) -> dict[str, list[Told]]:
-    told: dict[str, list[Told]] = defaultdict(list)
-    for wal_id, *record in ask(reading, "provenance_to_check", rows=encoded(wal_ids)) if wal_ids else ():
-        told[wal_id].append(Told(*record))
+def _told(reading: Reading, wal_ids: Sequence[str]) -> dict[str, list[ProvenanceRow]]:
+    told: dict[str, list[ProvenanceRow]] = defaultdict(list)
+    for wal_id, *record in run_statement(reading, "provenance_to_check", rows=encoded(wal_ids)) if wal_ids else ():
+        told[wal_id].append(ProvenanceRow(*record))
     return told
 
 
-def items(reading: Reading, after: str, n: int, datasets: Datasets) -> tuple[list[ItemCase], str | None]:
+def item_cases(reading: Reading, after: str, n: int, datasets: Datasets) -> tuple[list[ItemCase], str | None]:
     """Return the next items, with their units, what provenance says of their objects, and who lists them."""
-    found = [Item(*row) for row in ask(reading, "items_to_check", after=after, n=n)]
+    found = [ItemRow(*row) for row in run_statement(reading, "items_to_check", after=after, n=n)]
     told = _told(reading, sorted({item.wal_id for item in found}))
     named = {item.item_id: _observation_of(item, datasets) for item in found}
     wanted = sorted({name for name in named.values() if name is not None})
-    rows = ask(reading, "observations_named", rows=encoded(wanted)) if wanted else []
+    rows = run_statement(reading, "observations_named", rows=encoded(wanted)) if wanted else []
     listing = {name: {file.item_id for file in _files(text) or ()} for name, text in rows}
     cases = [
         ItemCase(
@@ -246,31 +246,37 @@ def items(reading: Reading, after: str, n: int, datasets: Datasets) -> tuple[lis
     return cases, found[-1].item_id if found else None
 
 
-def _observation_of(item: Item, datasets: Datasets) -> str | None:
+def _observation_of(item: ItemRow, datasets: Datasets) -> str | None:
     if item.source_uri is None or item.dataset not in datasets:
         return None
     dataset = datasets[item.dataset]
-    match = dataset.match(key_of(item.source_uri)) if dataset.described.policy.same_observation else None
-    return None if match is None else observations.named(dataset, match.fields)
+    match = dataset.match(key_of(item.source_uri)) if dataset.spec.policy.same_observation else None
+    return None if match is None else observations.observation_name(dataset, match.fields)
 
 
-def observed(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[Observation], str | None]:
+def observation_cases(
+    reading: Reading, after: str, n: int, _datasets: Datasets
+) -> tuple[list[ObservationCase], str | None]:
     """Return the next observations, with the items and units of their files."""
     rows = [
-        (name, version, _files(text)) for name, text, version in ask(reading, "observations_to_check", after=after, n=n)
+        (name, version, _files(text))
+        for name, text, version in run_statement(reading, "observations_to_check", after=after, n=n)
     ]
     files = [file for _, _, listed in rows for file in listed or ()]
     item_ids = encoded(sorted({file.item_id for file in files}))
-    there = {item_id: (href, _object(text)) for item_id, href, text in ask(reading, "observed_items", rows=item_ids)}
+    there = {
+        item_id: (href, _object(text))
+        for item_id, href, text in run_statement(reading, "observed_items", rows=item_ids)
+    }
     wal_ids = encoded(sorted({file.wal_id for file in files}))
-    carried = {row[0]: ObservedUnit(*row) for row in ask(reading, "observed_units", rows=wal_ids)}
-    cases = [Observation(name, version, listed, there, carried) for name, version, listed in rows]
+    carried = {row[0]: ObservedUnit(*row) for row in run_statement(reading, "observed_units", rows=wal_ids)}
+    cases = [ObservationCase(name, version, listed, there, carried) for name, version, listed in rows]
     return cases, rows[-1][0] if rows else None
 
 
-def bodies(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[Body], str | None]:
+def rejected_rows(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[RejectedRow], str | None]:
     """Return the next bodies that were rejected."""
-    found = [Body(*row) for row in ask(reading, "rejected_to_check", after=after, n=n)]
+    found = [RejectedRow(*row) for row in run_statement(reading, "rejected_to_check", after=after, n=n)]
     return found, found[-1].sha256 if found else None
 
 
@@ -279,8 +285,8 @@ def _object(text: str) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def _files(text: str) -> list[File] | None:
+def _files(text: str) -> list[ObservationFile] | None:
     try:
-        return msgspec.json.decode(text, type=list[File])
+        return msgspec.json.decode(text, type=list[ObservationFile])
     except (msgspec.DecodeError, UnicodeError):
         return None

@@ -12,10 +12,20 @@ from collections.abc import Iterator, Sequence
 from holdfast.audit.check.findings import Finding
 from holdfast.core.digest import Json, sha256
 from holdfast.nodd import observations, provenance, stac
+from holdfast.nodd.check.rows import (
+    ItemCase,
+    ObservationCase,
+    ProvenanceRow,
+    RejectedRow,
+    UnitCase,
+    UnitRow,
+    decoded,
+    key_of,
+    statements_of,
+)
 from holdfast.nodd.dataset import Datasets
-from holdfast.nodd.evidence import Body, ItemCase, Observation, Told, Unit, UnitCase, decoded, key_of, statements_of
 from holdfast.nodd.notices import wal_id as wal_id_of
-from holdfast.nodd.observations import File
+from holdfast.nodd.observations import ObservationFile
 from holdfast.nodd.units import CLIENT, OPERATION, OUTCOME, RUN
 
 # What a unit keeps of the payload of its job, and of the notice in it.
@@ -32,7 +42,7 @@ _PASSED = {
 }
 
 
-def _of_unit(unit: Unit, kind: str, detail: str, **evidence: Json) -> Finding:
+def _of_unit(unit: UnitRow, kind: str, detail: str, **evidence: Json) -> Finding:
     told: dict[str, Json] = {"kind": kind, "job_id": unit.job_id, "object_uri": unit.object_uri, **evidence}
     return Finding(f"UNIT {unit.wal_id}", detail, evidence=told)
 
@@ -152,16 +162,16 @@ def has_provenance(case: UnitCase, datasets: Datasets) -> Iterator[Finding]:
         return
     status = unit.provenance_status
     known = unit.dataset in datasets
-    waived = known and datasets[unit.dataset].described.policy.provenance_may_fail
+    waived = known and datasets[unit.dataset].spec.policy.provenance_may_fail
     if status == provenance.FAILED:
         if known and not waived:
             detail = f"it succeeded though its provenance failed, which {unit.dataset} does not allow"
             yield _of_unit(unit, "not_allowed", detail)
         return
-    if not case.told and status is None and (waived or not known):
+    if not case.provenance and status is None and (waived or not known):
         return  # nothing says whether it was owed
     wanted = {*_EDGES, "entity", "activity", *({provenance.OPENLINEAGE} if status == provenance.OK else ())}
-    missing: list[Json] = sorted(wanted - _kinds(unit.wal_id, case.told))
+    missing: list[Json] = sorted(wanted - _kinds(unit.wal_id, case.provenance))
     if missing:
         words = ", ".join(map(str, missing))
         yield _of_unit(
@@ -177,7 +187,7 @@ _EDGES = {
 }
 
 
-def _kinds(wal_id: str, told: Sequence[Told]) -> set[str]:
+def _kinds(wal_id: str, told: Sequence[ProvenanceRow]) -> set[str]:
     """Return which kinds of statement provenance has about a unit itself."""
     activity, source = f"unit:{wal_id}", f"unit:{wal_id}-object"
     found: set[str] = set()
@@ -195,7 +205,7 @@ def _kinds(wal_id: str, told: Sequence[Told]) -> set[str]:
 
 def provenance_unchanged(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield records of provenance whose id does not follow from what they say."""
-    for record in case.told:
+    for record in case.provenance:
         if record.record_id != f"{record.kind}:{sha256(record.content)}":
             told: dict[str, Json] = {"kind": "digest", "wal_id": case.unit.wal_id}
             yield Finding(f"PROVENANCE {record.record_id}", "it is not what was recorded under this id", evidence=told)
@@ -267,7 +277,7 @@ def item_listed(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
 # Observations, and what was rejected
 
 
-def observation_agrees(case: Observation, _datasets: Datasets) -> Iterator[Finding]:
+def observation_agrees(case: ObservationCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an observation that lists what is not there, or whose items and units say otherwise."""
     subject = f"OBSERVATION {case.name}"
     if case.files is None:
@@ -289,7 +299,7 @@ def observation_agrees(case: Observation, _datasets: Datasets) -> Iterator[Findi
             yield Finding(f"UNIT {later.wal_id}", detail, evidence=told)
 
 
-def _file_agrees(case: Observation, file: File) -> Iterator[Finding]:
+def _file_agrees(case: ObservationCase, file: ObservationFile) -> Iterator[Finding]:
     subject, unit = f"OBSERVATION {case.name}", case.units.get(file.wal_id)
     told: dict[str, Json] = {"item_id": file.item_id, "wal_id": file.wal_id}
     if unit is None or file.item_id != stac.item_id_of(unit.dataset, key_of(unit.source_uri), unit.time_range_start):
@@ -303,12 +313,12 @@ def _file_agrees(case: Observation, file: File) -> Iterator[Finding]:
     if href != file.href:
         detail = f"it lists item {file.item_id} at another place than it has"
         yield Finding(subject, detail, evidence={"kind": "href", **told})
-    elif said is not None and observations.marked_among(dict(said), file, case.files or ()) != said:
+    elif said is not None and observations.with_marks(dict(said), file, case.files or ()) != said:
         detail = "it is not marked as its place among the files of its observation asks for"
         yield _of_item(file.item_id, "marks", detail, wal_id=file.wal_id, observation=case.name)
 
 
-def body_whole(body: Body, _datasets: Datasets) -> Iterator[Finding]:
+def body_whole(body: RejectedRow, _datasets: Datasets) -> Iterator[Finding]:
     """Yield a body that is not what was rejected, or whose row cannot be true."""
     subject = f"REJECTED {body.sha256}"
     if sha256(body.body) != body.sha256:
