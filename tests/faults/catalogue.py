@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.faults.areas import decide, store
+from tests.faults.areas import decide, enforcement, store
 from tests.faults.seeded import SeededFault
 
-FAULTS: tuple[SeededFault, ...] = (*decide.FAULTS, *store.FAULTS)
+FAULTS: tuple[SeededFault, ...] = (*decide.FAULTS, *store.FAULTS, *enforcement.FAULTS)
 
 AREAS = tuple(dict.fromkeys(fault.area for fault in FAULTS))
