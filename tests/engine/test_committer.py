@@ -152,6 +152,19 @@ def test_a_hundred_threads_share_two_transactions(watched: Watched) -> None:
     assert len(watched.jobs()) == 100
 
 
+@pytest.mark.req("W-03")
+def test_callers_that_share_a_transaction_get_their_own_jobs(watched: Watched) -> None:
+    def submit(n: int) -> list[int]:
+        calls = [Call(operation="noop", payload={"n": [n, m]}) for m in range(n)]
+        return [receipt.job_id for receipt in watched.ledger.submit_many(calls)]
+
+    answers: list[list[int]] = watched.gather(*(lambda n=n: submit(n) for n in range(1, 6)))
+    assert watched.commits == 2
+    with watched.store.reading() as reading:
+        payloads = [[msgspec.json.decode(reading.job(job_id).payload) for job_id in job_ids] for job_ids in answers]
+    assert payloads == [[{"n": [n, m]} for m in range(n)] for n in range(1, 6)]
+
+
 def test_a_hundred_threads_with_one_key_get_one_job(watched: Watched) -> None:
     receipts: list[Receipt] = watched.gather(
         *[lambda: watched.ledger.submit(NOOP, client="c", key="same")] * 99,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.faults.areas import decide, enforcement, store
+from tests.faults.areas import check, committer, decide, enforcement, repair, seals, store
 from tests.faults.seeded import SeededFault
 
-FAULTS: tuple[SeededFault, ...] = (*decide.FAULTS, *store.FAULTS, *enforcement.FAULTS)
+FAULTS: tuple[SeededFault, ...] = tuple(
+    fault for area in (decide, store, enforcement, committer, seals, check, repair) for fault in area.FAULTS
+)
 
 AREAS = tuple(dict.fromkeys(fault.area for fault in FAULTS))

@@ -4,8 +4,8 @@ Invariants: the tests pass without a fault before any fault is tried; a fault is
 failed, never by an error in collection, in a fixture or at start, and on each database that the fault names; the
 sources themselves are never changed, only throw-away copies of them.
 
-Usage: python -m tests.faults.run [--only ID…] [--jobs N] [--write PAGE]. With `--write`, the section of the page
-between its two markers is written from this run.
+Usage: python -m tests.faults.run [--only ID…] [--jobs N] [--names] [--write PAGE]. With `--write`, the section of the
+page between its two markers is written from this run.
 """
 
 from __future__ import annotations
@@ -172,12 +172,15 @@ def _chosen(only: Sequence[str]) -> list[SeededFault]:
     return chosen
 
 
-def _told(verdicts: Iterator[Verdict]) -> list[Verdict]:
+def _shown(verdicts: Iterator[Verdict], *, names: bool) -> list[Verdict]:
+    """Print a line for each fault as it is tried, with the failed tests if `names`, and return them all."""
     done = []
     for verdict in verdicts:
         done.append(verdict)
         what = _counted(verdict) if verdict.missed is None else f"NOT CAUGHT: {verdict.missed}"
         print(f"{verdict.fault.id:<56} {verdict.seconds:5.1f} s  {what}", flush=True)
+        for name in verdict.failed if names else ():
+            print(f"    {name}")
     return done
 
 
@@ -185,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.run", description="Run the named faults.")
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="only these faults or areas")
     parser.add_argument("--jobs", type=int, default=2, help="faults that run side by side (2)")
+    parser.add_argument("--names", action="store_true", help="list the tests that failed")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the run into this page")
     args = parser.parse_args()
     if args.write and args.only:
@@ -193,7 +197,7 @@ def main() -> None:
     began = time.perf_counter()
     require_sound(faults, args.jobs)
     with ThreadPoolExecutor(args.jobs) as pool:
-        verdicts = _told(pool.map(tried, faults))
+        verdicts = _shown(pool.map(tried, faults), names=args.names)
     missed = [verdict for verdict in verdicts if verdict.missed is not None]
     print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught in {time.perf_counter() - began:.0f} s")
     if args.write:

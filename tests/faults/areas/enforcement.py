@@ -1,4 +1,4 @@
-"""Faults of what both databases enforce: the conditions derived from the table, the triggers, and the journal they write.
+"""Faults of what both databases enforce: the conditions derived from the table, the triggers, and their journal.
 
 A fault here changes the triggers that a new ledger is made with; the store and `decide` stay as they are.
 """

@@ -1,0 +1,70 @@
+"""Faults of repair: it changes more than its plan says, keeps no before-image, or opens a way that was closed."""
+
+from __future__ import annotations
+
+from tests.faults.seeded import BOTH, Patch, SeededFault
+
+REPAIR = "audit/repair/repair.py"
+SURGEON = "audit/repair/surgeon.py"
+MENDING = "audit/repair/fixes.py"
+TESTS = "tests/audit/test_repair.py"
+RECORDS = "tests/audit/test_mending.py"
+LEFT = "tests/audit/test_repair_left.py"
+
+FAULTS = (
+    SeededFault(
+        id="repair.stale_plan_carried_out",
+        meaning="A repair does something else than the plan that was shown.",
+        patches=(Patch(REPAIR, "repair", "if done.digest != expected:", "if False:"),),
+        tests=(f"{TESTS}::test_a_plan_that_went_stale_is_refused",),
+        databases=BOTH,
+    ),
+    SeededFault(
+        id="repair.dry_run_written",
+        meaning="The dry run of a repair is committed.",
+        patches=(
+            Patch(
+                REPAIR,
+                "plan",
+                'raise _Undone(_repaired(store, transaction, who="plan", why="dry run", permit=None))',
+                'return _repaired(store, transaction, who="plan", why="dry run", permit=None)',
+            ),
+        ),
+        tests=(f"{TESTS}::test_a_state_that_was_edited_comes_back_from_the_journal",),
+        databases=BOTH,
+    ),
+    SeededFault(
+        id="repair.before_image_not_kept",
+        meaning="A repair does not note in the journal what was there before.",
+        patches=(Patch(SURGEON, "Surgeon._note", "self._transaction.note(self._door, EVENT, **note)", "pass"),),
+        tests=(f"{TESTS}::test_a_state_that_was_edited_comes_back_from_the_journal",),
+        databases=BOTH,
+    ),
+    SeededFault(
+        id="repair.failed_round_not_undone",
+        meaning="A round of a repair that left something unmended is kept, and the next round comes on top of it.",
+        patches=(Patch(REPAIR, "_repaired", "with transaction.savepoint():", "if True:"),),
+        tests=(f"{LEFT}::test_what_no_repair_can_mend_does_not_hold_up_the_rest",),
+        databases=BOTH,
+    ),
+    SeededFault(
+        id="repair.unapproved_grant_stays_active",
+        meaning="A repair leaves a grant active that no other person has approved.",
+        patches=(
+            Patch(
+                MENDING,
+                "_verdict",
+                "if record.machine is GRANT and last.target == GrantState.ACTIVE else None",
+                "if False else None",
+            ),
+        ),
+        tests=(f"{TESTS}::test_a_corruption_is_repaired_or_its_job_quarantined[sqlite-a_grant_that_nobody_approved]",),
+    ),
+    SeededFault(
+        id="repair.switch_lifted",
+        meaning="A repair turns a switch off whose history is not whole.",
+        patches=(Patch(MENDING, "_fallen_back", "else SwitchState.ON", "else SwitchState.OFF"),),
+        tests=(f"{RECORDS}::test_a_switch_of_which_nobody_can_show_that_it_was_lifted_is_on_again",),
+        databases=BOTH,
+    ),
+)
