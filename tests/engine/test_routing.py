@@ -18,7 +18,7 @@ from holdfast.core.errors import ArgumentsError, InputError, UnknownOperationErr
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import chosen, newest, ranked, speaks
 from holdfast.explain.explain import explain
-from holdfast.explain.explanation import Verdict
+from holdfast.explain.explanation import JobVerdict
 from holdfast.store import Declared, create_store
 from holdfast.testing import VirtualClock, virtual_world
 from tests.engine import fleet
@@ -305,12 +305,12 @@ def test_a_worker_without_any_handler_says_so(ledger: Ledger, clock: VirtualCloc
     assert execution.error_message == "ship needs a handler that speaks 1.0.0; this worker has none of any version"
 
 
-SERVES: list[tuple[tuple[str, ...], Verdict, str]] = [
-    (("ship@2.0.0", "noop@1.0.0"), Verdict.BLOCKED, "operation_not_served"),
-    (("ship@1.0.0",), Verdict.BLOCKED, "operation_not_served"),
-    (("ship@1.1.0", "ship@2.0.0"), Verdict.WAITING, "about_to_start"),
-    (("ship@1.3.0",), Verdict.WAITING, "about_to_start"),
-    (("ship",), Verdict.WAITING, "about_to_start"),  # a worker of before, that names no versions
+SERVES: list[tuple[tuple[str, ...], JobVerdict, str]] = [
+    (("ship@2.0.0", "noop@1.0.0"), JobVerdict.BLOCKED, "operation_not_served"),
+    (("ship@1.0.0",), JobVerdict.BLOCKED, "operation_not_served"),
+    (("ship@1.1.0", "ship@2.0.0"), JobVerdict.WAITING, "about_to_start"),
+    (("ship@1.3.0",), JobVerdict.WAITING, "about_to_start"),
+    (("ship",), JobVerdict.WAITING, "about_to_start"),  # a worker of before, that names no versions
 ]
 
 
@@ -325,7 +325,7 @@ def test_explain_knows_who_speaks_it(ledger: Ledger, clock: VirtualClock) -> Non
         with ledger.store.reading() as reading:
             told = explain(reading, job_id, clock())
         assert (told.verdict, [finding.code for finding in told.findings]) == (verdict, [code]), serves
-        if verdict is Verdict.BLOCKED:
+        if verdict is JobVerdict.BLOCKED:
             assert told.findings[0].message == "no living worker of the queue default has a handler for ship 1.1.0"
             assert told.findings[0].evidence == {
                 "operation": "ship", "version": "1.1.0", "workers": {f"worker-{n}": list(serves)},

@@ -18,7 +18,7 @@ from holdfast.core.records import Attempt, time_text
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, Heartbeat
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explain import AHEAD_MAX, ALIVE_S, explain
-from holdfast.explain.explanation import Code, Explanation, Finding, Verdict
+from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
@@ -49,11 +49,11 @@ def asked(verbs: Verbs, job_id: int) -> Explanation:
     return answer
 
 
-def codes(answer: Explanation) -> tuple[Verdict, list[str]]:
+def codes(answer: Explanation) -> tuple[JobVerdict, list[str]]:
     return answer.verdict, [finding.code.value for finding in answer.findings]
 
 
-def only(answer: Explanation, verdict: Verdict, code: str) -> Finding:
+def only(answer: Explanation, verdict: JobVerdict, code: str) -> Finding:
     """Return the one finding, which gives the verdict."""
     assert codes(answer) == (verdict, [code])
     return answer.findings[0]
@@ -81,7 +81,7 @@ def text(verbs: Verbs, seconds: float = 0) -> str:
 def test_not_due(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
-    found = only(asked(verbs, job_id), Verdict.WAITING, "not_due")
+    found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
     assert found.message == "it is due at 2026-03-14 11:26:53 UTC (in 2 h)"
     assert found.evidence == {
         "run_at": text(verbs, 7200), "seconds": 7200.0, "attempts": 0, "spent": 0, "max_attempts": 5,
@@ -90,15 +90,15 @@ def test_not_due(verbs: Verbs) -> None:
     assert found.next == f"holdfast show {job_id}"
     verbs.clock.advance(7200)
     hello(verbs)
-    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
 
 
 def test_not_due_and_nobody_is_there_for_it(verbs: Verbs) -> None:
     """Its time comes by itself, and a worker does not: that is said first, and gives the verdict."""
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
-    assert codes(asked(verbs, job_id)) == (Verdict.BLOCKED, ["no_worker", "not_due"])
+    assert codes(asked(verbs, job_id)) == (JobVerdict.BLOCKED, ["no_worker", "not_due"])
     hello(verbs, operations=("echo",))
-    assert codes(asked(verbs, job_id)) == (Verdict.BLOCKED, ["operation_not_served", "not_due"])
+    assert codes(asked(verbs, job_id)) == (JobVerdict.BLOCKED, ["operation_not_served", "not_due"])
 
 
 def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
@@ -106,7 +106,7 @@ def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, code="io_error", retry_at=verbs.clock.after(20)))
-    found = only(asked(verbs, job_id), Verdict.WAITING, "not_due")
+    found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
     assert found.message == (
         "it is due at 2026-03-14 09:27:13 UTC (in 20 s): attempt 1 of 5 failed (io_error), and the next one waits"
     )
@@ -122,7 +122,7 @@ def test_not_due_because_it_was_given_back(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, GiveBack(attempt.execution.lease_token, verbs.clock.after(20), "snoozed"))
-    found = only(asked(verbs, job_id), Verdict.WAITING, "not_due")
+    found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
     assert found.message.endswith(": attempt 1 was given back, at no cost (snoozed)")
     assert (found.evidence["excuse"], found.evidence["spent"], found.evidence["attempts"]) == ("snoozed", 0, 1)
 
@@ -135,7 +135,7 @@ def test_an_operation_that_is_switched_off(verbs: Verbs) -> None:
     switch = throw(verbs.store, "operation:noop", actor=OPERATOR, reason="it eats disks").switch
     thrown_at = text(verbs)
     verbs.clock.advance(10)
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "kill_switch")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "kill_switch")
     assert found.message == (
         "the operation noop was switched off by operator-1 at 2026-03-14 09:26:53 UTC (10 s ago): it eats disks"
     )
@@ -144,7 +144,7 @@ def test_an_operation_that_is_switched_off(verbs: Verbs) -> None:
     }  # fmt: skip
     assert found.next == "holdfast switch lift operation:noop --reason TEXT"
     # What is passed over is not ahead of anybody.
-    only(asked(verbs, behind), Verdict.WAITING, "about_to_start")
+    only(asked(verbs, behind), JobVerdict.WAITING, "about_to_start")
 
 
 def test_an_entry_of_a_log_is_not_for_workers(ledger_url: str) -> None:
@@ -153,7 +153,7 @@ def test_an_entry_of_a_log_is_not_for_workers(ledger_url: str) -> None:
         entry = Wal(ledger, name="main").append("web", "Create", b"x")
         with ledger.store.reading() as reading:
             answer = explain(reading, entry, ledger.store.now())
-    found = only(answer, Verdict.BLOCKED, "log_entry")
+    found = only(answer, JobVerdict.BLOCKED, "log_entry")
     assert found.message == (
         "it is an entry of the write-ahead log main: the log itself carries it out, at the latest when it recovers"
     )
@@ -168,7 +168,7 @@ def test_a_paused_queue(verbs: Verbs) -> None:
         transaction.pause_queue("a b", actor=OPERATOR, reason="the service is down")
     paused_at = text(verbs)
     verbs.clock.advance(10)
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "queue_paused")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "queue_paused")
     assert found.message == (
         "the queue a b was paused by operator-1 at 2026-03-14 09:26:53 UTC (10 s ago): the service is down"
     )
@@ -178,12 +178,12 @@ def test_a_paused_queue(verbs: Verbs) -> None:
     assert found.next == "holdfast resume --queue 'a b'"
     # Even when it is resumed, nothing happens before the job is due: both are said, and the pause first.
     later = verbs.submit(queue="a b", run_at=verbs.clock.after(60))
-    assert codes(asked(verbs, later)) == (Verdict.BLOCKED, ["queue_paused", "not_due"])
+    assert codes(asked(verbs, later)) == (JobVerdict.BLOCKED, ["queue_paused", "not_due"])
 
 
 def test_no_worker(verbs: Verbs) -> None:
     job_id = verbs.submit(queue="slow")
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     assert found.message == "no living worker serves the queue slow; there has never been one"
     assert found.evidence == {"queue": "slow", "last_seen_at": None, "living_workers": []}
     assert found.next == "holdfast worker MODULE:LEDGER --queue slow"
@@ -191,10 +191,10 @@ def test_no_worker(verbs: Verbs) -> None:
     hello(verbs, "worker-of-slow", queues=("default", "slow"))
     seen_at = text(verbs)
     verbs.clock.advance(ALIVE_S)
-    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     verbs.clock.advance(0.000001)
     hello(verbs, "worker-of-others")
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     assert found.message == (
         "no living worker serves the queue slow; the last was seen at 2026-03-14 09:26:53 UTC (30 s ago)"
     )
@@ -204,10 +204,10 @@ def test_no_worker(verbs: Verbs) -> None:
 def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
     job_id = verbs.submit()
     hello(verbs)
-    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     with verbs.store.transaction() as transaction:
         transaction.worker_stopped(WORKER)
-    only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
 
 
 def test_a_living_worker_says_hello_often_enough(verbs: Verbs) -> None:
@@ -227,7 +227,7 @@ def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
     hello(verbs, "worker-a", operations=("noop", "thumbnail"))
     hello(verbs, "worker-b", queues=("other",), operations=("echo",))
     job_id = verbs.submit(operation="echo")
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "operation_not_served")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "operation_not_served")
     assert found.message == "no living worker of the queue default has a handler for echo 1.0.0"
     assert found.evidence == {
         "operation": "echo", "version": "1.0.0", "workers": {"worker-a": ["noop", "thumbnail"]}
@@ -244,17 +244,17 @@ def test_all_slots_are_busy(verbs: Verbs) -> None:
     verbs.claim(2, owner="worker-a")
     job_id = verbs.submit()
     verbs.claim(1, owner="worker-b", queues=("nothing here",))
-    assert codes(asked(verbs, job_id)) == (Verdict.WAITING, ["behind_others"])
+    assert codes(asked(verbs, job_id)) == (JobVerdict.WAITING, ["behind_others"])
     verbs.claim(1, owner="worker-b")
-    found = only(asked(verbs, job_id), Verdict.WAITING, "workers_busy")
+    found = only(asked(verbs, job_id), JobVerdict.WAITING, "workers_busy")
     assert found.message == "every worker that could take it is busy: 3 attempts in 3 slots"
     assert found.evidence == {"busy": {"worker-a": 2, "worker-b": 1}, "slots": {"worker-a": 2, "worker-b": 1}}
     assert found.next == "holdfast jobs --state running --queue default"
     # A lease that has run out is nobody's slot, if its worker lives.
     verbs.clock.advance(30)
-    only(asked(verbs, job_id), Verdict.BLOCKED, "no_worker")
+    only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
     hello(verbs, "worker-a", concurrency=2)
-    only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
 
 
 def test_others_come_first(verbs: Verbs) -> None:
@@ -267,7 +267,7 @@ def test_others_come_first(verbs: Verbs) -> None:
     verbs.submit(priority=-1, run_at=verbs.clock.after(-60))
     verbs.submit(queue="other", priority=9)
     earlier = verbs.submit(run_at=verbs.clock.after(-1))
-    found = [only(asked(verbs, job_id), Verdict.WAITING, "behind_others") for job_id in (earlier, first, second)]
+    found = [only(asked(verbs, job_id), JobVerdict.WAITING, "behind_others") for job_id in (earlier, first, second)]
     assert [finding.evidence["ahead"] for finding in found] == [2, 3, 4]
     last = found[-1]
     assert last.message == "due jobs of the queue default with a higher priority or an earlier time come first: 4"
@@ -282,7 +282,7 @@ def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("holdfast.explain.explain.AHEAD_MAX", 3)
     hello(verbs)
     verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
-    found = only(asked(verbs, verbs.submit()), Verdict.WAITING, "behind_others")
+    found = only(asked(verbs, verbs.submit()), JobVerdict.WAITING, "behind_others")
     assert found.message.endswith("come first: 3 or more")
     assert (found.evidence["ahead"], found.evidence["counted_to"]) == (3, 3)
 
@@ -290,7 +290,7 @@ def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatc
 def test_nothing_stands_in_its_way(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit()
-    found = only(asked(verbs, job_id), Verdict.WAITING, "about_to_start")
+    found = only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     assert found.message == "nothing stands in its way: a worker takes it when it next looks, within 1 s"
     assert found.evidence == {"workers": [WORKER], "free": 2}
     assert found.next == f"holdfast show {job_id}"
@@ -302,7 +302,7 @@ def test_attempts_that_failed_before_are_told(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no\nat line 3", retry_at=verbs.clock()))
     answer = asked(verbs, job_id)
-    assert codes(answer) == (Verdict.WAITING, ["about_to_start", "failed_before"])
+    assert codes(answer) == (JobVerdict.WAITING, ["about_to_start", "failed_before"])
     found = answer.findings[1]
     assert found.message == "1 of 3 attempts spent; the last error was io_error: the disk said no at line 3"
     assert found.evidence == {
@@ -330,7 +330,7 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one(seconds=90)
     verbs.clock.advance(10)
-    found = only(asked(verbs, job_id), Verdict.RUNNING, "running")
+    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
     assert found.message == (
         "it runs: attempt 1 by worker-1 since 2026-03-14 09:26:53 UTC (10 s ago);"
         " the lease is good until 2026-03-14 09:28:23 UTC (in 1 min)"
@@ -338,7 +338,7 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
     assert found.evidence == lease_of(attempt, verbs)
     assert found.next == f"holdfast show {job_id}"
     verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5, "rendered")
-    found = only(asked(verbs, job_id), Verdict.RUNNING, "running")
+    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
     assert "(10 s ago), 50% done (rendered); the lease" in found.message
     assert found.evidence == lease_of(attempt, verbs, progress=0.5, progress_note="rendered")
 
@@ -346,7 +346,7 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
 def test_leased_and_not_begun(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one(begin=False)
-    found = only(asked(verbs, job_id), Verdict.RUNNING, "running")
+    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
     assert found.message.startswith("it is leased: attempt 1 by worker-1 since")
     assert (found.evidence["status"], found.evidence["started_at"]) == ("LEASED", None)
 
@@ -359,7 +359,7 @@ def test_asked_to_stop(verbs: Verbs) -> None:
     asked_at = text(verbs)
     verbs.clock.advance(3)
     answer = asked(verbs, job_id)
-    assert codes(answer) == (Verdict.RUNNING, ["running", "cancel_asked"])
+    assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_asked"])
     found = answer.findings[1]
     assert found.message == (
         "it was asked to stop at 2026-03-14 09:26:53 UTC (3 s ago); its handler has not done so yet"
@@ -378,7 +378,7 @@ def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
             transaction.worker_stopped(WORKER)
     verbs.clock.advance(ALIVE_S + 1)
     answer = asked(verbs, job_id)
-    assert codes(answer) == (Verdict.RUNNING, ["running", "owner_silent"])
+    assert codes(answer) == (JobVerdict.RUNNING, ["running", "owner_silent"])
     found = answer.findings[1]
     said = "stopped" if ended == "stopped" else "was last seen"
     assert found.message == (
@@ -395,7 +395,7 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, Commit(attempt.execution.lease_token, "1"))
-    found = only(asked(verbs, job_id), Verdict.RUNNING, "committed")
+    found = only(asked(verbs, job_id), JobVerdict.RUNNING, "committed")
     assert found.message == "attempt 1 has committed, effects and all; worker-1 is to finish it"
     assert found.evidence == lease_of(attempt, verbs, status="COMMITTED")
 
@@ -403,14 +403,14 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
 @pytest.mark.parametrize(
     "max_attempts, replay_attempts, committed, then, verdict",
     [
-        (2, 5, False, "pending", Verdict.WAITING),
-        (1, 5, False, "failed", Verdict.BLOCKED),
-        (1, 0, False, "quarantined", Verdict.BLOCKED),
-        (1, 0, True, "succeeded", Verdict.RUNNING),
+        (2, 5, False, "pending", JobVerdict.WAITING),
+        (1, 5, False, "failed", JobVerdict.BLOCKED),
+        (1, 0, False, "quarantined", JobVerdict.BLOCKED),
+        (1, 0, True, "succeeded", JobVerdict.RUNNING),
     ],
 )
 def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
-    verbs: Verbs, *, max_attempts: int, replay_attempts: int, committed: bool, then: str, verdict: Verdict
+    verbs: Verbs, *, max_attempts: int, replay_attempts: int, committed: bool, then: str, verdict: JobVerdict
 ) -> None:
     """What is foretold is what the reaper then does."""
     job_id = verbs.submit(max_attempts=max_attempts, replay_attempts=replay_attempts)
@@ -437,7 +437,7 @@ def test_a_lease_that_ran_out_and_nobody_is_there_to_reap_it(verbs: Verbs) -> No
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.clock.advance(31)
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "lease_expired_unseen")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
     assert found.message == (
         "the lease of worker-1 on attempt 1 ran out at 2026-03-14 09:27:23 UTC (1 s ago), and no worker lives to end"
         " it; the job is pending once it is recovered"
@@ -452,21 +452,21 @@ def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) 
     job_id = verbs.submit()
     attempt = verbs.claim_one(seconds=3)
     waiting = verbs.submit()
-    assert codes(asked(verbs, waiting)) == (Verdict.WAITING, ["about_to_start"])
+    assert codes(asked(verbs, waiting)) == (JobVerdict.WAITING, ["about_to_start"])
     verbs.clock.advance(5)
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "lease_expired_unseen")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
-    found = only(asked(verbs, waiting), Verdict.BLOCKED, "no_worker")
+    found = only(asked(verbs, waiting), JobVerdict.BLOCKED, "no_worker")
     assert found.message == (
         "no living worker serves the queue default; the last was seen at 2026-03-14 09:26:53 UTC (5 s ago)"
     )
     hello(verbs, "worker-b")
-    assert only(asked(verbs, job_id), Verdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
-    found = only(asked(verbs, waiting), Verdict.WAITING, "about_to_start")
+    assert only(asked(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
+    found = only(asked(verbs, waiting), JobVerdict.WAITING, "about_to_start")
     assert found.evidence["workers"] == ["worker-b"]
     # One that was seen after that lives: it only gave that attempt up.
     hello(verbs)
-    assert only(asked(verbs, job_id), Verdict.WAITING, "lease_expired").evidence["reapers"] == [WORKER, "worker-b"]
+    assert only(asked(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == [WORKER, "worker-b"]
 
 
 def test_running_and_nobody_runs_it(verbs: Verbs) -> None:
@@ -475,7 +475,7 @@ def test_running_and_nobody_runs_it(verbs: Verbs) -> None:
     verbs.claim_one()
     with verbs.store.transaction() as transaction, transaction.maintenance(who="test", why="damage"):
         verbs.store.execute(transaction._connection, "DELETE FROM holdfast_executions")
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "no_execution")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_execution")
     assert (found.evidence, found.next) == ({"open_executions": 0}, "holdfast check")
 
 
@@ -488,7 +488,7 @@ def test_attempts_spent(verbs: Verbs) -> None:
     for _ in range(2):
         attempt = verbs.claim_one()
         verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no", retry_at=verbs.clock()))
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "attempts_spent")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "attempts_spent")
     assert found.message == (
         "it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no"
     )
@@ -501,7 +501,7 @@ def test_attempts_spent(verbs: Verbs) -> None:
 
 def test_failed_with_attempts_left(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED)
-    found = only(asked(verbs, job.job_id), Verdict.BLOCKED, "not_retried")
+    found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "not_retried")
     assert found.message == (
         "it failed after 1 of 5 attempts and is not retried by itself; the last error was boom: it broke"
     )
@@ -512,7 +512,7 @@ def test_a_failed_job_whose_budget_was_taken_away(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED, max_attempts=1)
     with verbs.store.transaction() as transaction:
         verbs.store.execute(transaction._connection, "UPDATE holdfast_jobs SET replay_attempts = 0")
-    found = only(asked(verbs, job.job_id), Verdict.BLOCKED, "budget_gone")
+    found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "budget_gone")
     assert found.next == f"holdfast show {job.job_id}"
 
 
@@ -521,7 +521,7 @@ def test_budget_gone(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, retry_at=verbs.clock()))
     answer = asked(verbs, job_id)
-    assert codes(answer) == (Verdict.BLOCKED, ["quarantined", "budget_gone"])
+    assert codes(answer) == (JobVerdict.BLOCKED, ["quarantined", "budget_gone"])
     found = answer.findings[1]
     assert found.message == "its whole budget is gone: 1 attempt, of 1 and 0 more by replay"
     assert (found.evidence["spent"], found.evidence["max_attempts"], found.evidence["replay_attempts"]) == (1, 1, 0)
@@ -532,7 +532,7 @@ def test_quarantined(verbs: Verbs) -> None:
     verbs.rule(verbs.job(job_id), Quarantine("poison", "it cannot be read"), "looks wrong")
     at = text(verbs)
     verbs.clock.advance(60)
-    found = only(asked(verbs, job_id), Verdict.BLOCKED, "quarantined")
+    found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "quarantined")
     assert found.message == (
         "it was quarantined as poison by operator-1 at 2026-03-14 09:26:53 UTC (1 min ago): looks wrong;"
         " the last error was poison: it cannot be read"
@@ -547,7 +547,7 @@ def test_quarantined(verbs: Verbs) -> None:
 def test_cancelled(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Cancel(), "nobody wants it")
-    found = only(asked(verbs, job_id), Verdict.FINISHED, "cancelled")
+    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "cancelled")
     assert found.message == ("it was cancelled by operator-1 at 2026-03-14 09:26:53 UTC (0 s ago): nobody wants it")
     assert (found.evidence["code"], found.evidence["by"]) == ("cancelled", OPERATOR)
 
@@ -562,7 +562,7 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
         verbs.work(attempt, fail(attempt, code="superseded", message=f"Quarantine: {words}", permanent=True))
     else:
         verbs.rule(verbs.job(job_id), Quarantine("superseded", words), "a later write came")
-    found = only(asked(verbs, job_id), Verdict.FINISHED, "superseded")
+    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded")
     who = WORKER if by_handler else OPERATOR
     assert found.message == (
         f"it was superseded by {who} at 2026-03-14 09:26:53 UTC (0 s ago): {words}; there is nothing to do"
@@ -576,7 +576,7 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
 def test_superseded_by_hand_says_what_the_hand_wrote(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Quarantine("superseded", ""), "job 9 does it now")
-    assert only(asked(verbs, job_id), Verdict.FINISHED, "superseded").message.endswith(
+    assert only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded").message.endswith(
         " (0 s ago): job 9 does it now; there is nothing to do"
     )
 
@@ -587,14 +587,14 @@ def test_a_log_whose_operation_is_switched_off_says_that_first(ledger_url: str) 
         throw(ledger.store, "operation:wal.orders.Create", actor=OPERATOR, reason="it eats disks")
         with ledger.store.reading() as reading:
             answer = explain(reading, entry_id, ledger.store.now())
-    assert codes(answer) == (Verdict.BLOCKED, ["kill_switch", "log_entry"])
+    assert codes(answer) == (JobVerdict.BLOCKED, ["kill_switch", "log_entry"])
 
 
 def test_succeeded(verbs: Verbs) -> None:
     job_id = verbs.submit()
     attempt = verbs.claim_one()
     verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
-    found = only(asked(verbs, job_id), Verdict.FINISHED, "succeeded")
+    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "succeeded")
     assert found.message == (
         "it succeeded at 2026-03-14 09:26:53 UTC (0 s ago), after 1 attempt: there is nothing to do"
     )
@@ -609,7 +609,7 @@ def test_slimmed(verbs: Verbs, state: JobState) -> None:
         verbs.store.execute(transaction._connection, "UPDATE holdfast_jobs SET payload = NULL, result = NULL")
     answer = asked(verbs, job.job_id)
     first = state.value
-    verdict = Verdict.FINISHED if state is JobState.SUCCEEDED else Verdict.BLOCKED
+    verdict = JobVerdict.FINISHED if state is JobState.SUCCEEDED else JobVerdict.BLOCKED
     assert codes(answer) == (verdict, [first, "slimmed"])
     found = answer.findings[1]
     assert found.message == "retention has dropped its payload and its result; its key stays taken"
@@ -628,7 +628,7 @@ def test_there_is_no_such_job(verbs: Verbs) -> None:
 
 def test_every_code_has_a_test_here() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    assert [code for code in Code if f'"{code}"' not in source] == []
+    assert [code for code in FindingCode if f'"{code}"' not in source] == []
 
 
 def test_a_real_worker_is_seen_to_live_work_and_stop(ledger_url: str) -> None:

@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.vocabulary import read_manifest
 from holdfast.governance import grants
 from holdfast.governance.registry.registry import build, request_build
-from holdfast.governance.registry.supersede import Changed, retire, supersede
+from holdfast.governance.registry.supersede import ValueChange, retire, supersede
 from holdfast.store import Store, create_store, open_store
 from tests.governance.registries import REAL, WHO, value
 from tests.support.roles import note
@@ -52,7 +52,7 @@ def governed(url: str, **settings: Any) -> Store[Any]:
     return store
 
 
-def permitted(store: Store[Any], wanted: Changed, *, executor: str = "ann", **more: Any) -> int:
+def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", **more: Any) -> int:
     """Ask for the grant that a dry run said is needed, have somebody else approve it, and return its id."""
     with store.reading() as reading:
         environment = grants.environment_of(reading)

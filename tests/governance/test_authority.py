@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.authority import Act, Reject, Rejected, Scope, Slip, Wanted, approval_text, judge, standing
+from holdfast.core.authority import Act, Reject, Rejected, Scope, Slip, Wanted, approval_text, effective_state, judge
 from holdfast.core.digest import canonical
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Grant
@@ -168,11 +168,11 @@ def test_a_name_made_of_other_code_points_is_the_same_name() -> None:
 
 
 def test_one_that_has_run_out_stands_as_expired() -> None:
-    assert standing(GRANT, NOW) == GrantState.ACTIVE
-    assert standing(GRANT, GRANT.expires_at) == GrantState.EXPIRED
-    assert standing(but(state=GrantState.DRAFT), GRANT.expires_at) == GrantState.EXPIRED
+    assert effective_state(GRANT, NOW) == GrantState.ACTIVE
+    assert effective_state(GRANT, GRANT.expires_at) == GrantState.EXPIRED
+    assert effective_state(but(state=GrantState.DRAFT), GRANT.expires_at) == GrantState.EXPIRED
     for state in (GrantState.CONSUMED, GrantState.REVOKED, GrantState.EXPIRED):
-        assert standing(but(state=state), NOW + timedelta(days=9)) == state
+        assert effective_state(but(state=state), NOW + timedelta(days=9)) == state
 
 
 # ---------------------------------------------------------------------------------------------------------------------

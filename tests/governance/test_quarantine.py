@@ -15,7 +15,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import JournalRow
 from holdfast.explain.explain import explain
 from holdfast.governance import quarantine
-from holdfast.governance.quarantine import Filters, add, find, history, purge, show, statistics
+from holdfast.governance.quarantine import QuarantineFilters, add, find, history, purge, show, statistics
 from holdfast.governance.reasons import Reason
 from holdfast.governance.releases import release
 from holdfast.store import Lease, Store, Submission, create_store
@@ -43,7 +43,7 @@ def cancelled(store: Store[Any], **fields: Any) -> int:
 
 def found(store: Store[Any], *, limit: int = 50, before: int | None = None, **filters: Any) -> list[int]:
     with store.reading() as reading:
-        return [job.job_id for job in find(reading, Filters(**filters), limit=limit, before=before)]
+        return [job.job_id for job in find(reading, QuarantineFilters(**filters), limit=limit, before=before)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

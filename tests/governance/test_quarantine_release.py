@@ -27,9 +27,9 @@ from holdfast.core.selection import candidates_hash
 from holdfast.engine.events import Transition
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.governance import releases
-from holdfast.governance.quarantine import Filters, add, history, purge
+from holdfast.governance.quarantine import QuarantineFilters, add, history, purge
 from holdfast.governance.reasons import Reason
-from holdfast.governance.releases import planned, release, release_many, release_through
+from holdfast.governance.releases import plan_release, release, release_many
 from holdfast.store import Store, create_store, open_store
 from holdfast.testing import VirtualClock, drain, virtual_world
 from tests.enforcement.raw import LATER, Client
@@ -172,7 +172,9 @@ def test_what_has_lost_its_payload_is_never_released(stage: Store[Any]) -> None:
     with pytest.raises(GovernanceError) as error:
         release_many(stage, [kept, lost], **ANN)
     assert refused(error) == "slimmed"
-    assert planned(stage, Filters(), operator="ann").job_ids == (kept,)  # what matches is what can be released
+    assert plan_release(stage, QuarantineFilters(), operator="ann").job_ids == (
+        kept,
+    )  # what matches is what can be released
     assert standing(stage) == [("job.release", f"job:{lost}", "active")]
 
 
@@ -221,13 +223,13 @@ def test_a_job_that_has_spent_everything_runs_once_more_and_comes_back(ledger: L
     drain(ledger)
     assert _stands(ledger, job_id) == ("quarantined", 3)  # two by itself, one by hand: that was its whole budget
 
-    assert release_through(ledger, job_id, operator="ann", reason="try again") is JobState.PENDING
+    assert release(ledger, job_id, operator="ann", reason="try again").job.state is JobState.PENDING
     drain(ledger)
     assert _stands(ledger, job_id) == ("quarantined", 4)  # it ran once, and came back: no retry
     mended = True
     heard: list[Transition] = []
     told = ledger.subscribe(heard.append)
-    release_through(ledger, job_id, operator="ann", reason="mended")
+    release(ledger, job_id, operator="ann", reason="mended")
     assert told.flush()
     assert [(event.machine, event.event, event.target, event.actor) for event in heard] == [
         (JOB.name, "release", "pending", "ann")
@@ -247,7 +249,7 @@ def test_a_job_that_was_taken_out_early_has_its_retries_again(ledger: Ledger) ->
 
     job_id = ledger.submit(flaky.call()).job_id
     add(ledger.store, job_id, "connector_error", **ANN)
-    release_through(ledger, job_id, operator="ann", reason="mended")
+    release(ledger, job_id, operator="ann", reason="mended")
     drain(ledger)
     assert _stands(ledger, job_id) == ("failed", 3)
 
@@ -265,8 +267,8 @@ def _stands(ledger: Ledger, job_id: int) -> tuple[str, int]:
 def test_many_go_under_one_grant_each_by_one_of_its_own(stage: Store[Any]) -> None:
     ids = quarantined(stage, "timed_out", n=3)
     [other] = quarantined(stage, "parse_error")
-    meant = Filters(reason=Reason.TIMEOUT)
-    plan = planned(stage, meant, operator="ann")
+    meant = QuarantineFilters(reason=Reason.TIMEOUT)
+    plan = plan_release(stage, meant, operator="ann")
     target = f"quarantine:{candidates_hash(ids)}"
     assert (plan.job_ids, plan.target, plan.authority, plan.grant_id) == (
         tuple(ids), target, "REJECT_AUTH_MISSING", None,
@@ -277,7 +279,7 @@ def test_many_go_under_one_grant_each_by_one_of_its_own(stage: Store[Any]) -> No
     assert standing(stage) == []
 
     parent = granted(stage, Act.RELEASE_MANY, target)
-    assert planned(stage, meant, operator="ann").authority == "GO"
+    assert plan_release(stage, meant, operator="ann").authority == "GO"
     done = release_many(stage, meant, expected=3, grant_id=parent, **ANN)
     assert (done.job_ids, done.target, done.grant_id) == (tuple(ids), target, parent)
     assert states(stage, [*ids, other]) == ["pending", "pending", "pending", "quarantined"]
@@ -307,7 +309,7 @@ def test_many_go_all_or_none(stage: Store[Any], monkeypatch: pytest.MonkeyPatch)
     [waiting] = submitted(stage)
     parent = granted(stage, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
     with pytest.raises(PlanStaleError) as stale:
-        release_many(stage, Filters(), expected=2, grant_id=parent, **ANN)
+        release_many(stage, QuarantineFilters(), expected=2, grant_id=parent, **ANN)
     assert stale.value.context == {"found": 3, "expected": 2}
     with pytest.raises(InvalidStateTransitionError):
         release_many(stage, [*ids, waiting], grant_id=parent, **ANN)
@@ -317,9 +319,9 @@ def test_many_go_all_or_none(stage: Store[Any], monkeypatch: pytest.MonkeyPatch)
         release_many(stage, ids[:2], grant_id=parent, **ANN)
     assert refused(error) == "REJECT_AUTH_WRONG_CARRIER"
     with pytest.raises(InputError):
-        release_many(stage, Filters(code="nobody_has_this"), grant_id=parent, **ANN)
+        release_many(stage, QuarantineFilters(code="nobody_has_this"), grant_id=parent, **ANN)
     monkeypatch.setattr(releases, "MANY_MAX", 2)
-    for which in (Filters(), ids):
+    for which in (QuarantineFilters(), ids):
         with pytest.raises(InputError) as many:
             release_many(stage, which, grant_id=parent, **ANN)
         assert many.value.context == {"limit": 2}
@@ -331,7 +333,7 @@ def test_many_go_all_or_none(stage: Store[Any], monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("n", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_as_many_as_one_grant_can_release(store: Store[Any], n: int) -> None:
     ids = quarantined(store, n=n)
-    assert release_many(store, Filters(), expected=n, **ANN).job_ids == tuple(ids)
+    assert release_many(store, QuarantineFilters(), expected=n, **ANN).job_ids == tuple(ids)
     assert set(states(store, ids)) == {JobState.PENDING}
     assert len({grant.grant_id for grant in grants(store)}) == n + 1
 

@@ -18,7 +18,7 @@ from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
 from holdfast.core.vocabulary import Manifest, RegistryCode, read_manifest
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity
-from holdfast.governance.registry.preflight import Asked, preflight, verdict_of
+from holdfast.governance.registry.preflight import PreflightRequest, preflight, verdict_of
 from holdfast.governance.registry.registry import BUILD, build, faults, hold, request_build, resolve
 from holdfast.store import Store
 from holdfast.store.migrations import rewrite_enforcement
@@ -401,7 +401,7 @@ def test_all_gates_are_asked_and_only_then_is_it_go(ledgers: Ledgers) -> None:
     with store.reading() as reading:
         needs = BUILD.wanted(wanted.text, "dev", "ann")
         assert needs is not None
-        gates = preflight(reading, wanted, Asked("root", needs, real=True))
+        gates = preflight(reading, wanted, PreflightRequest("root", needs, real=True))
     assert [(gate.gate, gate.verdict) for gate in gates] == [(f"PF{n}", "GO") for n in range(1, 10)]
     assert verdict_of(gates) == "GO"
     # Several that say no: all are told, and the first gives the code.

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.errors import AuthorityError, InputError, RefusedByDatabaseError
-from holdfast.core.vocabulary import Standing
+from holdfast.core.vocabulary import RegistryStatus
 from holdfast.engine.operations import Operations
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity
@@ -175,18 +175,24 @@ def test_the_gateway_itself_needs_a_grant(shared: Store[Any]) -> None:
     more = like(wanted, value(f"{wanted.collection}.b")).values[0]
     with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
         transaction.admit_value(
-            wanted.collection, more, standing=Standing.IN_FORCE, grant_id=None, actor="ann", reason="so"
+            wanted.collection, more, standing=RegistryStatus.IN_FORCE, grant_id=None, actor="ann", reason="so"
         )
     with store.transaction() as transaction:
         used = grants.issue(transaction, _supersession(more.name), reason="so", move_id="another")
     with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
         transaction.admit_value(
-            wanted.collection, more, standing=Standing.IN_FORCE, grant_id=used, actor="ann", reason="so", move_id="this"
+            wanted.collection,
+            more,
+            standing=RegistryStatus.IN_FORCE,
+            grant_id=used,
+            actor="ann",
+            reason="so",
+            move_id="this",
         )
     with store.transaction() as transaction:
         used = grants.issue(transaction, _supersession(more.name), reason="so", move_id=f"of {more.name}")
         transaction.admit_value(
-            wanted.collection, more, standing=Standing.IN_FORCE, grant_id=used, actor="ann", reason="so",
+            wanted.collection, more, standing=RegistryStatus.IN_FORCE, grant_id=used, actor="ann", reason="so",
             move_id=f"of {more.name}",
         )  # fmt: skip
     assert in_force(store, wanted.collection) == [wanted.values[0].name, more.name]

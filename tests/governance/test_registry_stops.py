@@ -15,7 +15,7 @@ import pytest
 from holdfast.core.errors import RegistryError
 from holdfast.core.vocabulary import Manifest, read_manifest
 from holdfast.engine.world import Crash
-from holdfast.governance.registry.registry import BUILD, Built, build, faults, hold
+from holdfast.governance.registry.registry import BUILD, BuildResult, build, faults, hold
 from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, StepFailed, resume, run
 from holdfast.store import Store
 from tests.governance.registries import (
@@ -53,7 +53,7 @@ def thrown_after(store: Store[Any], state: str) -> Any:
     return at(f"after {state}", lambda: hold(store, on=True, actor="bob", reason="stop it"))
 
 
-def stopped(store: Store[Any], wanted: Manifest, root: str, **settings: Any) -> Built:
+def stopped(store: Store[Any], wanted: Manifest, root: str, **settings: Any) -> BuildResult:
     built = build(store, wanted, root=root, **{**REAL, **settings})
     assert built.report.state == "stopped"
     assert in_force(store, wanted.collection) == []

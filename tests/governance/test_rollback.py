@@ -18,9 +18,9 @@ from holdfast.core.rollback import (
     Contract,
     Disposition,
     Facts,
-    Fault,
-    Named,
-    Verdict,
+    RollbackVerdict,
+    SuccessorFault,
+    ValueName,
     name_of,
     rollback_verdict,
     successor_fault,
@@ -113,11 +113,13 @@ TABLE: list[tuple[int, str, Spoil]] = [
     (8, "a successor that is a release candidate of itself", facts(successor=value("1.0.0-rc.1"))),
     (8, "a successor whose version does not rank", facts(successor=value("two"))),
     (8, "a successor for another act", facts(successor=value("2.0.0", act_type="other"))),
-    (8, "a circle of two", facts(follows={Named("x", "2.0.0"): Named("x", "1.0.0")})),
+    (8, "a circle of two", facts(follows={ValueName("x", "2.0.0"): ValueName("x", "1.0.0")})),
     (
         8,
         "a circle of three",
-        facts(follows={Named("x", "2.0.0"): Named("y", "1.0.0"), Named("y", "1.0.0"): Named("x", "1.0.0")}),
+        facts(
+            follows={ValueName("x", "2.0.0"): ValueName("y", "1.0.0"), ValueName("y", "1.0.0"): ValueName("x", "1.0.0")}
+        ),
     ),
     (8, "a target that has moved", facts(target=value(state=ValueState.SUPERSEDED))),
     (
@@ -134,8 +136,8 @@ TABLE: list[tuple[int, str, Spoil]] = [
 
 @pytest.mark.req("L-19")
 def test_the_set_is_closed_and_named_as_its_source_names_it() -> None:
-    assert [str(verdict) for verdict in Verdict] == [*NAMES, PASS]
-    assert [verdict.number for verdict in Verdict] == [*(f"RBP-{n}" for n in range(11)), "PASS"]
+    assert [str(verdict) for verdict in RollbackVerdict] == [*NAMES, PASS]
+    assert [verdict.number for verdict in RollbackVerdict] == [*(f"RBP-{n}" for n in range(11)), "PASS"]
 
 
 @pytest.mark.req("L-19", "L-18", "L-13")
@@ -163,7 +165,9 @@ def test_every_code_stands_in_the_table() -> None:
         both(contract(successor="y@0.1.0"), facts(successor=value("0.1.0", "y"))),  # another code has its own versions
         both(contract(disposition=Disposition.RETIRE, successor=""), facts(successor=None)),
         facts(successor=value("1.0.0-rc.1"), target=value("1.0.0-beta")),
-        facts(follows={Named("x", "0.9.0"): Named("x", "1.0.0"), Named("w", "1.0.0"): Named("w", "2.0.0")}),
+        facts(
+            follows={ValueName("x", "0.9.0"): ValueName("x", "1.0.0"), ValueName("w", "1.0.0"): ValueName("w", "2.0.0")}
+        ),
     ],
 )
 def test_what_may_be_reviewed(spoil: Spoil) -> None:
@@ -206,7 +210,7 @@ VALUES = st.builds(
     authority_ref=st.sampled_from(["team", "other", ""]),
     collection=st.sampled_from(["operations", "others"]),
 )
-NAMED = st.builds(Named, st.sampled_from(["x", "y"]), st.sampled_from(["1.0.0", "2.0.0", "0.9.0"]))
+NAMED = st.builds(ValueName, st.sampled_from(["x", "y"]), st.sampled_from(["1.0.0", "2.0.0", "0.9.0"]))
 CONTRACTS = st.builds(
     Contract,
     disposition=st.sampled_from(list(Disposition)),
@@ -273,38 +277,38 @@ def test_any_input_has_exactly_one_verdict(wish: Contract, known: Facts) -> None
         (FACTS, None),
         (Facts(target=value(), successor=value("1.0.0", "y")), None),
         (Facts(target=value("1.2.0"), successor=value("1.10.0")), None),
-        (Facts(target=value(), successor=None), Fault.UNKNOWN),
-        (Facts(target=None, successor=value()), Fault.UNKNOWN),
-        (Facts(target=value(), successor=value()), Fault.ITSELF),
+        (Facts(target=value(), successor=None), SuccessorFault.UNKNOWN),
+        (Facts(target=None, successor=value()), SuccessorFault.UNKNOWN),
+        (Facts(target=value(), successor=value()), SuccessorFault.ITSELF),
         (
             Facts(
                 target=value("2.0.0"),
                 successor=value("1.0.0", state=ValueState.SUPERSEDED),
-                follows={Named("x", "1.0.0"): Named("x", "2.0.0")},
+                follows={ValueName("x", "1.0.0"): ValueName("x", "2.0.0")},
             ),
-            Fault.CYCLE,
+            SuccessorFault.CYCLE,
         ),
-        (Facts(target=value(), successor=value("2.0.0", state=ValueState.RETIRED)), Fault.NOT_ACTIVE),
-        (Facts(target=value(), successor=value("2.0.0", standing="staged")), Fault.NOT_ACTIVE),
-        (Facts(target=value("1.10.0"), successor=value("1.2.0")), Fault.VERSION_LOWER),
-        (Facts(target=value("2.0.0"), successor=value("2.0.0-rc.1")), Fault.VERSION_LOWER),
-        (Facts(target=value(), successor=value("2.0.0", act_type="other")), Fault.OTHER_ACT),
+        (Facts(target=value(), successor=value("2.0.0", state=ValueState.RETIRED)), SuccessorFault.NOT_ACTIVE),
+        (Facts(target=value(), successor=value("2.0.0", standing="staged")), SuccessorFault.NOT_ACTIVE),
+        (Facts(target=value("1.10.0"), successor=value("1.2.0")), SuccessorFault.VERSION_LOWER),
+        (Facts(target=value("2.0.0"), successor=value("2.0.0-rc.1")), SuccessorFault.VERSION_LOWER),
+        (Facts(target=value(), successor=value("2.0.0", act_type="other")), SuccessorFault.OTHER_ACT),
     ],
 )
-def test_why_a_successor_will_not_do(known: Facts, fault: Fault | None) -> None:
+def test_why_a_successor_will_not_do(known: Facts, fault: SuccessorFault | None) -> None:
     assert successor_fault(known) == fault
 
 
 def test_a_circle_in_the_records_themselves_ends() -> None:
-    follows = {Named("y", "1.0.0"): Named("y", "2.0.0"), Named("y", "2.0.0"): Named("y", "1.0.0")}
+    follows = {ValueName("y", "1.0.0"): ValueName("y", "2.0.0"), ValueName("y", "2.0.0"): ValueName("y", "1.0.0")}
     assert successor_fault(Facts(target=value(), successor=value("1.0.0", "y"), follows=follows)) is None
 
 
 @pytest.mark.parametrize(
     "text, named",
     [
-        ("x@1.0.0", Named("x", "1.0.0")),
-        ("a.b:c@1.0.0-rc.1", Named("a.b:c", "1.0.0-rc.1")),
+        ("x@1.0.0", ValueName("x", "1.0.0")),
+        ("a.b:c@1.0.0-rc.1", ValueName("a.b:c", "1.0.0-rc.1")),
         ("x", None),
         ("x@", None),
         ("@1", None),
@@ -312,7 +316,7 @@ def test_a_circle_in_the_records_themselves_ends() -> None:
         ("", None),
     ],
 )
-def test_what_names_a_value(text: str, named: Named | None) -> None:
-    assert Named.parsed(text) == named
+def test_what_names_a_value(text: str, named: ValueName | None) -> None:
+    assert ValueName.parsed(text) == named
     assert named is None or str(named) == text
-    assert name_of(value("1.0.0", "y")) == Named("y", "1.0.0")
+    assert name_of(value("1.0.0", "y")) == ValueName("y", "1.0.0")

@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.decide import Refused
 from holdfast.core.digest import sha256
 from holdfast.core.errors import HoldfastError, RefusedByDatabaseError, RuntimeLeaseError
-from holdfast.core.rollback import Contract, Disposition, Verdict
+from holdfast.core.rollback import Contract, Disposition, RollbackVerdict
 from holdfast.core.vocabulary import read_manifest, vocab_id
 from holdfast.governance.registry.registry import build, faults, hold
 from holdfast.governance.registry.supersede import retire, review, supersede
@@ -50,7 +50,7 @@ def foreseen(*given: Any, **named: Any) -> tuple[str, ...]:
 def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None:
     done = supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
     assert (done.value, done.successor, done.admits, done.changed) == ("ship@1.0.0", "ship@2.0.0", True, True)
-    assert (done.verdict, done.authority) == (Verdict.PASS, "GO")
+    assert (done.verdict, done.authority) == (RollbackVerdict.PASS, "GO")
     assert states(store) == {
         "ship@1.0.0": "superseded", "ship@2.0.0": "active", "pack@1.0.0": "active", "tax@1.0.0": "active",
     }  # fmt: skip
@@ -294,7 +294,11 @@ def test_outside_dev_it_takes_a_grant_for_exactly_this(ledger_url: str) -> None:
     with governed(ledger_url, environment="stage") as store:
         wish: Any = {"semantics": SHIP_2, **WHO}
         planned = supersede(store, "ship", "1.0.0", "2.0.0", dry_run=True, **wish)
-        assert (planned.authority, planned.verdict, planned.changed) == ("REJECT_AUTH_MISSING", Verdict.PASS, False)
+        assert (planned.authority, planned.verdict, planned.changed) == (
+            "REJECT_AUTH_MISSING",
+            RollbackVerdict.PASS,
+            False,
+        )
         other = supersede(store, "ship", "1.0.0", "2.1.0", dry_run=True, **wish)
         assert other.plan != planned.plan
         grant = permitted(store, planned)

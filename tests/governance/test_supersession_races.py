@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import RegistryError
-from holdfast.core.rollback import Disposition, Named
+from holdfast.core.rollback import Disposition, ValueName
 from holdfast.governance.registry import supersede as supersession
 from holdfast.governance.registry.registry import faults
 from holdfast.governance.registry.supersede import supersede
@@ -156,9 +155,11 @@ def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_o
             except RegistryError as error:
                 done.append(error.code)
 
-        wish = supersession._Wish(Disposition.RETIRE, Named("ship", "2.0.0"), None, msgspec.UNSET, None)
+        request = supersession._Request(
+            Disposition.RETIRE, ValueName("ship", "2.0.0"), None, actor="ann", reason="a test", grant_id=None
+        )
         with store.transaction() as transaction:
-            supersession._carried_out(transaction, wish, supersession._Asker("ann", "a test", None))
+            supersession._carried_out(transaction, request)
             thread = threading.Thread(target=late)
             thread.start()
             thread.join(0.3)

@@ -32,7 +32,7 @@ from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.redact import short_code
-from holdfast.governance.switches import stopping, switched_off
+from holdfast.governance.switches import stopping, switched_off_error
 from holdfast.store import Clock, Lease
 from holdfast.store.reading import Reading
 
@@ -316,7 +316,7 @@ class IdempotentJobQueue(JobBoard):
             return RefusedError(f"the queue {QUEUE!r} is paused", next_step="Resume the queue, then claim.")
         switch = stopping(reading, job.operation)
         if switch is not None:
-            return switched_off(job.operation, switch)
+            return switched_off_error(job.operation, switch)
         return _error(job.key or "", Refused("race", "it changed state during the transition"))
 
 

@@ -27,7 +27,7 @@ from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, J
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.tasks import CallTask, Points
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
-from holdfast.governance.switches import stopping, switched_off
+from holdfast.governance.switches import stopping, switched_off_error
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.store.effects import Effect
 
@@ -183,7 +183,7 @@ class EntryMover:
         job = transaction.job(job.job_id)
         switch = stopping(transaction, job.operation) if job.state is JobState.PENDING else None
         if switch is not None:
-            raise switched_off(job.operation, switch)
+            raise switched_off_error(job.operation, switch)
         return job
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:

@@ -167,7 +167,7 @@ def judge(
     return max((refusal for refusal in refusals.values() if refusal), key=lambda refusal: _ORDER[refusal.code])
 
 
-def standing(grant: Grant, now: datetime) -> GrantState:
+def effective_state(grant: Grant, now: datetime) -> GrantState:
     """Return where a grant stands by now: one that has run out is expired, whether or not anybody wrote that down."""
     runs_out = grant.state not in GRANT.final and grant.expires_at <= now
     return GrantState.EXPIRED if runs_out else grant.state
@@ -196,7 +196,7 @@ def require_words(limit: int = WORD_BYTES_MAX, /, **words: str) -> None:
 
 def _refusal(grant: Grant, wanted: Wanted, now: datetime, doubt: str | None) -> Rejected | None:
     number = f"grant {grant.grant_id}"
-    match standing(grant, now):
+    match effective_state(grant, now):
         case GrantState.REVOKED:
             return Rejected(Reject.REVOKED, f"{number} was revoked")
         case GrantState.CONSUMED:

@@ -17,7 +17,7 @@ from holdfast.core.digest import sha256
 from holdfast.core.machines import ValueState
 from holdfast.core.protocol import ranked
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import Standing
+from holdfast.core.vocabulary import RegistryStatus
 
 
 class Disposition(StrEnum):
@@ -28,7 +28,7 @@ class Disposition(StrEnum):
     DELETE = "delete"
 
 
-class Verdict(StrEnum):
+class RollbackVerdict(StrEnum):
     """What can be said of a contract. The order is the order of precedence."""
 
     RUNTIME_MUTATION_REJECTED = "RUNTIME_MUTATION_REJECTED"
@@ -47,10 +47,10 @@ class Verdict(StrEnum):
     @property
     def number(self) -> str:
         """Return what the verdict is called in short: RBP-0 to RBP-10, or PASS."""
-        return "PASS" if self is Verdict.PASS else f"RBP-{list(Verdict).index(self)}"
+        return "PASS" if self is RollbackVerdict.PASS else f"RBP-{list(RollbackVerdict).index(self)}"
 
 
-class Fault(StrEnum):
+class SuccessorFault(StrEnum):
     """Why a value will not do as the successor of another. The order is the order of the checks."""
 
     UNKNOWN = "SUCCESSOR_UNKNOWN"
@@ -61,7 +61,7 @@ class Fault(StrEnum):
     OTHER_ACT = "SUCCESSOR_OF_ANOTHER_ACT"
 
 
-class Named(msgspec.Struct, frozen=True, order=True):
+class ValueName(msgspec.Struct, frozen=True, order=True):
     """A value by what it is known by: `CODE@VERSION`."""
 
     code: str
@@ -71,7 +71,7 @@ class Named(msgspec.Struct, frozen=True, order=True):
         return f"{self.code}@{self.version}"
 
     @classmethod
-    def parsed(cls, text: str) -> "Named | None":
+    def parsed(cls, text: str) -> "ValueName | None":
         """Return the value that a text names; None if it names none, or no version of it."""
         code, _, version = text.partition("@")
         return cls(code, version) if code.strip() and version.strip() else None
@@ -98,34 +98,34 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     target: RegistryValue | None = None
     successor: RegistryValue | None = None
-    follows: Mapping[Named, Named] = {}  # which value each superseded one was followed by
+    follows: Mapping[ValueName, ValueName] = {}  # which value each superseded one was followed by
     open_jobs: int = 0  # jobs of the target that have not ended
 
 
-def name_of(value: RegistryValue) -> Named:
+def name_of(value: RegistryValue) -> ValueName:
     """Return what a value is known by."""
-    return Named(value.operation_code, value.protocol_version)
+    return ValueName(value.operation_code, value.protocol_version)
 
 
-def rollback_verdict(contract: Contract, facts: Facts) -> Verdict:
+def rollback_verdict(contract: Contract, facts: Facts) -> RollbackVerdict:
     """Return the one verdict on a contract: the first that matches, or PASS."""
-    return next((verdict for verdict, matches in _ORACLE if matches(contract, facts)), Verdict.PASS)
+    return next((verdict for verdict, matches in _ORACLE if matches(contract, facts)), RollbackVerdict.PASS)
 
 
-def successor_fault(facts: Facts) -> Fault | None:
+def successor_fault(facts: Facts) -> SuccessorFault | None:
     """Return why the successor will not follow the target; None if it will."""
     target, successor = facts.target, facts.successor
     if target is None or successor is None:
-        return Fault.UNKNOWN
+        return SuccessorFault.UNKNOWN
     if name_of(successor) == name_of(target):
-        return Fault.ITSELF
+        return SuccessorFault.ITSELF
     if name_of(target) in _line(name_of(successor), facts.follows):
-        return Fault.CYCLE
-    if successor.state != ValueState.ACTIVE or successor.standing != Standing.IN_FORCE:
-        return Fault.NOT_ACTIVE
+        return SuccessorFault.CYCLE
+    if successor.state != ValueState.ACTIVE or successor.standing != RegistryStatus.IN_FORCE:
+        return SuccessorFault.NOT_ACTIVE
     if successor.operation_code == target.operation_code and not _at_least(successor, target):
-        return Fault.VERSION_LOWER
-    return Fault.OTHER_ACT if successor.act_type != target.act_type else None
+        return SuccessorFault.VERSION_LOWER
+    return SuccessorFault.OTHER_ACT if successor.act_type != target.act_type else None
 
 
 def _at_least(successor: RegistryValue, target: RegistryValue) -> bool:
@@ -133,10 +133,10 @@ def _at_least(successor: RegistryValue, target: RegistryValue) -> bool:
     return new is not None and old is not None and new >= old  # what does not rank does not follow
 
 
-def _line(first: Named, follows: Mapping[Named, Named]) -> Iterator[Named]:
+def _line(first: ValueName, follows: Mapping[ValueName, ValueName]) -> Iterator[ValueName]:
     """Yield a value and all that have followed it, one after the other."""
-    seen: set[Named] = set()
-    here: Named | None = first
+    seen: set[ValueName] = set()
+    here: ValueName | None = first
     while here is not None and here not in seen:
         yield here
         seen.add(here)
@@ -162,7 +162,7 @@ def _deletes(contract: Contract, _facts: Facts) -> bool:
 
 
 def _orphans(contract: Contract, facts: Facts) -> bool:
-    points_nowhere = Named.parsed(contract.successor) is not None and facts.successor is None
+    points_nowhere = ValueName.parsed(contract.successor) is not None and facts.successor is None
     return points_nowhere or (contract.drops_handlers and facts.open_jobs > 0)
 
 
@@ -184,12 +184,14 @@ def _weakens(contract: Contract, facts: Facts) -> bool:
 
 
 def _is_followed_by_nothing(contract: Contract, _facts: Facts) -> bool:
-    return contract.disposition == Disposition.SUPERSEDE and Named.parsed(contract.successor) is None
+    return contract.disposition == Disposition.SUPERSEDE and ValueName.parsed(contract.successor) is None
 
 
 def _goes_back(contract: Contract, facts: Facts) -> bool:
     """A value moves once, and forward: while it is active itself, to what is in force."""
-    stands = facts.target and facts.target.state == ValueState.ACTIVE and facts.target.standing == Standing.IN_FORCE
+    stands = (
+        facts.target and facts.target.state == ValueState.ACTIVE and facts.target.standing == RegistryStatus.IN_FORCE
+    )
     return not stands or (contract.disposition == Disposition.SUPERSEDE and successor_fault(facts) is not None)
 
 
@@ -202,16 +204,16 @@ def _reaches_out(contract: Contract, facts: Facts) -> bool:
     return len(touched) > 1
 
 
-_ORACLE: tuple[tuple[Verdict, Callable[[Contract, Facts], bool]], ...] = (
-    (Verdict.RUNTIME_MUTATION_REJECTED, _runs_by_itself),
-    (Verdict.PLAN_ABSENT, _has_no_plan),
-    (Verdict.DELETES_REFERENCED_IDENTITY, _deletes),
-    (Verdict.ORPHANS_DEPENDENCY, _orphans),
-    (Verdict.ERASES_HISTORY, _erases),
-    (Verdict.CHANGES_HISTORICAL_SEMANTICS, _means_otherwise),
-    (Verdict.WEAKENS_AUTHORITY, _weakens),
-    (Verdict.SUCCESSOR_RULE_ABSENT, _is_followed_by_nothing),
-    (Verdict.FORWARD_FAIL_CLOSED_VIOLATED, _goes_back),
-    (Verdict.AUDIT_TRAIL_ABSENT, _is_not_told),
-    (Verdict.NOT_LOCAL, _reaches_out),
+_ORACLE: tuple[tuple[RollbackVerdict, Callable[[Contract, Facts], bool]], ...] = (
+    (RollbackVerdict.RUNTIME_MUTATION_REJECTED, _runs_by_itself),
+    (RollbackVerdict.PLAN_ABSENT, _has_no_plan),
+    (RollbackVerdict.DELETES_REFERENCED_IDENTITY, _deletes),
+    (RollbackVerdict.ORPHANS_DEPENDENCY, _orphans),
+    (RollbackVerdict.ERASES_HISTORY, _erases),
+    (RollbackVerdict.CHANGES_HISTORICAL_SEMANTICS, _means_otherwise),
+    (RollbackVerdict.WEAKENS_AUTHORITY, _weakens),
+    (RollbackVerdict.SUCCESSOR_RULE_ABSENT, _is_followed_by_nothing),
+    (RollbackVerdict.FORWARD_FAIL_CLOSED_VIOLATED, _goes_back),
+    (RollbackVerdict.AUDIT_TRAIL_ABSENT, _is_not_told),
+    (RollbackVerdict.NOT_LOCAL, _reaches_out),
 )

@@ -32,7 +32,7 @@ WORD_CHARACTERS_MAX = 200
 _NAMESPACE = UUID("8b0b1f0e-2f0a-5d0c-9d57-6c1f3b7f4e10")  # the same value has the same id in every ledger
 
 
-class Standing(StrEnum):
+class RegistryStatus(StrEnum):
     """Whether a collection or a value may be seen by whoever resolves. Not a state: a build places, and takes back."""
 
     STAGED = "staged"

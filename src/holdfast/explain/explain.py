@@ -17,7 +17,7 @@ from holdfast.core.records import Attempt, Execution, Job, time_text
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.engine.worker.worker import POLL_S
-from holdfast.explain.explanation import Code, Explanation, Finding, verdict_of
+from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
 from holdfast.governance.switches import stopping
@@ -35,7 +35,7 @@ def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
     """Say why a job is not running at this moment; raise JobNotFoundError if there is none."""
     job = reading.job(job_id)
     seen = _Seen(reading, job, now)
-    found = tuple(sorted(_FINDERS[job.state](seen), key=lambda finding: list(Code).index(finding.code)))
+    found = tuple(sorted(_FINDERS[job.state](seen), key=lambda finding: list(FindingCode).index(finding.code)))
     return Explanation(job_id, job.state, verdict_of(found[0]), found)
 
 
@@ -55,7 +55,7 @@ class _Seen:
             if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
         ]
 
-    def finding(self, code: Code, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
+    def finding(self, code: FindingCode, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
         """Return a finding; where there is nothing better to type, the job can be looked at."""
         return Finding(code, message, evidence, then or f"holdfast show {self.job.job_id}")
 
@@ -93,7 +93,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     switch = stopping(seen.reading, job.operation)
     if switch is not None:
         yield seen.finding(
-            Code.KILL_SWITCH,
+            FindingCode.KILL_SWITCH,
             f"the operation {job.operation} was switched off by {switch.thrown_by} at {seen.when(switch.created_at)}:"
             f" {switch.reason}",
             {"switch": switch.name, "thrown_at": _text(switch.created_at), "thrown_by": switch.thrown_by,
@@ -107,7 +107,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     pause = seen.reading.pause_of(job.queue)
     if pause is not None:
         yield seen.finding(
-            Code.QUEUE_PAUSED,
+            FindingCode.QUEUE_PAUSED,
             f"the queue {job.queue} was paused by {pause.by} at {seen.when(pause.at)}: {pause.reason}",
             {"queue": job.queue, "paused_at": _text(pause.at), "paused_by": pause.by, "reason": pause.reason},
             f"holdfast resume --queue {shlex.quote(job.queue)}",
@@ -116,7 +116,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
         yield _not_due(seen)
     elif job.last_error_code is not None:
         yield seen.finding(
-            Code.FAILED_BEFORE,
+            FindingCode.FAILED_BEFORE,
             f"{job.spent} of {_many(job.max_attempts, 'attempt')} spent; the last error was {_error(job)}",
             _failure(job),
         )
@@ -125,7 +125,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
 
 def _log_entry(seen: _Seen, name: str) -> Finding:
     return seen.finding(
-        Code.LOG_ENTRY,
+        FindingCode.LOG_ENTRY,
         f"it is an entry of the write-ahead log {name}: the log itself carries it out, at the latest when it recovers",
         {"log": name, "operation": seen.job.operation, **_failure(seen.job)},
     )
@@ -143,7 +143,7 @@ def _not_due(seen: _Seen) -> Finding:
         why = f": attempt {last.attempt} of {job.max_attempts} failed ({last.error_code}), and the next one waits"
     evidence = {"run_at": _text(job.run_at), "seconds": (job.run_at - seen.now).total_seconds(), **_failure(job)}
     evidence["excuse"] = last.error_code if last is not None and last.excused else None
-    return seen.finding(Code.NOT_DUE, f"it is due at {seen.when(job.run_at)}{why}", evidence)
+    return seen.finding(FindingCode.NOT_DUE, f"it is due at {seen.when(job.run_at)}{why}", evidence)
 
 
 def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
@@ -156,14 +156,14 @@ def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
         last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
         ever = f"the last was seen at {seen.when(last)}" if last else "there has never been one"
         yield seen.finding(
-            Code.NO_WORKER,
+            FindingCode.NO_WORKER,
             f"no living worker serves the queue {job.queue}; {ever}",
             {"queue": job.queue, "last_seen_at": _text(last), "living_workers": [w.worker_id for w in seen.workers]},
             start,
         )
     elif not knowing:
         yield seen.finding(
-            Code.OPERATION_NOT_SERVED,
+            FindingCode.OPERATION_NOT_SERVED,
             f"no living worker of the queue {job.queue} has a handler for {job.operation} {job.operation_version}",
             {
                 "operation": job.operation,
@@ -192,7 +192,7 @@ def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
     ahead = seen.reading.due_ahead(job, seen.now, AHEAD_MAX)
     if full:
         yield seen.finding(
-            Code.WORKERS_BUSY,
+            FindingCode.WORKERS_BUSY,
             f"every worker that could take it is busy: {_many(sum(busy.values()), 'attempt')}"
             f" in {_many(sum(slots.values()), 'slot')}",
             {"busy": busy, "slots": slots},
@@ -201,14 +201,14 @@ def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
     if ahead:
         many = f"{ahead} or more" if ahead == AHEAD_MAX else str(ahead)
         yield seen.finding(
-            Code.BEHIND_OTHERS,
+            FindingCode.BEHIND_OTHERS,
             f"due jobs of the queue {job.queue} with a higher priority or an earlier time come first: {many}",
             {"ahead": ahead, "counted_to": AHEAD_MAX, "priority": job.priority, "run_at": _text(job.run_at)},
             seen.queue_jobs(JobState.PENDING),
         )
     if not full and not ahead:
         yield seen.finding(
-            Code.ABOUT_TO_START,
+            FindingCode.ABOUT_TO_START,
             f"nothing stands in its way: a worker takes it when it next looks, within {POLL_S:g} s",
             {"workers": sorted(slots), "free": sum(max(0, slots[name] - busy[name]) for name in slots)},
         )
@@ -222,7 +222,7 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
     executions = [e for e in seen.reading.executions(seen.job.job_id) if e.status in OPEN]
     if not executions:
         yield seen.finding(
-            Code.NO_EXECUTION,
+            FindingCode.NO_EXECUTION,
             "it is running, and yet no attempt at it is open: the ledger contradicts itself",
             {"open_executions": 0},
             "holdfast check",
@@ -233,7 +233,7 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
         yield _expired(seen, execution)
     elif execution.status == ExecutionStatus.COMMITTED:
         yield seen.finding(
-            Code.COMMITTED,
+            FindingCode.COMMITTED,
             f"attempt {execution.attempt} has committed, effects and all; {execution.lease_owner} is to finish it",
             _lease(execution),
         )
@@ -241,7 +241,7 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
         yield from _held(seen, execution)
     if execution.cancel_asked_at is not None:
         yield seen.finding(
-            Code.CANCEL_ASKED,
+            FindingCode.CANCEL_ASKED,
             f"it was asked to stop at {seen.when(execution.cancel_asked_at)}; its handler has not done so yet",
             {"cancel_asked_at": _text(execution.cancel_asked_at)},
         )
@@ -253,7 +253,7 @@ def _held(seen: _Seen, execution: Execution) -> Iterator[Finding]:
     verb = "runs" if execution.status == ExecutionStatus.IN_PROGRESS else "is leased"
     since, until = seen.when(execution.created_at), seen.when(execution.lease_expires_at)
     yield seen.finding(
-        Code.RUNNING,
+        FindingCode.RUNNING,
         f"it {verb}: attempt {execution.attempt} by {execution.lease_owner} since {since}{done}{note};"
         f" the lease is good until {until}",
         _lease(execution),
@@ -263,7 +263,7 @@ def _held(seen: _Seen, execution: Execution) -> Iterator[Finding]:
         last = owner.stopped_at or owner.seen_at
         said = f"{'stopped' if owner.stopped_at else 'was last seen'} at {seen.when(last)}"
         yield seen.finding(
-            Code.OWNER_SILENT,
+            FindingCode.OWNER_SILENT,
             f"its worker {said}; if it is dead, the lease runs out and the job is put back by itself",
             {"worker_id": owner.worker_id, "seen_at": _text(owner.seen_at), "stopped_at": _text(owner.stopped_at)},
             "holdfast stalled",
@@ -284,9 +284,9 @@ def _expired(seen: _Seen, execution: Execution) -> Finding:
     if reapers:
         who = f"{reapers[0]} or another living worker" if len(reapers) > 1 else reapers[0]
         words = f"{ended}; {who} ends it within about {POLL_S:g} s, and the job is then {then}"
-        return seen.finding(Code.LEASE_EXPIRED, words, evidence, "holdfast stalled")
+        return seen.finding(FindingCode.LEASE_EXPIRED, words, evidence, "holdfast stalled")
     words = f"{ended}, and no worker lives to end it; the job is {then} once it is recovered"
-    return seen.finding(Code.LEASE_EXPIRED_UNSEEN, words, evidence, "holdfast recover")
+    return seen.finding(FindingCode.LEASE_EXPIRED_UNSEEN, words, evidence, "holdfast recover")
 
 
 def _lease(execution: Execution) -> dict[str, object]:
@@ -305,9 +305,9 @@ def _of_failed(seen: _Seen) -> Iterator[Finding]:
         yield _budget_gone(seen)
         return
     if job.may_retry:
-        code, words = Code.NOT_RETRIED, f"it failed after {job.spent} of {_many(job.max_attempts, 'attempt')}"
+        code, words = FindingCode.NOT_RETRIED, f"it failed after {job.spent} of {_many(job.max_attempts, 'attempt')}"
     else:
-        code, words = Code.ATTEMPTS_SPENT, f"it has spent {_many(job.max_attempts, 'attempt')}"
+        code, words = FindingCode.ATTEMPTS_SPENT, f"it has spent {_many(job.max_attempts, 'attempt')}"
     words += f" and is not retried by itself; the last error was {_error(job)}"
     yield seen.finding(code, words, _failure(job), f"holdfast retry {job.job_id}")
 
@@ -323,16 +323,16 @@ def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
         "code": job.quarantine_code, "reason": reason, "by": by, "at": _text(at), **_failure(job)
     }  # fmt: skip
     if job.quarantine_code == CANCELLED:
-        yield seen.finding(Code.CANCELLED, f"it was cancelled {who}at {seen.when(at)}{why}", evidence)
+        yield seen.finding(FindingCode.CANCELLED, f"it was cancelled {who}at {seen.when(at)}{why}", evidence)
     elif job.quarantine_code == Reason.SUPERSEDED:
         # A release would change nothing: whoever took it out would find again what took its place.
         successor = _successor(job) or reason
         words = f"it was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
-        yield seen.finding(Code.SUPERSEDED, f"{words}; there is nothing to do", evidence)
+        yield seen.finding(FindingCode.SUPERSEDED, f"{words}; there is nothing to do", evidence)
     else:
         error = f"; the last error was {_error(job)}" if job.last_error_code else ""
         yield seen.finding(
-            Code.QUARANTINED,
+            FindingCode.QUARANTINED,
             f"it was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
             evidence,
             release_commands(seen.reading, job)[0],
@@ -352,7 +352,7 @@ def _successor(job: Job) -> str | None:
 def _of_succeeded(seen: _Seen) -> Iterator[Finding]:
     job = seen.job
     yield seen.finding(
-        Code.SUCCEEDED,
+        FindingCode.SUCCEEDED,
         f"it succeeded at {seen.when(job.updated_at)}, after {_many(job.attempts, 'attempt')}: there is nothing to do",
         {"succeeded_at": _text(job.updated_at), "attempts": job.attempts, "has_result": job.result is not None},
     )
@@ -374,7 +374,7 @@ def _failure(job: Job) -> dict[str, object]:
 def _budget_gone(seen: _Seen) -> Finding:
     job = seen.job
     return seen.finding(
-        Code.BUDGET_GONE,
+        FindingCode.BUDGET_GONE,
         f"its whole budget is gone: {_many(job.spent, 'attempt')}, of {job.max_attempts} and {job.replay_attempts} more"
         " by replay",
         _failure(job),
@@ -383,7 +383,7 @@ def _budget_gone(seen: _Seen) -> Finding:
 
 def _slimmed(seen: _Seen) -> Finding:
     return seen.finding(
-        Code.SLIMMED,
+        FindingCode.SLIMMED,
         "retention has dropped its payload and its result; its key stays taken",
         {"digest": seen.job.digest, "key": seen.job.key},
     )

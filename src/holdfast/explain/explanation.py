@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.machines import JobState
 
 
-class Verdict(StrEnum):
+class JobVerdict(StrEnum):
     """What is to be done about it."""
 
     FINISHED = "finished"  # nothing: it is over
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
     BLOCKED = "blocked"  # something: it will not run by itself
 
 
-class Code(StrEnum):
+class FindingCode(StrEnum):
     """What can be found. The order is the order in which findings of one job are told."""
 
     SUCCEEDED = "succeeded"
@@ -50,17 +50,22 @@ class Code(StrEnum):
 
 
 _VERDICTS = {
-    Verdict.FINISHED: {Code.SUCCEEDED, Code.CANCELLED, Code.SUPERSEDED},
-    Verdict.RUNNING: {Code.RUNNING, Code.COMMITTED},
-    Verdict.WAITING: {Code.NOT_DUE, Code.WORKERS_BUSY, Code.BEHIND_OTHERS, Code.ABOUT_TO_START},
+    JobVerdict.FINISHED: {FindingCode.SUCCEEDED, FindingCode.CANCELLED, FindingCode.SUPERSEDED},
+    JobVerdict.RUNNING: {FindingCode.RUNNING, FindingCode.COMMITTED},
+    JobVerdict.WAITING: {
+        FindingCode.NOT_DUE,
+        FindingCode.WORKERS_BUSY,
+        FindingCode.BEHIND_OTHERS,
+        FindingCode.ABOUT_TO_START,
+    },
 }
-_AFTER_LEASE = {JobState.PENDING: Verdict.WAITING, JobState.SUCCEEDED: Verdict.RUNNING}  # by what the job is then
+_AFTER_LEASE = {JobState.PENDING: JobVerdict.WAITING, JobState.SUCCEEDED: JobVerdict.RUNNING}  # by what the job is then
 
 
 class Finding(msgspec.Struct, frozen=True):
     """One reason: a stable code, a sentence, what was seen, and the command to type next."""
 
-    code: Code
+    code: FindingCode
     message: str
     evidence: dict[str, object]
     next: str
@@ -71,12 +76,12 @@ class Explanation(msgspec.Struct, frozen=True):
 
     job_id: int
     state: JobState
-    verdict: Verdict
+    verdict: JobVerdict
     findings: tuple[Finding, ...]
 
 
-def verdict_of(first: Finding) -> Verdict:
+def verdict_of(first: Finding) -> JobVerdict:
     """Return what is to be done, by the finding that decides."""
-    if first.code is Code.LEASE_EXPIRED:
-        return _AFTER_LEASE.get(JobState(str(first.evidence["then"])), Verdict.BLOCKED)
-    return next((verdict for verdict, codes in _VERDICTS.items() if first.code in codes), Verdict.BLOCKED)
+    if first.code is FindingCode.LEASE_EXPIRED:
+        return _AFTER_LEASE.get(JobState(str(first.evidence["then"])), JobVerdict.BLOCKED)
+    return next((verdict for verdict, codes in _VERDICTS.items() if first.code in codes), JobVerdict.BLOCKED)

@@ -46,7 +46,7 @@ def release(store: Store[Any], name: str, holder: str, token: int) -> bool:
         return transaction.release_lease(name, holder, token)
 
 
-class Lease(msgspec.Struct, frozen=True):
+class NamedLease(msgspec.Struct, frozen=True):
     """A lease that is held, to be shown by its token."""
 
     store: Any
@@ -66,7 +66,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def held(store: Store[Any], name: str, holder: str, ttl: timedelta) -> Iterator[Lease]:
+def held(store: Store[Any], name: str, holder: str, ttl: timedelta) -> Iterator[NamedLease]:
     """Hold a lease for a block, and give it back; raise RuntimeLeaseError if somebody else has it."""
     token = acquire(store, name, holder, ttl)
     if token is None:
@@ -74,7 +74,7 @@ def held(store: Store[Any], name: str, holder: str, ttl: timedelta) -> Iterator[
             f"{name} is held by somebody else", context={"lease": name, "holder": _holder(store, name)}
         )
     try:
-        yield Lease(store, name, holder, ttl, token)
+        yield NamedLease(store, name, holder, ttl, token)
     finally:
         release(store, name, holder, token)
 

@@ -26,7 +26,7 @@ from holdfast.core.records import Grant, Job, JournalRow
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.governance.grants import environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
-from holdfast.governance.switches import settled, signed
+from holdfast.governance.switches import actor_and_reason, retry_races
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -41,7 +41,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 # Finding
 
 
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantineFilters(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs of the quarantine are meant. What was cancelled is not, unless it is asked for."""
 
     code: str | None = None
@@ -59,7 +59,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(
-    reading: Reading, filters: Filters, *, limit: int, before: int | None = None, releasable: bool = False
+    reading: Reading, filters: QuarantineFilters, *, limit: int, before: int | None = None, releasable: bool = False
 ) -> list[Job]:
     """Return a page of the jobs that are meant, newest first; `releasable` leaves out those without a payload."""
     if limit < 1:
@@ -74,7 +74,9 @@ def find(
     return found
 
 
-def _matching(reading: Reading, filters: Filters, before: int | None, *, size: int, slimmed: bool) -> Iterator[Job]:
+def _matching(
+    reading: Reading, filters: QuarantineFilters, before: int | None, *, size: int, slimmed: bool
+) -> Iterator[Job]:
     until = None if filters.older_than is None else reading.now() - filters.older_than
     while True:
         page = reading.quarantined(
@@ -112,7 +114,7 @@ class PastRelease(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState | None  # of the job now
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantineDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to know of a job that is, or was, in quarantine."""
 
     job: Job
@@ -127,7 +129,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     next: tuple[str, ...]  # commands to type
 
 
-def show(reading: Reading, job_id: int) -> Shown:
+def show(reading: Reading, job_id: int) -> QuarantineDetails:
     """Tell why a job is in quarantine, how it came and went, and what to type next."""
     job = reading.job(job_id)
     there = job.state is JobState.QUARANTINED
@@ -136,7 +138,7 @@ def show(reading: Reading, job_id: int) -> Shown:
     # A claim asks for no budget: what was released runs once, however much it has spent.
     left = max(1, job.max_attempts - job.spent)
     gone = job.spent + left >= job.max_attempts + job.replay_attempts
-    return Shown(
+    return QuarantineDetails(
         job=job,
         reason=reason_for(job) if there else None,
         since=job.updated_at if there else None,
@@ -206,7 +208,7 @@ def _past(grant: Grant, job_id: int, state: JobState | None) -> PastRelease:
 # All of them
 
 
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantineStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs rest in quarantine, by what they have in common."""
 
     total: int
@@ -227,7 +229,7 @@ AGES = (
 OLDEST = "30 days or more"
 
 
-def statistics(reading: Reading, *, cancelled: bool = False) -> Statistics:
+def statistics(reading: Reading, *, cancelled: bool = False) -> QuarantineStatistics:
     """Count what rests in quarantine."""
     now = reading.now()
     reasons, operations, queues, ages = (Counter[str]() for _ in range(4))
@@ -241,7 +243,7 @@ def statistics(reading: Reading, *, cancelled: bool = False) -> Statistics:
         operations[fact.operation] += 1
         queues[fact.queue] += 1
         ages[next((name for name, limit in AGES if now - fact.since < limit), OLDEST)] += 1
-    return Statistics(
+    return QuarantineStatistics(
         total=reasons.total(),
         cancelled=called_off,
         slimmed=slimmed,
@@ -260,16 +262,16 @@ def _most_first(counted: Counter[str]) -> dict[str, int]:
 # Putting there, and dropping
 
 
-class Added(msgspec.Struct, frozen=True):
+class QuarantineResult(msgspec.Struct, frozen=True):
     """A job as it stands in quarantine, and whether it was put there just now."""
 
     job: Job
     changed: bool
 
 
-def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str) -> Added:
+def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str) -> QuarantineResult:
     """Take a waiting or failed job out of automatic flows, under a known reason or a code of one's own."""
-    who, why = signed(operator, reason)
+    who, why = actor_and_reason(operator, reason)
     if not _CODE.fullmatch(code) or code == CANCELLED:
         raise InputError(
             f"{code!r} is not a code for quarantine",
@@ -277,20 +279,20 @@ def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str
             context={"field": "code", "reasons": sorted(set(Reason) - {CANCELLED})},
         )
 
-    def once() -> Added:
+    def once() -> QuarantineResult:
         with store.transaction() as transaction:
             job = transaction.job(job_id)
             [answer] = transaction.rule([(job, Quarantine(code, why))], actor=who, reason=why)
             if isinstance(answer, Refused):
                 error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
                 raise error(answer.message, context={"job_id": job_id, "refusal": answer.code})
-            return Added(transaction.job(job_id), changed=bool(answer.steps))
+            return QuarantineResult(transaction.job(job_id), changed=bool(answer.steps))
 
-    return settled(once)
+    return retry_races(once)
 
 
 def purge(store: Store[Any], older_than: timedelta, *, operator: str, reason: str, apply: bool) -> GcReport:
     """Drop payload and result of what has rested for so long, cancelled jobs too; without `apply`, only count them."""
-    who, why = signed(operator, reason)
+    who, why = actor_and_reason(operator, reason)
     policy = Retention(quarantined_s=older_than.total_seconds())
     return gc(store, policy, who=who, why=why, dry_run=not apply)

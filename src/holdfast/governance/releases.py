@@ -29,17 +29,16 @@ from holdfast.core.errors import (
     PlanStaleError,
     StateTransitionRaceError,
 )
-from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.tasks import RuleTask
 from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
-from holdfast.governance.quarantine import JOB_TARGET, Filters, find
-from holdfast.governance.switches import settled, signed
+from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters, find
+from holdfast.governance.switches import actor_and_reason, retry_races
+from holdfast.store.store import Store
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-    from holdfast.store import Store
     from holdfast.store.reading import Reading
     from holdfast.store.transaction import Transaction
 
@@ -49,7 +48,7 @@ MANY_MAX = 1000
 """How many one grant can release: they go in one transaction, and on SQLite others wait for it, a second or so."""
 
 
-class Released(msgspec.Struct, frozen=True):
+class ReleaseResult(msgspec.Struct, frozen=True):
     """A job after its release; unchanged if it waited already, and then no grant was used."""
 
     job: Job
@@ -62,7 +61,7 @@ class Released(msgspec.Struct, frozen=True):
         return bool(self.move.steps)
 
 
-class Many(msgspec.Struct, frozen=True, kw_only=True):
+class BulkRelease(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that were released together, or would be."""
 
     job_ids: tuple[int, ...]
@@ -76,43 +75,51 @@ class Many(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def release(
-    store: Store[Any],
+    where: Store[Any] | Ledger,
     job_id: int,
     *,
     operator: str,
     reason: str,
     grant_id: int | None = None,
     run_at: datetime | None = None,
-) -> Released:
-    """Put a job back that is in quarantine, due now or at a given time, under a grant that is used up with it."""
-    act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
+) -> ReleaseResult:
+    """Put a job back that is in quarantine, due now or at a given time, under a grant that is used up with it.
 
-    def once() -> Released:
-        with store.transaction() as transaction:
-            return act(transaction)
-
-    return settled(once)
-
-
-def releasing(
-    job_id: int, *, operator: str, reason: str, grant_id: int | None = None, run_at: datetime | None = None
-) -> Callable[[Transaction], Released]:
-    """Return what releases a job in the transaction that it is given."""
-    who, why = signed(operator, reason)
+    Through a ledger, its subscribers see the transition.
+    """
+    who, why = actor_and_reason(operator, reason)
     _require_zone(run_at)
 
-    def act(transaction: Transaction) -> Released:
+    def act(transaction: Transaction) -> ReleaseResult:
         job = transaction.job(job_id)
         due = run_at or transaction.now()
         if not _may_go(transaction, job, who):
-            return Released(job, Move(), grant_id=None)
+            return ReleaseResult(job, Move(), grant_id=None)
         move_id = uuid4().hex
         wanted = _wanted(transaction, Act.RELEASE, f"{JOB_TARGET}{job_id}", who)
         used = authorise(transaction, wanted, grant_id=grant_id, reason=why, move_id=move_id)
         move = _let_go(transaction, job, Release(who, why, used, due), move_id)
-        return Released(transaction.job(job_id), move, used)
+        return ReleaseResult(transaction.job(job_id), move, used)
 
-    return act
+    return retry_races(lambda: _performed(where, job_id, act, who))
+
+
+def _performed(
+    where: Store[Any] | Ledger, job_id: int, act: Callable[[Transaction], ReleaseResult], actor: str
+) -> ReleaseResult:
+    if isinstance(where, Store):
+        with where.transaction() as transaction:
+            return act(transaction)
+    results: list[ReleaseResult] = []
+
+    def move(transaction: Transaction) -> Move:
+        results.append(act(transaction))
+        return results[-1].move
+
+    task = RuleTask(where.job(job_id), move, actor=actor)
+    where.perform_tasks([task])
+    task.result()  # raises what went wrong
+    return results[-1]  # the committer may have tried it more than once
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -121,16 +128,16 @@ def releasing(
 
 def release_many(
     store: Store[Any],
-    which: Filters | Sequence[int],
+    which: QuarantineFilters | Sequence[int],
     *,
     operator: str,
     reason: str,
     expected: int | None = None,
     grant_id: int | None = None,
     run_at: datetime | None = None,
-) -> Many:
+) -> BulkRelease:
     """Put back exactly these jobs, or all that match, under one grant; `expected` says how many that must be."""
-    who, why = signed(operator, reason)
+    who, why = actor_and_reason(operator, reason)
     _require_zone(run_at)
     with store.transaction() as transaction:
         jobs = _meant(transaction, which, expected)
@@ -143,17 +150,17 @@ def release_many(
             own = msgspec.structs.replace(wanted, act=Act.RELEASE, target=f"{JOB_TARGET}{job.job_id}")
             used = issue(transaction, own, reason=why, move_id=move_id, under=parent)
             _let_go(transaction, job, Release(who, why, used, due), move_id)
-    return Many(job_ids=_ids(jobs), target=wanted.target, authority=GO, grant_id=parent)
+    return BulkRelease(job_ids=_ids(jobs), target=wanted.target, authority=GO, grant_id=parent)
 
 
-def planned(
+def plan_release(
     store: Store[Any],
-    which: int | Filters | Sequence[int],
+    which: int | QuarantineFilters | Sequence[int],
     *,
     operator: str,
     expected: int | None = None,
     grant_id: int | None = None,
-) -> Many:
+) -> BulkRelease:
     """Tell which jobs a release would put back, what a grant for it is for, and whether there is one; write nothing."""
     with store.reading() as reading:
         jobs = _meant(reading, [which] if isinstance(which, int) else which, expected)
@@ -166,12 +173,12 @@ def planned(
     authority = str(verdict.code) if isinstance(verdict, Rejected) else GO
     if authority == Reject.MISSING and wanted.environment == DEV:
         authority = OWN
-    return Many(job_ids=_ids(jobs), target=wanted.target, authority=authority)
+    return BulkRelease(job_ids=_ids(jobs), target=wanted.target, authority=authority)
 
 
-def _meant(reading: Reading, which: Filters | Sequence[int], expected: int | None) -> list[Job]:
+def _meant(reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None) -> list[Job]:
     """Return the jobs that are meant, by id; raise if there are none, too many, or not as many as expected."""
-    if isinstance(which, Filters):
+    if isinstance(which, QuarantineFilters):
         jobs = sorted(find(reading, which, limit=MANY_MAX + 1, releasable=True), key=lambda job: job.job_id)
     else:
         jobs = reading.jobs(sorted(set(which))[: MANY_MAX + 1])
@@ -257,24 +264,3 @@ def _refusal(job: Job, refused: Refused) -> HoldfastError:
 def _require_zone(run_at: datetime | None) -> None:
     if run_at is not None and run_at.tzinfo is None:
         raise InputError("run_at has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
-
-
-def release_through(
-    ledger: Ledger,
-    job_id: int,
-    *,
-    operator: str,
-    reason: str,
-    grant_id: int | None = None,
-    run_at: datetime | None = None,
-) -> JobState:
-    """Release one job through a ledger, so that its subscribers see the transition; return the job's state."""
-    act = releasing(job_id, operator=operator, reason=reason, grant_id=grant_id, run_at=run_at)
-
-    def once() -> JobState:
-        task = RuleTask(ledger.job(job_id), lambda transaction: act(transaction).move, actor=operator)
-        ledger.perform_tasks([task])
-        move: Move = task.result()
-        return JobState(move.steps[0].target) if move.steps else ledger.job(job_id).state
-
-    return settled(once)

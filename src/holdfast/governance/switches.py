@@ -49,7 +49,7 @@ RACES_MAX = 5
 T = TypeVar("T")
 
 
-class Turned(msgspec.Struct, frozen=True):
+class SwitchChange(msgspec.Struct, frozen=True):
     """A switch as it stands now, and whether it was turned just now."""
 
     switch: Switch
@@ -60,47 +60,47 @@ class Turned(msgspec.Struct, frozen=True):
 # Turning
 
 
-def throw(store: Store[Any], name: str, *, actor: str, reason: str) -> Turned:
+def throw(store: Store[Any], name: str, *, actor: str, reason: str) -> SwitchChange:
     """Throw a switch; one that is on already stays as it is, with the name and the reason of whoever threw it."""
     require_name(name)
-    who, why = signed(actor, reason)
+    who, why = actor_and_reason(actor, reason)
     for _ in range(RACES_MAX):
         with store.transaction() as transaction:
             changed = transaction.throw_switch(name, actor=who, reason=why)
             switch = transaction.switches_on().get(name)
             if switch is not None:  # else it was lifted between the two, and is to be thrown again
-                return Turned(switch, changed)
+                return SwitchChange(switch, changed)
     raise StateTransitionRaceError(f"the switch {name} is being lifted all the time", context={"switch": name})
 
 
-def lift(store: Store[Any], name: str, *, actor: str, reason: str, grant_id: int | None = None) -> Turned:
+def lift(store: Store[Any], name: str, *, actor: str, reason: str, grant_id: int | None = None) -> SwitchChange:
     """Lift a switch under a grant, which is used up with it; one that is off already uses nothing up."""
     require_name(name)
-    who, why = signed(actor, reason)
+    who, why = actor_and_reason(actor, reason)
 
-    def once() -> Turned:
+    def once() -> SwitchChange:
         with store.transaction() as transaction:
             return _lifted(transaction, name, who, why, grant_id)
 
-    return settled(once)
+    return retry_races(once)
 
 
-def _lifted(transaction: Transaction, name: str, actor: str, reason: str, grant_id: int | None) -> Turned:
+def _lifted(transaction: Transaction, name: str, actor: str, reason: str, grant_id: int | None) -> SwitchChange:
     switch = transaction.switches_on().get(name)
     if switch is None:
-        return Turned(_off(transaction, name), changed=False)
+        return SwitchChange(_off(transaction, name), changed=False)
     move_id = uuid4().hex
-    wanted = lifting(transaction, name, actor)
+    wanted = lift_act(transaction, name, actor)
     used = authorise(transaction, wanted, grant_id=grant_id, reason=reason, move_id=move_id)
     answer = transaction.lift_switch(switch, grant_id=used, actor=actor, reason=reason, move_id=move_id)
     if isinstance(answer, Refused):
         raise StateTransitionRaceError(answer.message, context={"switch": name})
     if name.startswith(OPERATION):
         transaction.queues_to_announce.update(_waiting(transaction, name.removeprefix(OPERATION)))
-    return Turned(_off(transaction, name), changed=True)
+    return SwitchChange(_off(transaction, name), changed=True)
 
 
-def lifting(reading: Reading, name: str, actor: str) -> Wanted:
+def lift_act(reading: Reading, name: str, actor: str) -> Wanted:
     """Return what a grant to lift a switch must permit."""
     return Wanted(act=Act.LIFT, target=TARGET + name, environment=environment_of(reading), executor=actor)
 
@@ -130,7 +130,7 @@ def _waiting(reading: Reading, operation: str) -> set[str]:
 # Asking
 
 
-def looked_at(reading: Reading) -> list[str]:
+def known_switches(reading: Reading) -> list[str]:
     """Return the switches that something looks at, as far as the ledger knows: none of anybody's own."""
     operations = reading.operations()
     queues = {declared.queue for declared in operations.values()} | {count.queue for count in reading.counts()}
@@ -142,10 +142,10 @@ def looked_at(reading: Reading) -> list[str]:
     ]
 
 
-def require_looked_at(reading: Reading, name: str) -> None:
+def require_known_switch(reading: Reading, name: str) -> None:
     """Raise InputError if a switch would stop nothing: a slip of the pen must not look like a stop."""
     require_name(name)
-    names = looked_at(reading)
+    names = known_switches(reading)
     if name in names or reading.last_switch(name) is not None:
         return
     near = get_close_matches(name, names, n=SUGGESTED)
@@ -170,7 +170,7 @@ def stopping(reading: Reading, operation: str) -> Switch | None:
     return next(iter(on(reading, [OPERATION + operation])), None)
 
 
-def switched_off(operation: str, switch: Switch) -> RefusedError:
+def switched_off_error(operation: str, switch: Switch) -> RefusedError:
     """Return the error for work that a switch stops."""
     return RefusedError(
         f"the operation {operation} was switched off by {switch.thrown_by}: {switch.reason}",
@@ -194,7 +194,7 @@ def require_name(name: str) -> None:
         )
 
 
-def signed(actor: str, reason: str) -> tuple[str, str]:
+def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
     """Return who acts and why, fit to be kept; raise InputError where one of them is missing."""
     why = redacted(reason)
     require_words(operator=actor)
@@ -202,7 +202,7 @@ def signed(actor: str, reason: str) -> tuple[str, str]:
     return actor, why
 
 
-def settled(once: Callable[[], T]) -> T:
+def retry_races(once: Callable[[], T]) -> T:
     """Try again what lost a race, or what the database refused: the record is judged anew, as the winner left it.
 
     What was tried was undone, the use of its grant with it.

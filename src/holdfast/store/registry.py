@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.machines import VALUE
 from holdfast.core.records import Collection, RegistryValue
-from holdfast.core.vocabulary import Standing, Value, vocab_id
+from holdfast.core.vocabulary import RegistryStatus, Value, vocab_id
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
 
@@ -103,14 +103,14 @@ class RegistryWriting(ABC):
             collection=name,
             schema=schema,
             schema_digest=schema_digest,
-            standing=Standing.STAGED,
+            standing=RegistryStatus.STAGED,
             run_id=run_id,
             now=self._store.time_parameter(),
         )
         return bool(rows)
 
     def place_collection(
-        self, collection: Collection, standing: Standing, *, run_id: int, manifest_digest: str | None = None
+        self, collection: Collection, standing: RegistryStatus, *, run_id: int, manifest_digest: str | None = None
     ) -> bool:
         """Let a collection stand elsewhere, matching where it stood; return False if that has changed."""
         rows = self._run(
@@ -129,7 +129,7 @@ class RegistryWriting(ABC):
         collection: str,
         value: Value,
         *,
-        standing: Standing,
+        standing: RegistryStatus,
         grant_id: int | None,
         actor: str,
         reason: str | None,
@@ -158,7 +158,7 @@ class RegistryWriting(ABC):
         )
         return int(value_id)
 
-    def place_values(self, values: Iterable[RegistryValue], was: Standing, standing: Standing) -> int:
+    def place_values(self, values: Iterable[RegistryValue], was: RegistryStatus, standing: RegistryStatus) -> int:
         """Let values stand elsewhere, those that stand where they did; return how many that were."""
         rows = encoded([value.value_id for value in values])
         now = self._store.time_parameter()

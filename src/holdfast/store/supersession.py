@@ -17,8 +17,8 @@ from holdfast.core.errors import RegistryError
 from holdfast.core.machines import VALUE, JobState, ValueState
 from holdfast.core.protocol import newest
 from holdfast.core.records import Collection, Job, RegistryValue
-from holdfast.core.rollback import Named
-from holdfast.core.vocabulary import OPERATIONS, RegistryCode, Standing
+from holdfast.core.rollback import ValueName
+from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus
 from holdfast.store.moving import Moving
 from holdfast.store.requests import Declared, Submission
 from holdfast.store.rows import reader
@@ -49,9 +49,9 @@ class SupersessionReading(ABC):
         rows = self._run("value_named", vocab_id=vocab_id)
         return _read_value(rows[0], self._store.moment) if rows else None
 
-    def successions(self) -> dict[Named, Named]:
+    def successions(self) -> dict[ValueName, ValueName]:
         """Return which value each superseded one was followed by."""
-        return {Named(*row[:2]): Named(*row[2:]) for row in self._run("successions")}
+        return {ValueName(*row[:2]): ValueName(*row[2:]) for row in self._run("successions")}
 
     def operation_in_force(self, operation: str) -> str | None:
         """Return the version of an operation that new work is recorded at; None if the registry has none."""
@@ -80,7 +80,7 @@ class SupersessionWriting(SupersessionReading, Moving):
         value: RegistryValue,
         event: str,
         *,
-        successor: Named | None = None,
+        successor: ValueName | None = None,
         rollback_ref: str,
         grant_id: int,
         actor: str,
@@ -94,7 +94,7 @@ class SupersessionWriting(SupersessionReading, Moving):
             VALUE,
             value,
             ValueEvent(event, grant_id, follows),
-            str(Named(value.operation_code, value.protocol_version)),
+            str(ValueName(value.operation_code, value.protocol_version)),
             value_id=value.value_id,
             successor_code=successor.code if successor else None,
             successor_version=successor.version if successor else None,
@@ -148,14 +148,16 @@ class SupersessionWriting(SupersessionReading, Moving):
         """Refuse what is new; what was recorded before under the same key is answered as ever."""
         keys = [(s.client, s.key) for s in submissions if s.key is not None]
         before = self.jobs_by_key(keys) if keys else {}
-        new = {Named(s.operation, s.operation_version) for s in submissions if (s.client, s.key or "") not in before}
+        new = {
+            ValueName(s.operation, s.operation_version) for s in submissions if (s.client, s.key or "") not in before
+        }
         if new:
             raise self._not_in_force(min(new))
 
-    def _not_in_force(self, name: Named) -> RegistryError:
+    def _not_in_force(self, name: ValueName) -> RegistryError:
         collection = self.collection(OPERATIONS)
         context: dict[str, object] = {"operation": name.code, "version": name.version}
-        if collection is None or collection.standing != Standing.IN_FORCE:
+        if collection is None or collection.standing != RegistryStatus.IN_FORCE:
             return RegistryError(
                 f"this ledger is governed, and no registry says which operations it takes: {name} is refused",
                 code=RegistryCode.VOCABULARY_ABSENT,
@@ -188,7 +190,7 @@ class SupersessionWriting(SupersessionReading, Moving):
             context=context,
         )
 
-    def _last_of_line(self, name: Named) -> Named | None:
+    def _last_of_line(self, name: ValueName) -> ValueName | None:
         """Return the value at the end of those that have followed one; None if nothing has."""
         follows, last = self.successions(), None
         while (after := follows.pop(last or name, None)) is not None:  # taken out: a circle would end too

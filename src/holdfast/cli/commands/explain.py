@@ -7,13 +7,13 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, opened
 from holdfast.explain.explain import explain as explained
-from holdfast.explain.explanation import Explanation, Verdict
+from holdfast.explain.explanation import Explanation, JobVerdict
 
 SAYS = {
-    Verdict.FINISHED: "it is over",
-    Verdict.RUNNING: "somebody works on it",
-    Verdict.WAITING: "it will run by itself",
-    Verdict.BLOCKED: "it will not run by itself",
+    JobVerdict.FINISHED: "it is over",
+    JobVerdict.RUNNING: "somebody works on it",
+    JobVerdict.WAITING: "it will run by itself",
+    JobVerdict.BLOCKED: "it will not run by itself",
 }
 
 

@@ -20,7 +20,7 @@ from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
 from holdfast.cli.output import Column
 from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
-from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, scope_of, standing
+from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
 from holdfast.core.machines import GRANT, GrantState
@@ -293,7 +293,7 @@ def _words(value: object) -> str:
 
 
 def _state(found: Grant, now: datetime) -> Any:
-    word = standing(found, now)
+    word = effective_state(found, now)
     return output.styled(word, STYLES.get(word, ""))
 
 
@@ -307,7 +307,7 @@ def _value(found: Grant, now: datetime) -> dict[str, object]:
     scope = scope_of(found)
     return {
         "grant_id": found.grant_id,
-        "state": str(standing(found, now)),
+        "state": str(effective_state(found, now)),
         "version": found.version,
         "action": found.action,
         "target": found.target,

@@ -26,8 +26,8 @@ from holdfast.governance.reasons import Reason, declare, reason_for
 from holdfast.nodd.reasons import REASONS
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.governance.quarantine import Filters, PastRelease, Shown, Statistics
-    from holdfast.governance.releases import Many
+    from holdfast.governance.quarantine import PastRelease, QuarantineDetails, QuarantineFilters, QuarantineStatistics
+    from holdfast.governance.releases import BulkRelease
 
 declare(REASONS)  # so that a ledger of nodd is answered for as nodd itself does
 
@@ -134,7 +134,7 @@ def show(*, job_id: JobId, db: Db = None, schema: Schema = None, as_json: Json =
     output.answer(value, lambda: _print_shown(shown, now), as_json=as_json)
 
 
-def _print_shown(shown: "Shown", now: datetime) -> None:
+def _print_shown(shown: "QuarantineDetails", now: datetime) -> None:
     job = shown.job
     head = output.styled(f"job {job.job_id} ", "bold").append_text(output.state(job.state))
     output.console().print(head.append(f" {output.clean(job.operation)}"))
@@ -164,7 +164,7 @@ def _print_shown(shown: "Shown", now: datetime) -> None:
         output.line(f"next: {command}")
 
 
-def _after(shown: "Shown") -> str:
+def _after(shown: "QuarantineDetails") -> str:
     if shown.reason is Reason.SUPERSEDED:
         return "brings it back here: something newer has taken its place, and there is nothing to do"
     times = "once" if shown.left == 1 else f"up to {shown.left} times"
@@ -181,7 +181,7 @@ def statistics(*, cancelled: Cancelled = False, db: Db = None, schema: Schema = 
     output.answer(msgspec.to_builtins(found), lambda: _print_statistics(found), as_json=as_json)
 
 
-def _print_statistics(found: "Statistics") -> None:
+def _print_statistics(found: "QuarantineStatistics") -> None:
     beside = "" if found.cancelled == 0 else f"; {found.cancelled} cancelled"
     output.line(f"{found.total} in quarantine, {found.slimmed} of them without their payload{beside}")
     by = {"REASON": found.by_reason, "OPERATION": found.by_operation, "QUEUE": found.by_queue, "AGE": found.by_age}
@@ -296,7 +296,7 @@ def release(
     due, who, why = due_moment(run_at), actor() if operator is None else operator, _why(reason, acts=not dry_run)
     with opened(db, schema) as store:
         if dry_run:
-            many = releases.planned(store, which, operator=who, expected=expected, grant_id=grant)
+            many = releases.plan_release(store, which, operator=who, expected=expected, grant_id=grant)
         elif isinstance(which, int):
             one = releases.release(store, which, operator=who, reason=why, grant_id=grant, run_at=due)
             value = {**_job(one.job), "changed": one.changed, "grant_id": one.grant_id}
@@ -311,8 +311,8 @@ def release(
 
 
 def _which(
-    job_ids: list[int], filters: "Filters", expected: int | None, *, matching: bool, dry_run: bool
-) -> "int | Filters | list[int]":
+    job_ids: list[int], filters: "QuarantineFilters", expected: int | None, *, matching: bool, dry_run: bool
+) -> "int | QuarantineFilters | list[int]":
     """Return what is to be released: one job, some, or all that match; never both, and never nothing."""
     filtered = filters != type(filters)()
     if matching == bool(job_ids) or (filtered and not matching):
@@ -330,7 +330,7 @@ def _which(
     return job_ids[0] if len(job_ids) == 1 else job_ids
 
 
-def _print_many(many: "Many") -> None:
+def _print_many(many: "BulkRelease") -> None:
     n = f"{len(many.job_ids)} {'job' if len(many.job_ids) == 1 else 'jobs'}"
     if many.grant_id is not None:
         output.line(f"{n} released, under grant {many.grant_id}")
@@ -385,11 +385,13 @@ def _filters(
     older_than: str | None,
     *,
     cancelled: bool,
-) -> "Filters":
-    from holdfast.governance.quarantine import Filters  # noqa: PLC0415 - see above
+) -> "QuarantineFilters":
+    from holdfast.governance.quarantine import QuarantineFilters  # noqa: PLC0415 - see above
 
     age = None if older_than is None else _age(older_than)
-    return Filters(code=code, reason=reason, operation=operation, queue=queue, older_than=age, cancelled=cancelled)
+    return QuarantineFilters(
+        code=code, reason=reason, operation=operation, queue=queue, older_than=age, cancelled=cancelled
+    )
 
 
 def _why(reason: str | None, *, acts: bool) -> str:

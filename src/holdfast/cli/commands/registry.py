@@ -28,7 +28,7 @@ from holdfast.core.records import Grant, RegistryValue
 from holdfast.core.vocabulary import Manifest, read_manifest
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.governance.registry.registry import Built, Fault
+    from holdfast.governance.registry.registry import BuildResult, RegistryFault
 
 registry = typer.Typer(
     help="Govern which operations may be used.",
@@ -174,7 +174,7 @@ def verify(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> No
         raise typer.Exit(1)
 
 
-def _print_faults(found: "list[Fault]", values: int) -> None:
+def _print_faults(found: "list[RegistryFault]", values: int) -> None:
     output.line(f"{'NOT OK' if found else 'ok'}: {values} values in force")
     if found:
         output.table(
@@ -292,13 +292,13 @@ def build(
         raise typer.Exit(REFUSED)
 
 
-def _built_value(built: "Built") -> dict[str, Any]:
+def _built_value(built: "BuildResult") -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(built)
     report = told.pop("report")
     return {"ok": built.ok, **told, **{name: found for name, found in report.items() if name != "manifest"}}
 
 
-def _print_built(built: "Built") -> None:
+def _print_built(built: "BuildResult") -> None:
     report = built.report
     told = {
         "build": f"{built.collection}: {_count(built.op_count)}",

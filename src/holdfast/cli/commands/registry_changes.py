@@ -16,10 +16,10 @@ from holdfast.cli.documents import converted, invalid, load_tree
 from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
-from holdfast.core.rollback import Contract, Verdict
+from holdfast.core.rollback import Contract, RollbackVerdict
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.governance.registry.supersede import Changed
+    from holdfast.governance.registry.supersede import ValueChange
 
 REFUSED = 3
 
@@ -122,14 +122,14 @@ def rollback_check(
     value = {
         "verdict": str(verdict),
         "code": verdict.number,
-        "valid_for_review": verdict is Verdict.PASS,
+        "valid_for_review": verdict is RollbackVerdict.PASS,
         "target": _name(facts.target),
         "successor": _name(facts.successor),
         "open_jobs": facts.open_jobs,
         "authorises": None,
     }
     output.answer(value, lambda: output.line(f"{verdict.number} {verdict}"), as_json=as_json)
-    if verdict is not Verdict.PASS:
+    if verdict is not RollbackVerdict.PASS:
         raise typer.Exit(REFUSED)
 
 
@@ -149,14 +149,14 @@ def _name(value: Any) -> str | None:
     return None if value is None else f"{value.operation_code}@{value.protocol_version}"
 
 
-def _answer(changed: "Changed", who: str, *, dry_run: bool, as_json: bool) -> None:
+def _answer(changed: "ValueChange", who: str, *, dry_run: bool, as_json: bool) -> None:
     value = {**msgspec.to_builtins(changed), "code": changed.verdict.number}
     output.answer(value, lambda: _print(changed, who, dry_run=dry_run), as_json=as_json)
-    if changed.verdict is not Verdict.PASS:
+    if changed.verdict is not RollbackVerdict.PASS:
         raise typer.Exit(REFUSED)
 
 
-def _print(changed: "Changed", who: str, *, dry_run: bool) -> None:
+def _print(changed: "ValueChange", who: str, *, dry_run: bool) -> None:
     moved = "retired" if changed.successor is None else f"followed by {changed.successor}"
     if changed.changed:
         output.line(f"{changed.value} is {moved}, under grant {changed.grant_id} ({changed.rollback_ref})")

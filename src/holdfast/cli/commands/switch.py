@@ -57,7 +57,7 @@ def throw(
     with opened(db, schema) as store:
         if not anyway:
             with store.reading() as reading:
-                switches.require_looked_at(reading, name)
+                switches.require_known_switch(reading, name)
         turned = switches.throw(store, name, actor=actor() if operator is None else operator, reason=reason)
         stops = name.removeprefix(switches.OPERATION) if name.startswith(switches.OPERATION) else None
         with store.reading() as reading:

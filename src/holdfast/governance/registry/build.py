@@ -22,7 +22,7 @@ from holdfast.core.digest import Json
 from holdfast.core.errors import RegistryError
 from holdfast.core.machines import GrantState
 from holdfast.core.records import Collection, RegistryValue
-from holdfast.core.vocabulary import Manifest, RegistryCode, Standing, Value, read_manifest, refusal
+from holdfast.core.vocabulary import Manifest, RegistryCode, RegistryStatus, Value, read_manifest, refusal
 from holdfast.governance.grants import environment_of
 from holdfast.governance.registry.build_proof import (
     keep_failure,
@@ -39,8 +39,8 @@ from holdfast.governance.registry.build_proof import (
 )
 from holdfast.governance.registry.preflight import (
     NO_GO,
-    Asked,
     Gate,
+    PreflightRequest,
     all_values,
     displaced,
     owned_elsewhere,
@@ -103,7 +103,7 @@ def _look(at: StepContext, *, grant_id: int | None, judged: bool, watcher: Watch
     wanted = BUILD.wanted(at.params, environment_of(reading), at.actor)
     if wanted is None:  # for the type checker: a build always needs a grant
         raise StepFailed(NAME)
-    gates = preflight(reading, manifest, Asked(at.root, wanted, not at.dry, grant_id, judged))
+    gates = preflight(reading, manifest, PreflightRequest(at.root, wanted, not at.dry, grant_id, judged))
     if watcher is not None:
         watcher(gates)
     for gate in gates:
@@ -146,8 +146,8 @@ def _stage_collection(at: StepContext) -> Json:
         at.transaction.stage_collection(
             manifest.collection, manifest.schema_text, manifest.schema_digest, run_id=at.run_id
         )
-    elif known.standing == Standing.WITHHELD:
-        _place(at, known, Standing.STAGED)
+    elif known.standing == RegistryStatus.WITHHELD:
+        _place(at, known, RegistryStatus.STAGED)
     return {
         "collection": manifest.collection,
         "schema_digest": manifest.schema_digest,
@@ -158,11 +158,11 @@ def _stage_collection(at: StepContext) -> Json:
 def _withhold_collection(at: StepContext) -> None:
     staged = at.outcomes["S2_SCHEMA"]
     known: Collection | None = at.transaction.collection(staged["collection"])
-    if staged["was"] != Standing.IN_FORCE and known is not None and known.standing != Standing.WITHHELD:
-        _place(at, known, Standing.WITHHELD)
+    if staged["was"] != RegistryStatus.IN_FORCE and known is not None and known.standing != RegistryStatus.WITHHELD:
+        _place(at, known, RegistryStatus.WITHHELD)
 
 
-def _place(at: StepContext, known: Collection, standing: Standing, manifest_digest: str | None = None) -> None:
+def _place(at: StepContext, known: Collection, standing: RegistryStatus, manifest_digest: str | None = None) -> None:
     if not at.transaction.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
         raise StepFailed(f"the collection {known.collection} was changed meanwhile")
 
@@ -186,12 +186,12 @@ def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
     if error is not None:
         raise error
     if row is not None:
-        at.transaction.place_values([row], Standing.WITHHELD, Standing.STAGED)
-        return row.standing != Standing.IN_FORCE
+        at.transaction.place_values([row], RegistryStatus.WITHHELD, RegistryStatus.STAGED)
+        return row.standing != RegistryStatus.IN_FORCE
     at.transaction.admit_value(
         manifest.collection,
         value,
-        standing=Standing.STAGED,
+        standing=RegistryStatus.STAGED,
         run_id=at.run_id,
         grant_id=at.grant_id,
         actor=at.actor,
@@ -210,7 +210,7 @@ def _staged_rows(at: StepContext) -> list[RegistryValue]:
 def _withhold_values(at: StepContext) -> None:
     # All that is staged: nobody else stages under this lease, and what came in past the manifest goes with the rest.
     rows = all_values(at.transaction, collection=manifest_of(at).collection)
-    at.transaction.place_values(rows, Standing.STAGED, Standing.WITHHELD)
+    at.transaction.place_values(rows, RegistryStatus.STAGED, RegistryStatus.WITHHELD)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,11 +219,11 @@ def _withhold_values(at: StepContext) -> None:
 
 def _finalize(at: StepContext) -> Json:
     manifest, rows = manifest_of(at), _staged_rows(at)
-    placed = at.transaction.place_values(rows, Standing.STAGED, Standing.IN_FORCE)
+    placed = at.transaction.place_values(rows, RegistryStatus.STAGED, RegistryStatus.IN_FORCE)
     known = at.transaction.collection(manifest.collection)
     if known is None or placed != len(rows):
         raise refusal(RegistryCode.VALUE_ABSENT, f"{placed} of {len(rows)} staged values could be put in force")
-    _place(at, known, Standing.IN_FORCE, manifest.digest)
+    _place(at, known, RegistryStatus.IN_FORCE, manifest.digest)
     return {"in_force": placed, "manifest_digest": manifest.digest}
 
 
@@ -237,7 +237,7 @@ def _verify_in_force(at: StepContext) -> None:
 
 def _withhold_all(at: StepContext) -> None:
     """Take back what was put in force. S7 and the end of the run are one transaction, so nothing calls for it yet."""
-    at.transaction.place_values(_staged_rows(at), Standing.IN_FORCE, Standing.WITHHELD)
+    at.transaction.place_values(_staged_rows(at), RegistryStatus.IN_FORCE, RegistryStatus.WITHHELD)
     _withhold_collection(at)
 
 

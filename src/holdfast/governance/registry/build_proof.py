@@ -19,7 +19,7 @@ from holdfast.core.records import RegistryValue
 from holdfast.core.vocabulary import (
     Manifest,
     RegistryCode,
-    Standing,
+    RegistryStatus,
     read_manifest,
     refusal,
     several_active,
@@ -117,7 +117,7 @@ def verify_values(at: StepContext) -> None:
 def manifest_rows(reading: Reading, manifest: Manifest) -> list[RegistryValue]:
     """Return what is stored of the values of a manifest, and not withheld."""
     rows = (reading.registry_value(*value.key) for value in manifest.values)
-    return [row for row in rows if row is not None and row.standing != Standing.WITHHELD]
+    return [row for row in rows if row is not None and row.standing != RegistryStatus.WITHHELD]
 
 
 def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
@@ -132,10 +132,10 @@ def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
 
 def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) -> list[RegistryError]:
     """Return what the guards find in a collection: twins, successors, two active ones, and what nobody has listed."""
-    shown = [row for row in rows if row.standing != Standing.WITHHELD]
+    shown = [row for row in rows if row.standing != RegistryStatus.WITHHELD]
     active = (stored_value(row) for row in shown if row.state == ValueState.ACTIVE)
     listed = {value.name for value in manifest.values} if manifest else set()
-    staged = [name_of(row) for row in shown if row.standing == Standing.STAGED]
+    staged = [name_of(row) for row in shown if row.standing == RegistryStatus.STAGED]
     twins = [name for name, n in Counter(map(name_of, rows)).items() if n > 1]
     return [
         *(refusal(RegistryCode.DUPLICATE_VALUE, f"{name} is there twice") for name in twins),

@@ -19,7 +19,7 @@ from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
 from holdfast.core.machines import SwitchState, ValueState
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import Manifest, RegistryCode, Standing, Value, refusal
+from holdfast.core.vocabulary import Manifest, RegistryCode, RegistryStatus, Value, refusal
 from holdfast.governance.grants import environment_of, verdict_on
 from holdfast.governance.switches import REGISTRATION_HOLD
 from holdfast.store.migrations import drift
@@ -40,7 +40,7 @@ class Gate(msgspec.Struct, frozen=True):
     code: str | None = None
 
 
-class Asked(NamedTuple):
+class PreflightRequest(NamedTuple):
     """What a preflight is for: which run, for good or not, and under which grant."""
 
     root: str
@@ -59,7 +59,7 @@ def registration_hold(reading: Reading) -> bool:
     return meta["governed"] == "yes" and meta["environment"] == PROD
 
 
-def preflight(reading: Reading, manifest: Manifest, asked: Asked) -> tuple[Gate, ...]:
+def preflight(reading: Reading, manifest: Manifest, asked: PreflightRequest) -> tuple[Gate, ...]:
     """Ask every gate, and return what each says."""
     found = {value.key: reading.registry_value(*value.key) for value in manifest.values}
     known = [(value, row) for value in manifest.values if (row := found[value.key]) is not None]
@@ -103,7 +103,7 @@ def _gate(number: str, name: str, error: GovernanceError | None, *, real_only: b
     return Gate(number, name, DRY_RUN_ONLY if real_only else NO_GO, error.message, error.code)
 
 
-def _grant_gate(reading: Reading, asked: Asked) -> Gate:
+def _grant_gate(reading: Reading, asked: PreflightRequest) -> Gate:
     if not asked.judged:
         return Gate("PF5", "grant", GO, "S1_RESERVED judges it")
     return _gate("PF5", "grant", _authority(reading, asked), real_only=not asked.real)
@@ -151,7 +151,7 @@ def displaced(reading: Reading, value: Value) -> RegistryError | None:
     """Return the error if another version of a value's code is active for the same act, and not withheld."""
     for row in all_values(reading, operation_code=value.operation_code, state=ValueState.ACTIVE):
         other = (row.operation_code, row.protocol_version) != value.key and row.act_type == value.act_type
-        if other and row.standing != Standing.WITHHELD:
+        if other and row.standing != RegistryStatus.WITHHELD:
             return refusal(
                 RegistryCode.WRONG_FOR_EFFECT,
                 f"{row.operation_code}@{row.protocol_version} is {row.standing} for {row.act_type}, so that"
@@ -184,7 +184,7 @@ def _approvals(reading: Reading) -> RegistryError | None:
     return None
 
 
-def _authority(reading: Reading, asked: Asked) -> AuthorityError | None:
+def _authority(reading: Reading, asked: PreflightRequest) -> AuthorityError | None:
     """PF5: exactly one grant permits exactly this."""
     run = reading.run_of(asked.root)
     own = reading.grant(run.grant_id) if run and run.grant_id else None
@@ -223,7 +223,7 @@ def _real_run(reading: Reading) -> RegistryError | None:
     return None
 
 
-def _fence(reading: Reading, asked: Asked) -> RegistryError | None:
+def _fence(reading: Reading, asked: PreflightRequest) -> RegistryError | None:
     """PF8: no other run is half-way through this collection."""
     other = reading.unfinished_run(asked.wanted.target, asked.root)
     if other is not None:

@@ -31,7 +31,7 @@ from holdfast.core.vocabulary import (
     OPERATIONS,
     Manifest,
     RegistryCode,
-    Standing,
+    RegistryStatus,
     precedence,
     read_manifest,
     refusal,
@@ -44,7 +44,7 @@ from holdfast.governance.registry.build import BUILD, NAME, build_procedure
 from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, name_of, schema_digest, target
 from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
 from holdfast.governance.runs.procedure import Mode, ProcedureReport, run
-from holdfast.governance.switches import REGISTRATION_HOLD, lifting, settled, signed
+from holdfast.governance.switches import REGISTRATION_HOLD, actor_and_reason, lift_act, retry_races
 
 if TYPE_CHECKING:
     from holdfast.engine.world import World
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from holdfast.store.reading import Reading
 
 __all__ = [
-    "BUILD", "Built", "Fault", "build", "default_root", "draft", "faults", "hold", "registration_hold", "request_build",
-    "resolve",
+    "BUILD", "BuildResult", "RegistryFault", "build", "default_root", "draft", "faults", "hold", "registration_hold",
+    "request_build", "resolve",
 ]  # fmt: skip
 
 BUILT_IN = "holdfast.engine.ledger"  # where the operations are declared that every ledger has
@@ -63,7 +63,7 @@ BUILT_IN = "holdfast.engine.ledger"  # where the operations are declared that ev
 # Building
 
 
-class Built(msgspec.Struct, frozen=True, kw_only=True):
+class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a build did, or would do."""
 
     collection: str
@@ -91,7 +91,7 @@ def build(
     grant_id: int | None = None,
     expected: str | None = None,
     world: World | None = None,
-) -> Built:
+) -> BuildResult:
     """Build what a manifest lists, by default as a dry run; or go on with the build that the root has.
 
     A real build that its preflight refuses raises; one that stops later has been undone, and is told as a report.
@@ -115,7 +115,7 @@ def build(
     refused = closed(gates)
     if refused is not None and mode == Mode.REAL_RUN:
         raise refused
-    return Built(
+    return BuildResult(
         collection=manifest.collection,
         manifest_hash=manifest.digest,
         op_count=len(manifest.values),
@@ -168,7 +168,7 @@ def resolve(reading: Reading, operation_code: str, protocol_version: str, act_ty
     name = f"{operation_code}@{protocol_version}"
     if value is None:
         collection = reading.collection(OPERATIONS)
-        if act_type == OPERATION and (collection is None or collection.standing != Standing.IN_FORCE):
+        if act_type == OPERATION and (collection is None or collection.standing != RegistryStatus.IN_FORCE):
             raise refusal(
                 RegistryCode.VOCABULARY_ABSENT,
                 "this ledger goes by a registry, and no operation is in force",
@@ -189,7 +189,7 @@ def resolve(reading: Reading, operation_code: str, protocol_version: str, act_ty
 
 def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int | None = None) -> bool:
     """Hold real builds, or lift the hold under a grant; return False if it was so already, and then nothing is used."""
-    who, why = signed(actor, reason)
+    who, why = actor_and_reason(actor, reason)
 
     def once() -> bool:
         with store.transaction() as transaction:
@@ -201,21 +201,21 @@ def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int 
             transaction.throw_switch(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
             switch = transaction.switches_on()[REGISTRATION_HOLD]
             move_id = uuid4().hex
-            needs = lifting(transaction, REGISTRATION_HOLD, who)
+            needs = lift_act(transaction, REGISTRATION_HOLD, who)
             used = grants.authorise(transaction, needs, grant_id=grant_id, reason=why, move_id=move_id)
             answer = transaction.lift_switch(switch, grant_id=used, actor=who, reason=why, move_id=move_id)
             if isinstance(answer, Refused):
                 raise StateTransitionRaceError(answer.message, context={"switch": REGISTRATION_HOLD})
             return True
 
-    return settled(once)
+    return retry_races(once)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Verifying
 
 
-class Fault(msgspec.Struct, frozen=True):
+class RegistryFault(msgspec.Struct, frozen=True):
     """Something in the registry that is not as it was built."""
 
     code: str
@@ -223,31 +223,31 @@ class Fault(msgspec.Struct, frozen=True):
     detail: str
 
 
-def faults(reading: Reading) -> list[Fault]:
+def faults(reading: Reading) -> list[RegistryFault]:
     """Hold everything in the registry against its digests, its guards, its grants, its builds and their evidence."""
     return [
         *(fault for known in reading.collections() for fault in _collection_faults(reading, known)),
         *(
-            Fault(RegistryCode.VALUE_INJECTION, f"{code}@{version}", "no grant that was consumed speaks for it")
+            RegistryFault(RegistryCode.VALUE_INJECTION, f"{code}@{version}", "no grant that was consumed speaks for it")
             for code, version in reading.values_without_grant(limit=1000)
         ),
         *(fault for built in _builds(reading) for fault in _build_faults(reading, built)),
     ]
 
 
-def _collection_faults(reading: Reading, known: Collection) -> Iterator[Fault]:
+def _collection_faults(reading: Reading, known: Collection) -> Iterator[RegistryFault]:
     name = known.collection
     if schema_digest(known.schema) != known.schema_digest:
-        yield Fault(RegistryCode.WRONG_CARRIER, name, "its schema is not what its digest says")
+        yield RegistryFault(RegistryCode.WRONG_CARRIER, name, "its schema is not what its digest says")
     rows = all_values(reading, collection=name)
-    staged = [row for row in rows if row.standing == Standing.STAGED]
+    staged = [row for row in rows if row.standing == RegistryStatus.STAGED]
     for row in rows:
         if stored_value(row).digest != row.digest:
-            yield Fault(RegistryCode.DIGEST_MISMATCH, name_of(row), "it is not what its digest says")
-    for error in guard_faults([row for row in rows if row.standing != Standing.STAGED]):
-        yield Fault(error.code, name, error.message)
+            yield RegistryFault(RegistryCode.DIGEST_MISMATCH, name_of(row), "it is not what its digest says")
+    for error in guard_faults([row for row in rows if row.standing != RegistryStatus.STAGED]):
+        yield RegistryFault(error.code, name, error.message)
     if staged and reading.unfinished_run(target(name), "") is None:
-        yield Fault(RegistryCode.VALUE_INJECTION, name_of(staged[0]), "it is staged, and no build is under way")
+        yield RegistryFault(RegistryCode.VALUE_INJECTION, name_of(staged[0]), "it is staged, and no build is under way")
 
 
 def _builds(reading: Reading) -> Iterator[ProcedureRun]:
@@ -257,22 +257,22 @@ def _builds(reading: Reading) -> Iterator[ProcedureRun]:
         before = page[-1].run_id
 
 
-def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[Fault]:
+def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFault]:
     manifest = read_manifest(msgspec.json.decode(built.params))
     rows = [row for value in manifest.values if (row := reading.registry_value(*value.key)) is not None]
     found = manifest.with_values(map(stored_value, rows)).digest
     if found != manifest.digest:
         told = f"what is stored has the digest {found}, not {manifest.digest}"
-        yield Fault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, told)
+        yield RegistryFault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, told)
     for row in rows:
-        if row.standing != Standing.IN_FORCE:
-            yield Fault(RegistryCode.VALUE_ABSENT, name_of(row), f"it was put in force, and is {row.standing}")
+        if row.standing != RegistryStatus.IN_FORCE:
+            yield RegistryFault(RegistryCode.VALUE_ABSENT, name_of(row), f"it was put in force, and is {row.standing}")
     evidence = {row.kind: row for row in reading.evidence_of(built.run_id) if row.voided_at is None}
     for kind in EVIDENCE:
         if kind not in evidence:
-            yield Fault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} is missing")
+            yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} is missing")
         elif sha256(evidence[kind].content) != evidence[kind].digest:
-            yield Fault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} was changed")
+            yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} was changed")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,17 +27,17 @@ from holdfast.core.rollback import (
     Contract,
     Disposition,
     Facts,
-    Fault,
-    Named,
-    Verdict,
+    RollbackVerdict,
+    SuccessorFault,
+    ValueName,
     rollback_verdict,
     successor_fault,
 )
-from holdfast.core.vocabulary import RegistryCode, Standing, Value, precedence, refusal, stored_value, vocab_id
+from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, precedence, refusal, stored_value, vocab_id
 from holdfast.governance.grants import authorise, environment_of, verdict_on
 from holdfast.governance.registry.build_proof import target as lease_of
 from holdfast.governance.registry.preflight import registration_hold
-from holdfast.governance.switches import REGISTRATION_HOLD, settled, signed
+from holdfast.governance.switches import REGISTRATION_HOLD, actor_and_reason, retry_races
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -50,7 +50,7 @@ _ACTS = {Disposition.SUPERSEDE: Act.SUPERSEDE, Disposition.RETIRE: Act.RETIRE}
 NOT_ACTIVE = "VALUE_NOT_ACTIVE"
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
+class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
     """What was done to a value, or would be."""
 
     value: str
@@ -58,27 +58,24 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     successor: str | None
     admits: bool  # whether the successor comes in with it
     plan: str  # the digest of exactly this: what its grant names
-    verdict: Verdict
+    verdict: RollbackVerdict
     authority: str  # GO, or the code of why no grant permits it
     grant_id: int | None = None
     rollback_ref: str | None = None  # the audit row
     changed: bool = False  # False: a dry run, or it was so already
 
 
-class _Wish(NamedTuple):
-    """What somebody asks for."""
+class _Request(NamedTuple):
+    """What is to be done to a value, by whom, why, and under which grant."""
 
     disposition: Disposition
-    value: Named
-    successor: Named | None
-    semantics: Json | msgspec.UnsetType
-    semantics_of: str | None
-
-
-class _Asker(NamedTuple):
+    value: ValueName
+    successor: ValueName | None
     actor: str
     reason: str
     grant_id: int | None
+    semantics: Json | msgspec.UnsetType = msgspec.UNSET
+    semantics_of: str | None = None
 
 
 def supersede(
@@ -94,7 +91,7 @@ def supersede(
     reason: str,
     grant_id: int | None = None,
     dry_run: bool = False,
-) -> Changed:
+) -> ValueChange:
     """Let version `to` follow a value: a new one of the same code, or one in force of the code `by`.
 
     A new value means what `semantics` says, or what the version `semantics_of` meant, or else what the old one meant.
@@ -102,8 +99,10 @@ def supersede(
     require_words(code=code, by=by or code)
     precedence(version)
     precedence(to)
-    wish = _Wish(Disposition.SUPERSEDE, Named(code, version), Named(by or code, to), semantics, semantics_of)
-    return _performed(store, wish, _Asker(*signed(actor, reason), grant_id), dry_run=dry_run)
+    value, successor = ValueName(code, version), ValueName(by or code, to)
+    who, why = actor_and_reason(actor, reason)
+    request = _Request(Disposition.SUPERSEDE, value, successor, who, why, grant_id, semantics, semantics_of)
+    return _performed(store, request, dry_run=dry_run)
 
 
 def retire(
@@ -115,17 +114,18 @@ def retire(
     reason: str,
     grant_id: int | None = None,
     dry_run: bool = False,
-) -> Changed:
+) -> ValueChange:
     """Let a value be used for nothing new, and be followed by nothing."""
     require_words(code=code)
     precedence(version)
-    wish = _Wish(Disposition.RETIRE, Named(code, version), None, msgspec.UNSET, None)
-    return _performed(store, wish, _Asker(*signed(actor, reason), grant_id), dry_run=dry_run)
+    who, why = actor_and_reason(actor, reason)
+    request = _Request(Disposition.RETIRE, ValueName(code, version), None, who, why, grant_id)
+    return _performed(store, request, dry_run=dry_run)
 
 
-def review(reading: Reading, contract: Contract) -> tuple[Verdict, Facts]:
+def review(reading: Reading, contract: Contract) -> tuple[RollbackVerdict, Facts]:
     """Return the verdict on a contract that somebody wrote, and what it was judged by. It authorises nothing."""
-    named, follower = Named.parsed(contract.target), Named.parsed(contract.successor)
+    named, follower = ValueName.parsed(contract.target), ValueName.parsed(contract.successor)
     known = reading.registry_value(named.code, named.version) if named else reading.value_named(contract.target)
     facts = Facts(
         target=known,
@@ -141,35 +141,35 @@ def review(reading: Reading, contract: Contract) -> tuple[Verdict, Facts]:
 
 
 class _Change:
-    """One wish, held against the registry at one moment."""
+    """One request, held against the registry at one moment."""
 
-    def __init__(self, reading: Reading, wish: _Wish, asker: _Asker) -> None:
-        self.wish, self.asker = wish, asker
-        self.target = _known(reading, wish.value)
+    def __init__(self, reading: Reading, request: _Request) -> None:
+        self.request = request
+        self.target = _known(reading, request.value)
         self.new: Value | None = None  # what is to be admitted, if the successor is not there
         self.successor = self._follower(reading)
         self.facts = Facts(target=self.target, successor=self.successor, follows=reading.successions())
         self.environment = environment_of(reading)
 
     def _follower(self, reading: Reading) -> RegistryValue | None:
-        named = self.wish.successor
+        named = self.request.successor
         if named is None:
             return None
         there = reading.registry_value(named.code, named.version)
-        told = self.wish.semantics is not msgspec.UNSET or self.wish.semantics_of is not None
-        if there is None and named.code == self.wish.value.code:
+        told = self.request.semantics is not msgspec.UNSET or self.request.semantics_of is not None
+        if there is None and named.code == self.request.value.code:
             self.new = self._meant(reading, named)
             return _drafted(self.target, self.new)
         if there is not None and told and self._meant(reading, named).digest != there.digest:
             raise refusal(RegistryCode.WRITE_ONCE, f"{named} is on record, and means something else", value=str(named))
         return there
 
-    def _meant(self, reading: Reading, named: Named) -> Value:
+    def _meant(self, reading: Reading, named: ValueName) -> Value:
         """Return the value that is to follow: of the same act, and under the same authority, as the old one."""
         old = stored_value(self.target)
-        semantics = old.semantics_frozen if self.wish.semantics is msgspec.UNSET else self.wish.semantics
-        if self.wish.semantics_of is not None:
-            semantics = stored_value(_known(reading, Named(named.code, self.wish.semantics_of))).semantics_frozen
+        semantics = old.semantics_frozen if self.request.semantics is msgspec.UNSET else self.request.semantics
+        if self.request.semantics_of is not None:
+            semantics = stored_value(_known(reading, ValueName(named.code, self.request.semantics_of))).semantics_frozen
         canonical(semantics)  # what JSON cannot carry is refused here
         return msgspec.structs.replace(
             old, operation_code=named.code, protocol_version=named.version, semantics_frozen=semantics
@@ -179,10 +179,10 @@ class _Change:
     def plan(self) -> str:
         return digest(
             {
-                "act": str(self.wish.disposition),
-                "value": str(self.wish.value),
+                "act": str(self.request.disposition),
+                "value": str(self.request.value),
                 "value_digest": self.target.digest,
-                "successor": str(self.wish.successor) if self.wish.successor else None,
+                "successor": str(self.request.successor) if self.request.successor else None,
                 "successor_digest": self.successor.digest if self.successor else None,
             }
         )
@@ -190,53 +190,53 @@ class _Change:
     @property
     def wanted(self) -> Wanted:
         return Wanted(
-            act=_ACTS[self.wish.disposition],
-            target=f"value:{self.wish.value}",
+            act=_ACTS[self.request.disposition],
+            target=f"value:{self.request.value}",
             environment=self.environment,
-            executor=self.asker.actor,
+            executor=self.request.actor,
             plan=self.plan,
         )
 
     def done_before(self) -> bool:
         """Tell whether it is so already."""
-        if self.wish.disposition == Disposition.RETIRE:
+        if self.request.disposition == Disposition.RETIRE:
             return self.target.state == ValueState.RETIRED
-        follower = self.facts.follows.get(self.wish.value)
-        return self.target.state == ValueState.SUPERSEDED and follower == self.wish.successor
+        follower = self.facts.follows.get(self.request.value)
+        return self.target.state == ValueState.SUPERSEDED and follower == self.request.successor
 
     def require_sound(self, reading: Reading) -> None:
         """Raise RegistryError, with a code of its own for each reason, unless the value can move like this."""
-        value, disposition = self.wish.value, self.wish.disposition
-        if self.target.standing != Standing.IN_FORCE:
+        value, disposition = self.request.value, self.request.disposition
+        if self.target.standing != RegistryStatus.IN_FORCE:
             raise refusal(RegistryCode.VALUE_ABSENT, f"{value} is {self.target.standing}, not in force")
         if self.target.state != ValueState.ACTIVE:
             raise RegistryError(
                 f"{value} is {self.target.state} already: a value moves once",
                 code=NOT_ACTIVE,
-                context={"value": str(value), "verdict": Verdict.FORWARD_FAIL_CLOSED_VIOLATED.number},
+                context={"value": str(value), "verdict": RollbackVerdict.FORWARD_FAIL_CLOSED_VIOLATED.number},
             )
         if disposition == Disposition.SUPERSEDE and (fault := successor_fault(self.facts)) is not None:
-            raise _faulty(fault, value, self.wish.successor, self.judged("…"))
+            raise _faulty(fault, value, self.request.successor, self.judged("…"))
         if self.new is not None and registration_hold(reading):
             raise refusal(RegistryCode.REAL_RUN_BLOCKED, f"{REGISTRATION_HOLD} is on: nothing new may come in")
 
-    def judged(self, rollback_plan: str) -> Verdict:
+    def judged(self, rollback_plan: str) -> RollbackVerdict:
         """Return the verdict of the oracle on what is to be done here."""
         contract = Contract(
-            disposition=self.wish.disposition,
-            target=str(self.wish.value),
-            successor=str(self.wish.successor or ""),
+            disposition=self.request.disposition,
+            target=str(self.request.value),
+            successor=str(self.request.successor or ""),
             plan=rollback_plan,
-            audit=AUDIT[self.wish.disposition],
+            audit=AUDIT[self.request.disposition],
             collections=(self.target.collection,),
         )
         return rollback_verdict(contract, self.facts)
 
-    def told(self, verdict: Verdict, **more: Any) -> Changed:
-        return Changed(
-            value=str(self.wish.value),
-            disposition=self.wish.disposition,
-            successor=str(self.wish.successor) if self.wish.successor else None,
+    def result(self, verdict: RollbackVerdict, **more: Any) -> ValueChange:
+        return ValueChange(
+            value=str(self.request.value),
+            disposition=self.request.disposition,
+            successor=str(self.request.successor) if self.request.successor else None,
             admits=self.new is not None,
             plan=self.plan,
             verdict=verdict,
@@ -244,7 +244,7 @@ class _Change:
         )
 
 
-def _known(reading: Reading, named: Named) -> RegistryValue:
+def _known(reading: Reading, named: ValueName) -> RegistryValue:
     found = reading.registry_value(named.code, named.version)
     if found is None:
         raise refusal(RegistryCode.VALUE_ABSENT, f"the registry has no {named}", value=str(named))
@@ -261,7 +261,7 @@ def _drafted(target: RegistryValue, new: Value) -> RegistryValue:
         protocol_version=new.protocol_version,
         semantics=new.semantics_text,
         digest=new.digest,
-        standing=Standing.IN_FORCE,
+        standing=RegistryStatus.IN_FORCE,
         state=ValueState.ACTIVE,
         version=1,
         successor_code=None,
@@ -273,16 +273,18 @@ def _drafted(target: RegistryValue, new: Value) -> RegistryValue:
 
 _GO_BACK = "to go back, go forward to a new version that means the same"
 _WORDS = {
-    Fault.UNKNOWN: "{successor} is not in the registry: what follows another must be there",
-    Fault.ITSELF: "{value} cannot follow itself",
-    Fault.CYCLE: "{successor} was itself followed by {value}: " + _GO_BACK,
-    Fault.NOT_ACTIVE: "{successor} is not in force: nothing may be followed by what is not for new work",
-    Fault.VERSION_LOWER: "{successor} is older than {value}: " + _GO_BACK,
-    Fault.OTHER_ACT: "{successor} is for another act than {value}",
+    SuccessorFault.UNKNOWN: "{successor} is not in the registry: what follows another must be there",
+    SuccessorFault.ITSELF: "{value} cannot follow itself",
+    SuccessorFault.CYCLE: "{successor} was itself followed by {value}: " + _GO_BACK,
+    SuccessorFault.NOT_ACTIVE: "{successor} is not in force: nothing may be followed by what is not for new work",
+    SuccessorFault.VERSION_LOWER: "{successor} is older than {value}: " + _GO_BACK,
+    SuccessorFault.OTHER_ACT: "{successor} is for another act than {value}",
 }
 
 
-def _faulty(fault: Fault, value: Named, successor: Named | None, verdict: Verdict) -> RegistryError:
+def _faulty(
+    fault: SuccessorFault, value: ValueName, successor: ValueName | None, verdict: RollbackVerdict
+) -> RegistryError:
     return RegistryError(
         _WORDS[fault].format(value=value, successor=successor),
         code=fault,
@@ -295,60 +297,62 @@ def _faulty(fault: Fault, value: Named, successor: Named | None, verdict: Verdic
 # Doing it
 
 
-def _performed(store: Store[Any], wish: _Wish, asker: _Asker, *, dry_run: bool) -> Changed:
+def _performed(store: Store[Any], request: _Request, *, dry_run: bool) -> ValueChange:
     if dry_run:
         with store.reading() as reading:
-            return _foreseen(reading, wish, asker)
+            return _foreseen(reading, request)
 
-    def once() -> Changed:
+    def once() -> ValueChange:
         with store.transaction() as transaction:
-            return _carried_out(transaction, wish, asker)
+            return _carried_out(transaction, request)
 
-    return settled(once)
+    return retry_races(once)
 
 
-def _foreseen(reading: Reading, wish: _Wish, asker: _Asker) -> Changed:
-    change = _Change(reading, wish, asker)
+def _foreseen(reading: Reading, request: _Request) -> ValueChange:
+    change = _Change(reading, request)
     if change.done_before():
         return _as_it_is(change)
     change.require_sound(reading)
-    permitted = verdict_on(reading, change.wanted, asker.grant_id)
+    permitted = verdict_on(reading, change.wanted, request.grant_id)
     if isinstance(permitted, Rejected):
-        return change.told(change.judged("as its grant will say"), authority=str(permitted.code))
+        return change.result(change.judged("as its grant will say"), authority=str(permitted.code))
     scope = scope_of(permitted)
     verdict = change.judged(scope.rollback_plan if scope else "")
-    return change.told(verdict, authority="GO", grant_id=permitted.grant_id)
+    return change.result(verdict, authority="GO", grant_id=permitted.grant_id)
 
 
-def _as_it_is(change: _Change) -> Changed:
+def _as_it_is(change: _Change) -> ValueChange:
     target = change.target
-    return change.told(Verdict.PASS, authority="GO", grant_id=target.grant_id, rollback_ref=target.rollback_ref)
+    return change.result(
+        RollbackVerdict.PASS, authority="GO", grant_id=target.grant_id, rollback_ref=target.rollback_ref
+    )
 
 
-def _carried_out(transaction: Transaction, wish: _Wish, asker: _Asker) -> Changed:
+def _carried_out(transaction: Transaction, request: _Request) -> ValueChange:
     move_id = uuid4().hex
-    lease, holder = lease_of(_known(transaction, wish.value).collection), f"{asker.actor}/{move_id}"
+    lease, holder = lease_of(_known(transaction, request.value).collection), f"{request.actor}/{move_id}"
     token = transaction.acquire_lease(lease, holder, LEASE_S)
     if token is None:
         by = transaction.leases()[lease].holder
         raise RuntimeLeaseError(f"{lease} is held by {by}", context={"lease": lease, "holder": by})
     transaction.lock_values()
-    change = _Change(transaction, wish, asker)  # as it is under the lease
+    change = _Change(transaction, request)  # as it is under the lease
     if change.done_before():
         transaction.release_lease(lease, holder, token)
         return _as_it_is(change)
     change.require_sound(transaction)
-    used = authorise(transaction, change.wanted, grant_id=asker.grant_id, reason=asker.reason, move_id=move_id)
+    used = authorise(transaction, change.wanted, grant_id=request.grant_id, reason=request.reason, move_id=move_id)
     verdict = change.judged(_rollback_plan(transaction, used))
-    if verdict is not Verdict.PASS:
+    if verdict is not RollbackVerdict.PASS:
         raise RegistryError(
-            f"{wish.value} may not be {wish.disposition}d like this: {verdict.number} {verdict}",
+            f"{request.value} may not be {request.disposition}d like this: {verdict.number} {verdict}",
             code=verdict,
-            context={"value": str(wish.value), "verdict": verdict.number},
+            context={"value": str(request.value), "verdict": verdict.number},
         )
     reference = _move(transaction, change, used, verdict, move_id)
     transaction.release_lease(lease, holder, token)
-    return change.told(verdict, authority="GO", grant_id=used, rollback_ref=reference, changed=True)
+    return change.result(verdict, authority="GO", grant_id=used, rollback_ref=reference, changed=True)
 
 
 def _rollback_plan(transaction: Transaction, grant_id: int) -> str:
@@ -357,45 +361,45 @@ def _rollback_plan(transaction: Transaction, grant_id: int) -> str:
     return scope.rollback_plan if scope else ""
 
 
-def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: Verdict, move_id: str) -> str:
+def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: RollbackVerdict, move_id: str) -> str:
     """Write the audit row, move the old value, admit the new one; return the reference of the audit row."""
-    wish, asker = change.wish, change.asker
+    request = change.request
     told = {
-        "act": str(wish.disposition),
-        "value": str(wish.value),
-        "successor": str(wish.successor) if wish.successor else None,
+        "act": str(request.disposition),
+        "value": str(request.value),
+        "successor": str(request.successor) if request.successor else None,
         "admits": change.new.fields if change.new else None,
         "plan": change.plan,
         "rollback_plan": _rollback_plan(transaction, grant_id),
         "verdict": f"{verdict.number} {verdict}",
-        "reason": asker.reason,
+        "reason": request.reason,
     }
-    kind, subject = AUDIT[wish.disposition], f"value:{wish.value}"
-    evidence = transaction.add_evidence(kind, subject, canonical(told), actor=asker.actor, grant_id=grant_id)
+    kind, subject = AUDIT[request.disposition], f"value:{request.value}"
+    evidence = transaction.add_evidence(kind, subject, canonical(told), actor=request.actor, grant_id=grant_id)
     reference = f"evidence:{evidence}"
     answer = transaction.move_value(
         change.target,
-        str(wish.disposition),
-        successor=wish.successor,
+        str(request.disposition),
+        successor=request.successor,
         rollback_ref=reference,
         grant_id=grant_id,
-        actor=asker.actor,
-        reason=asker.reason,
+        actor=request.actor,
+        reason=request.reason,
         move_id=move_id,
     )
     if isinstance(answer, Refused):
-        raise StateTransitionRaceError(answer.message, context={"value": str(wish.value)})
+        raise StateTransitionRaceError(answer.message, context={"value": str(request.value)})
     if change.new is not None:
         transaction.admit_value(
             change.target.collection,
             change.new,
-            standing=Standing.IN_FORCE,
+            standing=RegistryStatus.IN_FORCE,
             grant_id=grant_id,
-            actor=asker.actor,
-            reason=asker.reason,
+            actor=request.actor,
+            reason=request.reason,
             move_id=move_id,
         )
     return reference
 
 
-__all__ = ["Changed", "retire", "review", "supersede"]
+__all__ = ["ValueChange", "retire", "review", "supersede"]

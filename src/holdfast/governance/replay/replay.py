@@ -50,7 +50,7 @@ from holdfast.governance.replay.record import (
     with_touched,
 )
 from holdfast.governance.replay.run import Actor, Hooks, Runner, needs_grant, wanted
-from holdfast.governance.switches import signed
+from holdfast.governance.switches import actor_and_reason
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -151,7 +151,7 @@ def run(
 
     A backfill is always on record as such. With `expected`, the run is refused if a dry run would no longer say that.
     """
-    actor, reason = signed(actor, reason)
+    actor, reason = actor_and_reason(actor, reason)
     _require_sound(selection, replay_reason)
     hooks = _hooks(world, sleep, on_batch, bus, stop_after)
     with store.reading() as reading:
@@ -192,7 +192,7 @@ def continue_run(
 
     The grant of the run is good for whoever consumed it; anybody else needs one of their own.
     """
-    actor, reason = signed(actor, reason)
+    actor, reason = actor_and_reason(actor, reason)
     hooks = _hooks(world, sleep, on_batch, bus, stop_after)
     with store.reading() as reading:
         terms = terms_of(run_known(reading, run_id))
@@ -205,7 +205,7 @@ def continue_run(
 
 def stop(store: Store[Any], run_id: str, *, actor: str, reason: str) -> ReplayReport:
     """Stop a run from outside: it ends before its next batch, and can be continued."""
-    actor, reason = signed(actor, reason)
+    actor, reason = actor_and_reason(actor, reason)
     with store.transaction() as transaction:
         known = run_known(transaction, run_id)
         answer = transaction.move_run(
