@@ -83,13 +83,13 @@ def _round(url: str, jobs: int, queue: str) -> tuple[float, int]:
     with Ledger(url) as ledger:
         ledger.submit_many([{"operation": "noop", "queue": queue} for _ in range(jobs)])
         with ledger.store.transaction() as transaction:
-            attempts = transaction.claim(Lease(owner="dead", seconds=LEASE_S, n=jobs, queues=(queue,)))
+            attempts = transaction.executions.claim(Lease(owner="dead", seconds=LEASE_S, n=jobs, queues=(queue,)))
         with ledger.store.transaction() as transaction:
             committed = [(attempt, Commit(attempt.execution.lease_token)) for attempt in attempts[: jobs // 10]]
-            transaction.work(committed, actor="dead")
+            transaction.executions.move(committed, actor="dead")
         with ledger.store.transaction() as transaction:
             leases = [(attempt.execution.exec_id, attempt.execution.lease_token, 0.0) for attempt in attempts]
-            transaction.beat(leases)  # extended by no time at all: it has run out
+            transaction.executions.extend_leases(leases)  # extended by no time at all: it has run out
         time.sleep(0.01)
     with Ledger(url) as ledger:
         worker = Worker(ledger, queues=["nothing here"])

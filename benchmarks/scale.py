@@ -38,7 +38,7 @@ from holdfast.core.digest import payload_text
 from holdfast.core.machines import EXECUTION, JOB, JobState
 from holdfast.core.records import time_text
 from holdfast.store import Store, Submission, create_store
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 from tests.support.postgres import Server, tmpfs_directory
 
 SIZES, SIZES_QUICK = (20_000, 100_000), (2_000, 6_000)
@@ -157,19 +157,19 @@ def fill(store: Store[Any], have: int, want: int) -> None:
     for first in range(have + 1, want + 1, CHUNK):
         words |= {"first": first, "last": min(first + CHUNK - 1, want)}
         words["numbers"] = NUMBERS[store.dialect].format(**words)
-        with store.transaction() as transaction, transaction.maintenance(who="bench", why="to fill the ledger"):
+        with store.transaction() as transaction, transaction.maintenance.open(who="bench", why="to fill the ledger"):
             for statement in (JOBS, EXECUTIONS, JOURNAL):
                 transaction.execute(statement.format(**words))
         with store.transaction() as transaction:
-            transaction.fold_counts()
-            transaction.extend_journal()
+            transaction.counts.fold()
+            transaction.retention.extend_journal()
         _settle(store, " holdfast_counts, holdfast_count_deltas")  # folded anew with each part: else they would swell
     _settle(store)
     with store.reading() as reading:
-        held = sum(count.n for count in reading.counts())
+        held = sum(count.n for count in reading.counts.current())
         [[last_id]] = reading.execute("SELECT max(job_id) FROM holdfast_jobs")
-        state = reading.job(want).state
-        told = len(reading.journal(want)) + len(reading.journal_of_executions(want))
+        state = reading.jobs.get(want).state
+        told = len(reading.journal.of(want)) + len(reading.journal.of_executions(want))
     lived = sum(edge[0] == state for edge in edges)
     assert (held, last_id, told) == (want, want, lived), (held, last_id, told)
 
@@ -194,17 +194,21 @@ def questions(jobs: int) -> dict[str, Callable[[Reading], object]]:
 
     def show(reading: Reading) -> object:
         job_id = chance.randint(1, jobs)
-        found = reading.job(job_id), reading.executions(job_id), reading.journal(job_id)
-        return (*found, reading.journal_of_executions(job_id))
+        found = reading.jobs.get(job_id), reading.executions.of_job(job_id), reading.journal.of(job_id)
+        return (*found, reading.journal.of_executions(job_id))
 
     return {
-        "stats": lambda reading: reading.counts(),
-        "jobs": lambda reading: reading.list_jobs(limit=PAGE),
-        "jobs --before": lambda reading: reading.list_jobs(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
-        **{f"jobs --state {state}": partial(Reading.list_jobs, state=state, limit=PAGE) for state in JobState},
+        "stats": lambda reading: reading.counts.current(),
+        "jobs": lambda reading: reading.jobs.page(limit=PAGE),
+        "jobs --before": lambda reading: reading.jobs.page(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
+        **{f"jobs --state {state}": partial(_page, state=state) for state in JobState},
         "show": show,
-        GROWS_BY_NATURE: lambda reading: reading.counts_as_of(BEGAN),
+        GROWS_BY_NATURE: lambda reading: reading.counts.as_of(BEGAN),
     }
+
+
+def _page(reading: Reading, state: JobState) -> object:
+    return reading.jobs.page(state=state, limit=PAGE)
 
 
 def ask(ledgers: Mapping[int, Store[Any]], database: str, *, quick: bool) -> list[Figure]:

@@ -91,7 +91,7 @@ def measure(database: str, url: str, *, quick: bool) -> Figure:
         _work(store, JOBS_QUICK if quick else JOBS)
         sealed_s, seals = _timed(lambda: len(seal(store)))
         with store.reading() as reading:
-            rows = reading.sealed_rows(seals)
+            rows = reading.seals.sealed_rows(seals)
         verified, bare = [], []
         for _ in range(ROUNDS_QUICK if quick else ROUNDS):
             seconds, report = _timed(lambda: verify(store))
@@ -122,10 +122,10 @@ def _work(store: Store[Any], jobs: int) -> None:
     for _ in range(0, jobs, BATCH):
         n = min(BATCH, jobs)
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}") for _ in range(n)], actor="bench")
+            transaction.jobs.submit([Submission(operation="noop", payload="{}") for _ in range(n)], actor="bench")
         with store.transaction() as transaction:
-            attempts = transaction.claim(Lease(owner="bench", seconds=600, n=n))
-            transaction.work([(a, Complete(a.execution.lease_token)) for a in attempts], actor="bench")
+            attempts = transaction.executions.claim(Lease(owner="bench", seconds=600, n=n))
+            transaction.executions.move([(a, Complete(a.execution.lease_token)) for a in attempts], actor="bench")
 
 
 def _hash_all(url: str) -> int:

@@ -108,16 +108,16 @@ class Enforced:
 
     def submit(self, rows: list[Submission]) -> None:
         with self._store.transaction() as transaction:
-            transaction.submit(rows, actor=ACTOR)
+            transaction.jobs.submit(rows, actor=ACTOR)
 
     def claim(self, n: int) -> list[Attempt]:
         with self._store.transaction() as transaction:
-            return transaction.claim(Lease(owner=ACTOR, seconds=LEASE_S, n=n))
+            return transaction.executions.claim(Lease(owner=ACTOR, seconds=LEASE_S, n=n))
 
     def complete(self, claimed: list[Attempt]) -> None:
         moves = [(attempt, Complete(attempt.execution.lease_token, RESULT)) for attempt in claimed]
         with self._store.transaction() as transaction:
-            transaction.work(moves, actor=ACTOR)
+            transaction.executions.move(moves, actor=ACTOR)
 
 
 _GIVEN = {

@@ -165,7 +165,7 @@ def begin(ledger: Ledger, call: Call, *, lease_s: float = LEASE_S) -> Execution:
     """Submit a call and claim it, as a worker would: what a handler needs to be called plainly as `operation.fn`."""
     receipt = ledger.submit(call)
     lease = Lease(owner=f"test-{ledger.world.new_name()}", seconds=lease_s)
-    claimed = ledger.perform(lambda transaction: transaction.claim_these([receipt.job_id], lease))
+    claimed = ledger.perform(lambda transaction: transaction.executions.claim_these([receipt.job_id], lease))
     if not claimed:
         raise InputError(f"job {receipt.job_id} is not due, or is done already")
     return Execution(ledger, claimed[0])
@@ -184,7 +184,7 @@ def _clock_of(ledger: Ledger) -> VirtualClock:
 def _next_moment(ledger: Ledger) -> datetime | None:
     """Return when something will happen next: a job becomes due, or a lease runs out."""
     with ledger.store.reading() as reading:
-        due = reading.next_due(ledger.queues())
-        running = reading.list_jobs(state=JobState.RUNNING, limit=1_000_000)
-        leases = [reading.executions(job.job_id)[-1].lease_expires_at for job in running]
+        due = reading.jobs.next_due(ledger.queues())
+        running = reading.jobs.page(state=JobState.RUNNING, limit=1_000_000)
+        leases = [reading.executions.of_job(job.job_id)[-1].lease_expires_at for job in running]
     return min([*leases, *([] if due is None else [due])], default=None)

@@ -79,19 +79,19 @@ class Maker:
         self.clock.advance(1)
         given = {"operation": "echo", "payload": f'{{"of":"{key}"}}', "client": "web", "key": key, **fields}
         with self.store.transaction() as transaction:
-            [admission] = transaction.submit([Submission(**given)])
+            [admission] = transaction.jobs.submit([Submission(**given)])
         return admission.job_id
 
     def claim(self, job_id: int, *, seconds: float = LONG_S, begin: bool = True) -> Attempt:
         self.clock.advance(1)
         with self.store.transaction() as transaction:
-            [attempt] = transaction.claim_these([job_id], Lease(owner=WORKER, seconds=seconds, begin=begin))
+            [attempt] = transaction.executions.claim_these([job_id], Lease(owner=WORKER, seconds=seconds, begin=begin))
         return attempt
 
     def work(self, attempt: Attempt, command: object) -> None:
         self.clock.advance(1)
         with self.store.transaction() as transaction:
-            [answer] = transaction.work([(attempt, command)], actor=WORKER)
+            [answer] = transaction.executions.move([(attempt, command)], actor=WORKER)
         assert isinstance(answer, Move), answer
 
     def fail(self, job_id: int, **how: Any) -> None:
@@ -105,12 +105,14 @@ class Maker:
     def rule(self, job_id: int, command: object) -> None:
         self.clock.advance(1)
         with self.store.transaction() as transaction:
-            [answer] = transaction.rule([(transaction.job(job_id), command)], actor=OPERATOR, reason="as asked")
+            [answer] = transaction.jobs.rule(
+                [(transaction.jobs.get(job_id), command)], actor=OPERATOR, reason="as asked"
+            )
         assert isinstance(answer, Move), answer
 
     def grant(self, action: str = "release", target: str = "job") -> int:
         with self.store.transaction() as transaction:
-            return transaction.request_grant(
+            return transaction.grants.request(
                 action=action,
                 target=target,
                 scope=f"one {target}",
@@ -132,17 +134,17 @@ class Maker:
 
     @staticmethod
     def _move_grant(transaction: Transaction, grant_id: int, command: GrantEvent, move_id: str) -> None:
-        grant = transaction.grant(grant_id)
+        grant = transaction.grants.get(grant_id)
         assert grant
-        assert isinstance(transaction.move_grant(grant, command, move_id=move_id), Move)
+        assert isinstance(transaction.grants.move(grant, command, move_id=move_id), Move)
 
     def release(self, job_id: int) -> int:
         grant_id = self.approved("release", "job")
         with self.store.transaction() as transaction:
             self.consume(transaction, grant_id, f"consume-{job_id}")
             release = Release(operator=OPERATOR, reason="it was mended", grant_id=grant_id)
-            job = transaction.job(job_id)
-            [answer] = transaction.rule(
+            job = transaction.jobs.get(job_id)
+            [answer] = transaction.jobs.rule(
                 [(job, release)], actor=OPERATOR, reason="mended", move_id=f"consume-{job_id}", grant_id=grant_id
             )
         assert isinstance(answer, Move)
@@ -153,7 +155,7 @@ class Maker:
         build = self.approved("registry.build", "operations")
         with self.store.transaction() as transaction:
             self.consume(transaction, build, "consume-build")
-            run_id = transaction.begin_run(
+            run_id = transaction.runs.begin(
                 "build-1",
                 "build",
                 params="{}",
@@ -163,37 +165,43 @@ class Maker:
                 actor=OPERATOR,
                 reason="new",
             )
-            run = transaction.run_of("build-1")
+            run = transaction.runs.get("build-1")
             assert run_id
             assert run
-            assert isinstance(transaction.move_run(run, "run", actor=OPERATOR), Move)
-            undone = transaction.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
+            assert isinstance(transaction.runs.move(run, "run", actor=OPERATOR), Move)
+            undone = transaction.runs.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
         self.clock.advance(1)
         with self.store.transaction() as transaction:
-            assert isinstance(transaction.undo_step(transaction.performed_steps(run_id)[0], actor=OPERATOR), Move)
+            assert isinstance(
+                transaction.runs.undo_step(transaction.runs.performed_steps(run_id)[0], actor=OPERATOR), Move
+            )
             at = time_text(self.clock())
             transaction.execute(
                 "INSERT INTO holdfast_collections (collection, schema, schema_digest, standing, run_id, created_at,"
                 f" updated_at) VALUES ('operations', '{{}}', '{'0' * 64}', 'in force', {run_id}, '{at}', '{at}')"
             )
-            step = transaction.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
+            step = transaction.runs.perform_step(run_id, 0, "S2_SCHEMA", "{}", actor=OPERATOR)
             old, value = (self._value(transaction, code, run_id, build) for code in ("echo", "echo.two"))
             transaction.execute("UPDATE holdfast_values SET standing = 'in force'")
-            evidence = transaction.add_evidence("readback", "operations", '{"values":2}', actor=OPERATOR, run_id=run_id)
+            evidence = transaction.runs.add_evidence(
+                "readback", "operations", '{"values":2}', actor=OPERATOR, run_id=run_id
+            )
             assert evidence
         self._supersede(old)
         for name in ("replay", "registration"):
             with self.store.transaction() as transaction:
-                assert transaction.throw_switch(name, actor=OPERATOR, reason="harm was seen")
+                assert transaction.switches.throw(name, actor=OPERATOR, reason="harm was seen")
         lift = self.approved("switch.lift", "registration")
         with self.store.transaction() as transaction:
             move_id = self.consume(transaction, lift, "lift-registration")
-            on = transaction.switches_on()
-            moved = transaction.lift_switch(
+            on = transaction.switches.on()
+            moved = transaction.switches.lift(
                 on["registration"], grant_id=lift, actor=OPERATOR, reason="it is over", move_id=move_id
             )
             assert isinstance(moved, Move)
-            assert transaction.add_approver("approver-1", "0a" * 32, actor=OPERATOR, reason="a key", grant_id=None)
+            assert transaction.grants.add_approver(
+                "approver-1", "0a" * 32, actor=OPERATOR, reason="a key", grant_id=None
+            )
         return {
             "run": run_id, "step": step, "undone_step": undone, "value": value, "superseded": old,
             "switch": on["replay"].switch_id, "lifted_switch": on["registration"].switch_id, "evidence": evidence,
@@ -226,9 +234,12 @@ class Maker:
 
     def slim(self, *job_ids: int) -> int:
         self.clock.advance(1)
-        with self.store.transaction() as transaction, transaction.maintenance(who="keeper", why="retention") as door:
-            slimmed = transaction.slim(job_ids, before=self.clock())
-            transaction.note(door, "slim", jobs=slimmed)
+        with (
+            self.store.transaction() as transaction,
+            transaction.maintenance.open(who="keeper", why="retention") as door,
+        ):
+            slimmed = transaction.retention.slim(job_ids, before=self.clock())
+            transaction.maintenance.note(door, "slim", jobs=slimmed)
         assert slimmed == sorted(job_ids)
         return door
 
@@ -236,7 +247,7 @@ class Maker:
 def make_rich(store: Store[Any], clock: VirtualClock) -> Rich:
     """Give a new ledger its history. It has two blocks sealed, counts folded, and some of both not."""
     with store.transaction() as transaction:
-        transaction.declare({"echo": Declared()})
+        transaction.operations.declare({"echo": Declared()})
     make = Maker(store, clock)
     slimmed, slimmed_quarantined = make.submit("slimmed"), make.submit("slimmed-quarantined")
     make.complete(slimmed)
@@ -246,7 +257,7 @@ def make_rich(store: Store[Any], clock: VirtualClock) -> Rich:
     done, followup = _done(make)
     done_late = _done_late(make)
     with store.transaction() as transaction:
-        transaction.fold_counts()
+        transaction.counts.fold()
     seal(store)
     failed, replayed = make.submit("failed", max_attempts=1), make.submit("replayed", max_attempts=1)
     make.fail(failed)
@@ -285,11 +296,13 @@ def _done(make: Maker) -> tuple[int, int]:
     attempt = make.claim(done)
     make.clock.advance(1)
     with make.store.transaction() as transaction:
-        assert transaction.keep_checkpoints(attempt, {"page": "1"})
-        [answer] = transaction.work([(attempt, Complete(attempt.execution.lease_token, "[1]"))], actor=WORKER)
+        assert transaction.executions.save_checkpoints(attempt, {"page": "1"})
+        [answer] = transaction.executions.move(
+            [(attempt, Complete(attempt.execution.lease_token, "[1]"))], actor=WORKER
+        )
         assert isinstance(answer, Move)
         staged = Submission(operation="noop", payload="{}", client="holdfast", key=f"{done}/1", by_engine=True)
-        [admission] = transaction.submit([staged])
+        [admission] = transaction.jobs.submit([staged])
     return done, admission.job_id
 
 
@@ -300,7 +313,7 @@ def _done_late(make: Maker) -> int:
     make.claim(job_id, seconds=10)
     make.clock.advance(11)
     with make.store.transaction() as transaction:
-        [(_, answer)] = transaction.recover(actor="reaper-1")
+        [(_, answer)] = transaction.executions.recover(actor="reaper-1")
         assert isinstance(answer, Move)
     attempt = make.claim(job_id)
     make.work(attempt, GiveBack(attempt.execution.lease_token, make.clock(), "worker_stopped"))
@@ -308,7 +321,7 @@ def _done_late(make: Maker) -> int:
     token = attempt.execution.lease_token
     make.work(attempt, Commit(token, '"late"'))
     with make.store.transaction() as transaction:
-        now = transaction.attempt(attempt.execution.exec_id)
+        now = transaction.executions.attempt(attempt.execution.exec_id)
     assert now
     make.work(now, Finish(token))
     return job_id

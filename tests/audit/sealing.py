@@ -31,7 +31,9 @@ BLOCK = 8  # rows of a block, and jobs of a transaction
 def submit(store: Store[Any], n: int = BLOCK, *, actor: str = "tests", reason: str | None = None) -> None:
     """Write n journal rows in one transaction."""
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}") for _ in range(n)], actor=actor, reason=reason)
+        transaction.jobs.submit(
+            [Submission(operation="noop", payload="{}") for _ in range(n)], actor=actor, reason=reason
+        )
 
 
 def journal(store: Store[Any]) -> list[tuple[Any, ...]]:

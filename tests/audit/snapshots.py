@@ -45,22 +45,22 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
     attempt = make.claim(odd)
     with store.transaction() as transaction:
         exec_id, token = attempt.execution.exec_id, attempt.execution.lease_token
-        assert transaction.progress([(exec_id, token, THIRD, "un tiers ✓")]) == {exec_id}
-        assert transaction.keep_checkpoints(attempt, {"страница": '{"n":0.1}'})
-        assert transaction.ask_cancel(odd)
-        transaction.pause_queue("mañana", actor="operator-1", reason="la cola está llena")
-        transaction.pause_queue("other", actor="operator-1", reason="a while")
-        transaction.resume_queue("other", actor="operator-1", reason="over")
-        transaction.declare({"écho": Declared(version="2.0.0", max_attempts=9)})
-        transaction.set_meta("motd: día", "buenos días")
-        assert transaction.take_duty("fold", 60)
-        transaction.worker_seen("worker-1", ["default"], ["echo"], 8)
-        assert transaction.acquire_lease("registry", "operator-1", 60)  # which stays behind
+        assert transaction.executions.save_progress([(exec_id, token, THIRD, "un tiers ✓")]) == {exec_id}
+        assert transaction.executions.save_checkpoints(attempt, {"страница": '{"n":0.1}'})
+        assert transaction.executions.request_cancel(odd)
+        transaction.queues.pause("mañana", actor="operator-1", reason="la cola está llena")
+        transaction.queues.pause("other", actor="operator-1", reason="a while")
+        transaction.queues.resume("other", actor="operator-1", reason="over")
+        transaction.operations.declare({"écho": Declared(version="2.0.0", max_attempts=9)})
+        transaction.settings.set("motd: día", "buenos días")
+        assert transaction.workers.take_duty("fold", 60)
+        transaction.workers.seen("worker-1", ["default"], ["echo"], 8)
+        assert transaction.leases.acquire("registry", "operator-1", 60)  # which stays behind
         for name in ("zoë", "bob"):
-            assert transaction.add_approver(name, "0a" * 32, actor="operator-1", reason="a key", grant_id=None)
-        assert transaction.revoke_approver("bob", actor="operator-1")
+            assert transaction.grants.add_approver(name, "0a" * 32, actor="operator-1", reason="a key", grant_id=None)
+        assert transaction.grants.revoke_approver("bob", actor="operator-1")
         for subject in ("job 1", "job 2"):
-            assert transaction.add_evidence("review", subject, '{"ok":"да"}', actor="operator-1")
+            assert transaction.runs.add_evidence("review", subject, '{"ok":"да"}', actor="operator-1")
     _write_by_hand(store.url)
     return rich
 
@@ -82,7 +82,7 @@ def settle(store: Store[Any], clock: VirtualClock) -> None:
     """Let every lease run out and end what was held, so that the ledger is at rest."""
     clock.advance(2 * LONG_S)
     with store.transaction() as transaction:
-        while transaction.recover(actor="reaper-1"):
+        while transaction.executions.recover(actor="reaper-1"):
             pass
 
 
@@ -102,7 +102,7 @@ def many(url: str, jobs: int, *, worked: int) -> None:
                 for n in range(first, min(first + 1000, jobs))
             ]
             with store.transaction() as transaction:
-                transaction.submit(batch)
+                transaction.jobs.submit(batch)
         work(store, worked)
 
 
@@ -110,8 +110,10 @@ def work(store: Store[Any], jobs: int) -> None:
     """Claim and complete so many jobs."""
     for first in range(0, jobs, 1000):
         with store.transaction() as transaction:
-            attempts = transaction.claim(Lease(owner=WORKER, seconds=600, n=min(1000, jobs - first)))
-            transaction.work([(a, Complete(a.execution.lease_token, '{"ok":true}')) for a in attempts], actor=WORKER)
+            attempts = transaction.executions.claim(Lease(owner=WORKER, seconds=600, n=min(1000, jobs - first)))
+            transaction.executions.move(
+                [(a, Complete(a.execution.lease_token, '{"ok":true}')) for a in attempts], actor=WORKER
+            )
 
 
 def taken(url: str, path: Path, clock: VirtualClock | None = None) -> Path:
@@ -159,7 +161,7 @@ def _plain(value: object) -> Any:
 
 def counts(store: Store[Any]) -> dict[tuple[str, str, str], int]:
     with store.reading() as reading:
-        return {(count.operation, count.queue, str(count.state)): count.n for count in reading.counts()}
+        return {(count.operation, count.queue, str(count.state)): count.n for count in reading.counts.current()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ from holdfast.core.machines import EXECUTION, OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job, JournalRow, time_text
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import Declared, create_store
-from holdfast.store.reading import Count
 from holdfast.store.statements import statements
+from holdfast.store.verbs.counts import Count
 from holdfast.testing import VirtualClock
 from tests.store.conftest import phases
 from tests.store.verbs import WORKER, Verbs, fail
@@ -45,7 +45,7 @@ def verbs(ledger_url: str) -> Iterator[Verbs]:
     clock = VirtualClock()
     with create_store(ledger_url, clock) as store:
         with store.transaction() as transaction:
-            transaction.declare({"echo": Declared()})
+            transaction.operations.declare({"echo": Declared()})
         yield Verbs(store, clock)
 
 
@@ -111,14 +111,14 @@ class Historian:
 
     def look(self) -> Snapshot:
         with self.verbs.store.reading() as reading:
-            jobs = [job for job in reading.list_jobs(limit=1000) if job.job_id > self.first]
+            jobs = [job for job in reading.jobs.page(limit=1000) if job.job_id > self.first]
             return Snapshot(
-                _by_place(reading.counts()),
+                _by_place(reading.counts.current()),
                 {job.job_id: job for job in jobs},
-                {job.job_id: reading.executions(job.job_id) for job in jobs},
+                {job.job_id: reading.executions.of_job(job.job_id) for job in jobs},
                 {
                     job.job_id: sorted(
-                        [*reading.journal(job.job_id), *reading.journal_of_executions(job.job_id)],
+                        [*reading.journal.of(job.job_id), *reading.journal.of_executions(job.job_id)],
                         key=lambda row: row.seq,
                     )
                     for job in jobs
@@ -221,7 +221,7 @@ class Historian:
         found = self._open(pick)
         for attempt in found:
             with self.verbs.store.transaction() as transaction:
-                transaction.ask_cancel(attempt.job.job_id)
+                transaction.executions.request_cancel(attempt.job.job_id)
         return bool(found)
 
     def _fold(self, pick: int) -> None:
@@ -439,9 +439,9 @@ def test_the_future_is_not_told(verbs: Verbs) -> None:
 
 def under_the_door(verbs: Verbs, *texts: str) -> None:
     """Do what only retention may do, as it does it: through the door, in one transaction."""
-    with verbs.store.transaction() as transaction, transaction.maintenance(who="gc", why="retention"):
+    with verbs.store.transaction() as transaction, transaction.maintenance.open(who="gc", why="retention"):
         for text in texts:
-            verbs.store.execute(transaction._connection, text)
+            verbs.store.execute(transaction.connection, text)
 
 
 def archive(verbs: Verbs, job_id: int, kept_from: int, *, rows_stay: bool = False) -> None:

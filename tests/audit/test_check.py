@@ -206,7 +206,7 @@ def test_nothing_is_found_after_everything_was_recovered(
         assert overdue.ok
         assert {violation.invariant for violation in overdue.violations} == {"lease_overdue"}
         with store.transaction() as transaction:
-            recovered = {attempt.job.job_id for attempt, _ in transaction.recover(actor="reaper")}
+            recovered = {attempt.job.job_id for attempt, _ in transaction.executions.recover(actor="reaper")}
         assert recovered == {rich.running, rich.leased, rich.committed}
         assert check(store).violations == ()
 
@@ -294,8 +294,8 @@ def test_inside_a_transaction_its_own_door_may_stand_open(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
     with open_store(rich_ledger[0], rich_clock) as store, store.transaction() as transaction:
-        with transaction.maintenance(who="operator", why="to look") as door:
-            transaction.note(door, "look", n=1)
+        with transaction.maintenance.open(who="operator", why="to look") as door:
+            transaction.maintenance.note(door, "look", n=1)
             assert check_in(transaction).violations == ()
         assert check_in(transaction).violations == ()
 
@@ -306,7 +306,7 @@ def test_history_that_maintenance_gave_up_is_not_missed(
     """The same cut that is found when somebody makes it by hand."""
     url, rich = rich_ledger
     with open_store(url, rich_clock) as store:
-        with store.transaction() as transaction, transaction.maintenance(who="operator", why="rows were lost"):
+        with store.transaction() as transaction, transaction.maintenance.open(who="operator", why="rows were lost"):
             transaction.execute(f"UPDATE holdfast_jobs SET history_from = 2 WHERE job_id = {rich.failed}")
         assert check(store).violations == ()
 

@@ -19,16 +19,18 @@ BATCH = 100
 def grow(store: Store[Any], clock: VirtualClock, first: int, last: int) -> None:
     """Add jobs that succeeded, half of them at their second attempt."""
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload=f"[{n}]", key=str(n)) for n in range(first, last)])
+        transaction.jobs.submit(
+            [Submission(operation="noop", payload=f"[{n}]", key=str(n)) for n in range(first, last)]
+        )
     while True:
         with store.transaction() as transaction:
-            attempts = transaction.claim(Lease(owner="worker", seconds=60, n=1000))
+            attempts = transaction.executions.claim(Lease(owner="worker", seconds=60, n=1000))
             moves: list[tuple[Any, object]] = []
             for attempt in attempts:
                 token, again = attempt.execution.lease_token, attempt.job.job_id % 2 and attempt.job.attempts == 1
                 failure = Fail(token, "boom", "it broke", retry_at=clock())
                 moves.append((attempt, failure if again else Complete(token, "[1]")))
-            transaction.work(moves, actor="worker")
+            transaction.executions.move(moves, actor="worker")
         if not attempts:
             return
 

@@ -155,7 +155,7 @@ def test_a_setting_that_every_ledger_has_is_missed(
     with connect(url, rich_clock) as store:
         assert ("settings_readable", f"SETTING {name}") in found_in(store)
         with store.reading() as reading, pytest.raises(StoreDamagedError) as raised:
-            reading.meta()[name]
+            reading.settings.read()[name]
         assert f"the row '{name}' of the table holdfast_meta" in raised.value.hint
 
 
@@ -184,7 +184,7 @@ def test_defaults_that_cannot_be_read_are_told_when_they_are_asked_for(
     with Ledger(url) as ledger, pytest.raises(StoreDamagedError, match="the defaults of the operation 'echo'"):
         ledger.submit("echo", {})
     with connect(url, rich_clock) as store, store.reading() as reading, pytest.raises(StoreDamagedError):
-        reading.operations()
+        reading.operations.declared()
 
 
 def test_the_target_of_a_release_is_the_one_that_is_judged() -> None:

@@ -64,28 +64,28 @@ def facts_of(path: Path) -> list[tuple[Any, ...]]:
 def look(path: Path, clock: VirtualClock) -> None:
     """Open the ledger, and read everything that commands read."""
     with open_store(str(path), clock) as store, store.reading() as reading:
-        jobs = reading.list_jobs(limit=1000)
-        reading.counts()
-        reading.meta()
-        reading.operations()
-        reading.stalled()
-        reading.workers()
+        jobs = reading.jobs.page(limit=1000)
+        reading.counts.current()
+        reading.settings.read()
+        reading.operations.declared()
+        reading.executions.stalled()
+        reading.workers.all()
         for job in jobs:
-            reading.executions(job.job_id)
-            reading.journal(job.job_id)
-            reading.journal_of_executions(job.job_id)
-            reading.checkpoints(job.job_id)
+            reading.executions.of_job(job.job_id)
+            reading.journal.of(job.job_id)
+            reading.journal.of_executions(job.job_id)
+            reading.executions.checkpoints(job.job_id)
 
 
 def write(path: Path, clock: VirtualClock) -> None:
     """Open the ledger, submit to it and work on it."""
     with open_store(str(path), clock) as store:
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}", key="new")])
+            transaction.jobs.submit([Submission(operation="noop", payload="{}", key="new")])
         with store.transaction() as transaction:
-            for attempt in transaction.claim(Lease(owner="worker", seconds=10, n=3)):
-                transaction.work([(attempt, Complete(attempt.execution.lease_token, "1"))], actor="worker")
-            transaction.fold_counts()
+            for attempt in transaction.executions.claim(Lease(owner="worker", seconds=10, n=3)):
+                transaction.executions.move([(attempt, Complete(attempt.execution.lease_token, "1"))], actor="worker")
+            transaction.counts.fold()
 
 
 def judged(path: Path, clock: VirtualClock) -> CheckReport:
@@ -262,7 +262,7 @@ def test_damaged_pages_on_postgres(pg_server: Server, rich_postgres_url: str, ri
             [found] = [v for v in report.violations if v.invariant == "database"]
             assert (found.subject, found.evidence["sqlstate"]) == ("LEDGER", "XX001")
             with pytest.raises(StoreDamagedError, match="invalid page"), store.reading() as reading:
-                reading.list_jobs()
+                reading.jobs.page()
     finally:
         pg_server.stop()
         _overwrite(path, whole)

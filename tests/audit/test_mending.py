@@ -40,7 +40,7 @@ def carried_out(store: Store[Any]) -> Repair:
 
 def image(store: Store[Any], table: str, **which: int) -> dict[str, Any]:
     with store.reading() as reading:
-        [found] = reading.images(table, **which)
+        [found] = reading.maintenance.images(table, **which)
     return found
 
 
@@ -87,17 +87,17 @@ def test_a_switch_of_which_nobody_can_show_that_it_was_lifted_is_on_again(
     with repaired(rich_ledger, rich_clock, edit) as (store, done):
         assert moved(done) == [("move", f"SWITCH {rich.lifted_switch}", "on")]
         with store.reading() as reading:
-            assert set(reading.switches_on()) == {"registration", "replay"}
+            assert set(reading.switches.on()) == {"registration", "replay"}
 
 
 def test_but_it_stays_off_where_another_of_its_name_is_on(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
     url, rich = rich_ledger
     with connect(url, rich_clock) as store, store.transaction() as transaction:
-        assert transaction.throw_switch("registration", actor="ann", reason="again")
+        assert transaction.switches.throw("registration", actor="ann", reason="again")
     with repaired(rich_ledger, rich_clock, without_its_birth("SWITCH", rich.lifted_switch)) as (store, done):
         assert moved(done) == [("tell", f"SWITCH {rich.lifted_switch}", "off")]
         with store.reading() as reading:
-            on = reading.switches_on()
+            on = reading.switches.on()
         assert {name: switch.switch_id == rich.lifted_switch for name, switch in on.items()} == {
             "registration": False,
             "replay": False,
@@ -158,7 +158,7 @@ def test_a_permission_whose_history_is_not_whole_is_revoked(rich_ledger: Ledger,
     with repaired(rich_ledger, rich_clock, without_its_birth("GRANT", rich.active_grant)) as (store, done):
         assert moved(done) == [("move", f"GRANT {rich.active_grant}", "revoked")]
         with store.reading() as reading:
-            assert reading.grants_for("registry.retire", "echo.two") == []
+            assert reading.grants.open_for("registry.retire", "echo.two") == []
 
 
 def test_a_grant_that_was_used_says_by_whom_again(rich_ledger: Ledger, rich_clock: VirtualClock) -> None:
@@ -182,7 +182,7 @@ def test_a_switch_whose_history_is_archived_stays_as_it_is(rich_ledger: Ledger, 
     with (
         connect(url, rich_clock) as store,
         store.transaction() as transaction,
-        transaction.maintenance(who="keeper", why="retention"),
+        transaction.maintenance.open(who="keeper", why="retention"),
     ):
         for statement in as_retention_does_it:
             transaction.execute(statement)

@@ -60,7 +60,7 @@ def contents(store: Store[Any]) -> dict[str, list[tuple[Any, ...]]]:
 def jobs(store: Store[Any]) -> dict[int, dict[str, Any]]:
     with store.reading() as reading:
         ids = [job_id for (job_id,) in reading.execute("SELECT job_id FROM holdfast_jobs")]
-        return {job_id: reading.images("holdfast_jobs", job_id=job_id)[0] for job_id in ids}
+        return {job_id: reading.maintenance.images("holdfast_jobs", job_id=job_id)[0] for job_id in ids}
 
 
 def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
@@ -95,7 +95,7 @@ def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
 
 def told(store: Store[Any]) -> list[dict[str, Any]]:
     with store.reading() as reading:
-        rows = reading.images("holdfast_journal", machine="MAINTENANCE", actor="ann")
+        rows = reading.maintenance.images("holdfast_journal", machine="MAINTENANCE", actor="ann")
     return sorted(rows, key=lambda row: row["seq"])
 
 
@@ -134,7 +134,7 @@ def test_a_plan_to_count_anew_stands_while_others_work(broken: tuple[Store[Any],
     corrupt(store.url, rich, "counts_of_nothing")
     planned = plan(store)
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="echo", payload="{}", client="c", queue="default")])
+        transaction.jobs.submit([Submission(operation="echo", payload="{}", client="c", queue="default")])
     done = repair(store, operator="ann", reason="x", expected=planned.digest)
     assert [(act.kind, act.subject) for act in done.acts] == [("move", f"JOB {rich.waiting}"), ("recount", "COUNTS")]
     assert check(store).violations == ()
@@ -158,7 +158,9 @@ def test_more_violations_than_a_check_lists_are_repaired_at_once_on_postgres(
 
 def many_at_once(store: Store[Any], rich: Rich) -> None:
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="echo", payload="{}", client="c", queue="default")] * (LIMIT + 50))
+        transaction.jobs.submit(
+            [Submission(operation="echo", payload="{}", client="c", queue="default")] * (LIMIT + 50)
+        )
     before = jobs(store)
     with unguarded(store.url, rich) as knife:
         knife.run("UPDATE holdfast_jobs SET version = version + 3 WHERE client = 'c'")
@@ -185,7 +187,7 @@ def test_a_state_that_was_edited_comes_back_from_the_journal(broken: tuple[Store
     after = jobs(store)[rich.failed]
     assert (after["state"], after["version"]) == ("failed", before["version"] + 1)
     with store.reading() as reading:
-        last = reading.journal(rich.failed)[-1]
+        last = reading.journal.of(rich.failed)[-1]
     assert (last.source, last.target, last.event) == ("pending", "failed", "repair")
     assert [row["maintenance_id"] for row in told(store)] == [last.maintenance_id] * 3
 

@@ -53,7 +53,9 @@ def records(store: Store[Any]) -> dict[str, list[dict[str, Any]]]:
         found = {}
         for table, identity in RECORDS.items():
             ids = [subject for (subject,) in reading.execute(f"SELECT DISTINCT {identity} FROM {table} ORDER BY 1")]
-            found[table] = [image for subject in ids for image in reading.images(table, **{identity: subject})]
+            found[table] = [
+                image for subject in ids for image in reading.maintenance.images(table, **{identity: subject})
+            ]
         return found
 
 
@@ -185,7 +187,7 @@ def test_a_row_that_nobody_can_have_written_is_dropped_and_its_job_quarantined(
     done = repaired(store)
     assert (done.acts[0].kind, done.left) == ("forget", ())
     with store.reading() as reading:
-        [job] = reading.images("holdfast_jobs", job_id=rich.failed)
+        [job] = reading.maintenance.images("holdfast_jobs", job_id=rich.failed)
     assert (job["state"], job["quarantine_code"]) == ("quarantined", "integrity")
 
 
@@ -206,8 +208,8 @@ def test_what_has_committed_is_finished_whatever_is_wrong_with_its_job(
     done = repaired(store)
     assert done.left == ()
     with store.reading() as reading:
-        [job] = reading.images("holdfast_jobs", job_id=rich.committed)
-        [execution] = reading.images("holdfast_executions", job_id=rich.committed)
+        [job] = reading.maintenance.images("holdfast_jobs", job_id=rich.committed)
+        [execution] = reading.maintenance.images("holdfast_executions", job_id=rich.committed)
     assert (job["state"], execution["status"]) == ("succeeded", "DONE")
 
 

@@ -39,7 +39,7 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 def meta(store: Store[Any]) -> dict[str, str]:
     with store.reading() as reading:
-        return reading.meta()
+        return reading.settings.read()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -123,10 +123,12 @@ def test_a_long_journal_is_looked_at_in_parts(store: Store[Any], monkeypatch: py
 def test_whole_work_is_sealed(store: Store[Any]) -> None:
     submit(store, 5)
     with store.transaction() as transaction:
-        attempts = transaction.claim(Lease(owner="w", seconds=60, n=5))
-        transaction.work([(a, Complete(a.execution.lease_token)) for a in attempts], actor="w", reason="naïve “✓”")
-    with store.transaction() as transaction, transaction.maintenance(who="ann", why="tests") as door:
-        transaction.note(door, "looked", at="é")
+        attempts = transaction.executions.claim(Lease(owner="w", seconds=60, n=5))
+        transaction.executions.move(
+            [(a, Complete(a.execution.lease_token)) for a in attempts], actor="w", reason="naïve “✓”"
+        )
+    with store.transaction() as transaction, transaction.maintenance.open(who="ann", why="tests") as door:
+        transaction.maintenance.note(door, "looked", at="é")
     made = seal(store, block_rows=7)
     assert sum(one.rows for one in made) == len(journal(store)) == 7 * 5 + 3
     assert loose_rows(store) == []
@@ -148,7 +150,7 @@ def test_a_ledger_in_a_schema_of_its_own(pg_url: str) -> None:
         submit(store, 5)
         assert [one.rows for one in seal(store, block_rows=3)] == [3, 2]
         with store.reading() as reading:
-            assert reading.journal_begins() == 0
+            assert reading.seals.journal_begins() == 0
         assert verify(store).ok
 
 
@@ -191,7 +193,7 @@ def test_seals_cannot_be_written_by_hand_or_changed(store: Store[Any]) -> None:
 def floor(store: Store[Any]) -> int:
     """Return the number from which on the next sealing looks for rows."""
     with store.reading() as reading:
-        return floor_of(reading, reading.meta(), reading.last_seal())
+        return floor_of(reading.seals, reading.settings.read(), reading.seals.last())
 
 
 def test_what_is_sealed_is_not_read_again(store: Store[Any]) -> None:
@@ -214,7 +216,7 @@ def test_a_floor_of_another_epoch_tells_nothing(store: Store[Any]) -> None:
     seal(store)
     seal(store)
     with store.transaction() as transaction:
-        transaction.set_meta("epoch", "2")
+        transaction.settings.set("epoch", "2")
         rewrite_enforcement(store, transaction)
     assert floor(store) == 0
     submit(store, 8)
@@ -228,7 +230,7 @@ def test_a_floor_of_another_epoch_tells_nothing(store: Store[Any]) -> None:
 def test_a_block_is_of_one_epoch(store: Store[Any]) -> None:
     submit(store, 3)
     with store.transaction() as transaction:
-        transaction.set_meta("epoch", "2")
+        transaction.settings.set("epoch", "2")
         rewrite_enforcement(store, transaction)
     submit(store, 3)
     made = seal(store, block_rows=8)
@@ -294,7 +296,7 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_u
         assert seals(store) == before
         # What a new epoch does: rows of the old one are closed as they are, and those to come sort after them.
         with store.transaction() as transaction:
-            transaction.set_meta("epoch", "2")
+            transaction.settings.set("epoch", "2")
             rewrite_enforcement(store, transaction)
     with open_store(ledger_url) as store:
         submit(store, 3)
@@ -307,12 +309,12 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_u
 
 def test_an_epoch_never_goes_back(store: Store[Any]) -> None:
     with store.transaction() as transaction:
-        transaction.set_meta("epoch", "2")
+        transaction.settings.set("epoch", "2")
         rewrite_enforcement(store, transaction)
     submit(store)
     [made] = seal(store)
     with store.transaction() as transaction:
-        transaction.set_meta("epoch", "1")
+        transaction.settings.set("epoch", "1")
     with pytest.raises(EpochError) as refused:
         seal(store)
     assert refused.value.context == {"epoch": 1, "sealed_epoch": 2}

@@ -43,8 +43,8 @@ def work(store: Store[Any], jobs: int = 3) -> None:
     """Submit jobs, complete them, and seal what that wrote: seven rows a job."""
     submit(store, jobs)
     with store.transaction() as transaction:
-        attempts = transaction.claim(Lease(owner="w", seconds=60, n=jobs))
-        transaction.work([(a, Complete(a.execution.lease_token, '"r"')) for a in attempts], actor="w")
+        attempts = transaction.executions.claim(Lease(owner="w", seconds=60, n=jobs))
+        transaction.executions.move([(a, Complete(a.execution.lease_token, '"r"')) for a in attempts], actor="w")
     seal(store)
 
 
@@ -177,7 +177,7 @@ def test_blocks_that_lie_across_the_edge_of_a_partition(pg_url: str, clock: Virt
     with create_store(pg_url, clock) as store:
         with store.transaction() as transaction:
             transaction.execute(f"SELECT setval('holdfast_journal_seq', {EDGE - 11})")
-            transaction.extend_journal()
+            transaction.retention.extend_journal()
         work(store)  # numbers from EDGE - 10 to EDGE + 10
         for _ in range(2):
             work(store)
@@ -227,7 +227,7 @@ def test_the_note_of_an_old_archive_may_be_in_a_later_one(store: Store[Any], clo
         work(store)
         assert collect(store, clock, folder).archives
     with store.reading() as reading:
-        archives = reading.archives()
+        archives = reading.seals.archives()
     assert len(archives) == 3
     assert kinds(verify(store)) == []
     assert kinds(verify(store, archives=folder)) == []

@@ -42,7 +42,7 @@ class Held:
 
     def write(self, n: int = 1) -> None:
         with self._store.borrowed(self._connection) as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}") for _ in range(n)], actor="held")
+            transaction.jobs.submit([Submission(operation="noop", payload="{}") for _ in range(n)], actor="held")
 
     @property
     def xid(self) -> int:
@@ -165,7 +165,7 @@ def test_numbers_that_were_given_out_before_a_sealing_are_found_after_it(
         submit(store, 1)
         seal(store)
         with store.reading() as reading:
-            assert floor_of(reading, reading.meta(), reading.last_seal()) <= 1
+            assert floor_of(reading.seals, reading.settings.read(), reading.seals.last()) <= 1
     late.commit()
     sealed_soon(store, 6)
     assert loose_rows(store) == []

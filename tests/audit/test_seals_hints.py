@@ -73,7 +73,7 @@ def test_a_horizon_of_an_earlier_epoch_hides_nothing(ledger_url: str) -> None:
         submit(store)
         seal(store)
         with store.transaction() as transaction:
-            transaction.set_meta("epoch", "2")
+            transaction.settings.set("epoch", "2")
             rewrite_enforcement(store, transaction)
         submit(store)
         assert verify(store).ok

@@ -45,12 +45,12 @@ def batches(snapshot: Path) -> int:
 BEFORE = {
     "verified": ("holdfast.audit.files.restore:verify", 1),
     "prepared": ("holdfast.audit.files.restore:schema_steps.prepare", 1),
-    "advanced": ("holdfast.audit.files.restore:advance", 1),
-    "settings brought": ("holdfast.audit.files.restore:bring", 1),
-    "jobs brought": ("holdfast.audit.files.restore:bring", 7),
-    "all brought": ("holdfast.audit.files.restore:bring", 0),
-    "leases ended": ("holdfast.audit.files.restore:end_leases", 1),
-    "counted": ("holdfast.store.transaction:Transaction.fold_counts", 1),
+    "advanced": ("holdfast.store.verbs.portable:PortableWrites.advance", 1),
+    "settings brought": ("holdfast.store.verbs.portable:PortableWrites.bring", 1),
+    "jobs brought": ("holdfast.store.verbs.portable:PortableWrites.bring", 7),
+    "all brought": ("holdfast.store.verbs.portable:PortableWrites.bring", 0),
+    "leases ended": ("holdfast.store.verbs.portable:PortableWrites.end_leases", 1),
+    "counted": ("holdfast.store.verbs.counts:CountWrites.fold", 1),
 }
 AFTER = "holdfast.audit.files.restore:schema_steps.verify"
 
@@ -86,7 +86,7 @@ def test_a_restore_that_is_killed_leaves_an_empty_ledger_as_it_was(
         child = forks.spawn(f"{ROLES}:restore_and_die", file=str(snapshot), url=url, point=point, nth=nth)
         assert child.wait(60) == -signal.SIGKILL, where
         with open_store(url) as store, store.reading() as reading:
-            assert reading.meta()["epoch"] == "1"
+            assert reading.settings.read()["epoch"] == "1"
             assert reading.execute("SELECT count(*) FROM holdfast_journal") == [(0,)]
     put(snapshot, url)
     assert diff(str(snapshot), url).tables == {}

@@ -26,7 +26,7 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
 )
 from holdfast.store import create_store
-from holdfast.store.portable import STAYS, TABLES, Column, Kind, Row, Table
+from holdfast.store.tables import STAYS, TABLES, Column, Kind, Row, Table
 from holdfast.testing import VirtualClock
 from tests.audit.rich import make_rich
 from tests.audit.snapshots import TRAVELLING, forge, lines_of, pack
@@ -155,7 +155,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_rich_later(store: Any, clock: VirtualClock) -> None:
     """Leave something unsealed."""
-    with store.transaction() as transaction, transaction.maintenance(who="keeper", why="a look"):
+    with store.transaction() as transaction, transaction.maintenance.open(who="keeper", why="a look"):
         clock.advance(1)
 
 
@@ -404,7 +404,7 @@ def test_a_name_that_was_taken_meanwhile_is_not_replaced(
     path = tmp_path / "a"
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
-            transaction.set_meta("x", "y")
+            transaction.settings.set("x", "y")
 
         def somebody_else(*_: object) -> None:
             path.write_text("mine")

@@ -27,7 +27,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store import Declared, Submission, connect, create_store, open_store
-from holdfast.store.portable import TABLES
+from holdfast.store.tables import TABLES
 from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, taken, told, work
 from tests.enforcement.raw import Client
@@ -100,18 +100,18 @@ def test_an_empty_ledger_becomes_the_one_of_the_snapshot(kind: str, snapshot: Pa
     url = new_url(kind)
     with create_store(url) as store:
         with store.transaction() as transaction:
-            transaction.declare({"mine": Declared(), "echo": Declared(version="0.0.1")})
-            transaction.pause_queue("mine", actor="a", reason="r")
-            transaction.worker_seen("worker-9", ["default"], ["mine"], 1)
-            assert transaction.take_duty("fold", 60)
+            transaction.operations.declare({"mine": Declared(), "echo": Declared(version="0.0.1")})
+            transaction.queues.pause("mine", actor="a", reason="r")
+            transaction.workers.seen("worker-9", ["default"], ["mine"], 1)
+            assert transaction.workers.take_duty("fold", 60)
         made = put(snapshot, url)
         assert (made.epoch, made.rows["jobs"]) == (2, verify(snapshot).trailer.rows["jobs"])
         with store.reading() as reading:
-            assert reading.meta()["ledger_id"] == verify(snapshot).header.ledger_id
+            assert reading.settings.read()["ledger_id"] == verify(snapshot).header.ledger_id
             # A process that has declared an operation goes on believing so; what the snapshot knows is the snapshot's.
-            assert reading.operations().keys() == {"echo", "écho", "mine", "noop"}
-            assert reading.operations()["echo"].version == "1.0.0"
-            assert [worker.worker_id for worker in reading.workers()] == ["worker-9"]
+            assert reading.operations.declared().keys() == {"echo", "écho", "mine", "noop"}
+            assert reading.operations.declared()["echo"].version == "1.0.0"
+            assert [worker.worker_id for worker in reading.workers.all()] == ["worker-9"]
     compared = diff(str(snapshot), url)
     assert {name: table.keys_only_b for name, table in compared.tables.items()} == {
         "operations": [("mine",)],
@@ -146,7 +146,7 @@ def test_a_submit_that_comes_meanwhile_waits_its_turn(
 
         def submit() -> int:
             with store.transaction() as transaction:
-                [admission] = transaction.submit([Submission(operation="noop", payload="{}", key="late")])
+                [admission] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="late")])
             return admission.job_id
 
         def meanwhile(doing: str, *_: object) -> None:
@@ -156,7 +156,7 @@ def test_a_submit_that_comes_meanwhile_waits_its_turn(
         restore(snapshot, url, Permission(who="a", why="b"), progress=meanwhile)
         assert late[0].result(30) == greatest + 1
         with store.reading() as reading:
-            [row] = reading.journal(greatest + 1)
+            [row] = reading.journal.of(greatest + 1)
             [[epoch]] = reading.execute(f"SELECT epoch FROM holdfast_journal WHERE seq = {row.seq}")
         assert epoch == 2
 
@@ -167,17 +167,17 @@ def test_a_submit_that_comes_meanwhile_waits_its_turn(
 
 def _submitted(url: str) -> None:
     with open_store(url) as store, store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}")])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")])
 
 
 def _maintained(url: str) -> None:
-    with open_store(url) as store, store.transaction() as transaction, transaction.maintenance(who="a", why="b"):
+    with open_store(url) as store, store.transaction() as transaction, transaction.maintenance.open(who="a", why="b"):
         pass
 
 
 def _requested(url: str) -> None:
     with open_store(url) as store, store.transaction() as transaction:
-        transaction.request_grant(
+        transaction.grants.request(
             action="release", target="job", scope="{}", actor="a", reason="r", expires_at=VirtualClock().after(60)
         )
 
@@ -421,7 +421,7 @@ def test_numbers_go_on_beyond_rows_that_are_gone(kind: str, new_url: NewUrl, tmp
     many(old, 10, worked=5)
     with open_store(old) as store, store.transaction() as transaction:
         [[last]] = transaction.execute("SELECT max(exec_id) FROM holdfast_executions")
-        with transaction.maintenance(who="keeper", why="retention"):
+        with transaction.maintenance.open(who="keeper", why="retention"):
             transaction.execute("DELETE FROM holdfast_executions WHERE exec_id > 3")
             transaction.execute("DELETE FROM holdfast_journal WHERE machine = 'EXECUTION' AND subject > 3")
     snapshot = taken(old, tmp_path / "a")
@@ -438,15 +438,15 @@ def test_numbers_go_on_beyond_rows_that_are_gone(kind: str, new_url: NewUrl, tmp
 def test_partitions_are_there_for_all_the_numbers(new_url: NewUrl, tmp_path: Path, pg_url: str) -> None:
     old = new_url("sqlite")
     with create_store(old) as store, store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}", key="early")])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", key="early")])
         transaction.execute("UPDATE sqlite_sequence SET seq = 31000000 WHERE name = 'holdfast_journal'")
-        transaction.submit([Submission(operation="noop", payload="{}", key="late")])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", key="late")])
     put(taken(old, tmp_path / "a"), pg_url)
     assert [row["seq"] for row in told(pg_url)["journal"]] == [1, 31000001]
     with open_store(pg_url) as store:  # opening compares the triggers and indexes of every partition
         assert len(store.tables_beside()) == 0
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}", key="new")])
+            transaction.jobs.submit([Submission(operation="noop", payload="{}", key="new")])
             rows = transaction.execute("SELECT tableoid::regclass::text, seq FROM holdfast_journal ORDER BY seq")
     names, seqs = zip(*rows, strict=True)
     assert names[0] == "holdfast_journal_p0"

@@ -72,7 +72,7 @@ def test_a_ledger_at_rest_arrives_as_it_was(source: str, target: str, new_url: N
         assert sealed_history(other).problems == ()
         with other.reading() as reading:
             assert reading.execute("SELECT count(*) FROM holdfast_workers") == [(0,)]
-            assert reading.paused_queues() == ["mañana"]
+            assert reading.queues.paused() == ["mañana"]
     for a, b in ((snapshot, old), (snapshot, new), (old, new), (new, old)):
         assert diff(str(a), str(b)).tables == {}
 
@@ -85,14 +85,16 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
     with create_store(old, clock) as store:
         rich = make_rich(store, clock)
         with store.reading() as reading:
-            held = {job_id: reading.executions(job_id)[-1] for job_id in (rich.running, rich.leased, rich.committed)}
-            attempts = {job_id: reading.attempt(held[job_id].exec_id) for job_id in held}
+            held = {
+                job_id: reading.executions.of_job(job_id)[-1] for job_id in (rich.running, rich.leased, rich.committed)
+            }
+            attempts = {job_id: reading.executions.attempt(held[job_id].exec_id) for job_id in held}
     snapshot = taken(old, tmp_path / "a.snapshot", clock)
     clock.advance(60)
     made = put(snapshot, new, clock)
     assert (made.expired, made.finished) == (2, 1)
     with open_store(new, clock) as store, store.transaction() as transaction:
-        states = {job_id: transaction.job(job_id) for job_id in held}
+        states = {job_id: transaction.jobs.get(job_id) for job_id in held}
         assert {job_id: (job.state, job.attempts, job.excused) for job_id, job in states.items()} == {
             rich.running: ("pending", 1, 0),
             rich.leased: ("pending", 1, 0),
@@ -100,9 +102,9 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
         }
         assert states[rich.committed].result == "null"
         for job_id, status in ((rich.running, "ABORTED"), (rich.leased, "ABORTED"), (rich.committed, "DONE")):
-            [execution] = transaction.executions(job_id)
+            [execution] = transaction.executions.of_job(job_id)
             assert (execution.status, execution.lease_expires_at) == (status, clock())
-            moves = [row for row in transaction.journal_of_executions(job_id) if row.actor == "restore"]
+            moves = [row for row in transaction.journal.of_executions(job_id) if row.actor == "restore"]
             assert [(row.event, row.target) for row in moves] == [
                 ("finish", "DONE") if job_id == rich.committed else ("expire", "ABORTED")
             ]
@@ -114,10 +116,10 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
             attempt = attempts[job_id]
             assert attempt
             token = attempt.execution.lease_token
-            assert transaction.beat([(attempt.execution.exec_id, token, 60)]) == {}
-            [answer] = transaction.work([(attempt, Complete(token, '"late"'))], actor=WORKER)
+            assert transaction.executions.extend_leases([(attempt.execution.exec_id, token, 60)]) == {}
+            [answer] = transaction.executions.move([(attempt, Complete(token, '"late"'))], actor=WORKER)
             assert isinstance(answer, Refused)
-        assert transaction.job(rich.running).state == "pending"
+        assert transaction.jobs.get(rich.running).state == "pending"
     differing = diff(str(snapshot), new).tables
     changed = {name: [key for (key,) in table.keys_changed] for name, table in differing.items()}
     assert changed == {
@@ -135,13 +137,13 @@ def test_the_restore_is_on_record(source: str, target: str, new_url: NewUrl, tmp
     snapshot = taken(old, tmp_path / "a.snapshot", clock)
     made = put(snapshot, new, clock, who="ana", why="the disk died")
     with open_store(new, clock) as store, store.reading() as reading:
-        rows = reading.journal(2, "MAINTENANCE")
+        rows = reading.journal.of(2, "MAINTENANCE")
         assert [(row.event, row.actor) for row in rows] == [("open", "ana"), ("restore", "ana"), ("shut", "ana")]
         assert rows[0].reason == "the disk died"
         assert rows[1].reason
         assert f'"sha256":"{made.sha256}"' in rows[1].reason
         assert '"from_epoch":1' in rows[1].reason
-        assert reading.meta()["epoch"] == "2"
+        assert reading.settings.read()["epoch"] == "2"
         [[epochs, first]] = reading.execute(
             "SELECT count(*), min(seq) FROM holdfast_journal WHERE epoch = 2 AND machine = 'MAINTENANCE'"
         )
@@ -163,18 +165,18 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
             "succeeded", "failed", "quarantined",
         }  # fmt: skip
         with store.transaction() as transaction:
-            [fresh] = transaction.submit([Submission(operation="noop", payload="{}", key="fresh")])
+            [fresh] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="fresh")])
             assert (fresh.is_new, fresh.job_id) == (True, greatest["jobs"] + 1)
             done = Submission(operation="echo", payload='{"of":"done"}', client="web", key="done")
-            [known] = transaction.submit([done])
+            [known] = transaction.jobs.submit([done])
             assert (known.is_new, known.job_id) == (False, by_key(old, "done"))
         with pytest.raises(IdempotencyConflictError), store.transaction() as transaction:
-            transaction.submit([Submission(operation="echo", payload="{}", client="web", key="done")])
+            transaction.jobs.submit([Submission(operation="echo", payload="{}", client="web", key="done")])
         with store.transaction() as transaction:
-            [attempt] = transaction.claim(Lease(owner=WORKER, seconds=60))
+            [attempt] = transaction.executions.claim(Lease(owner=WORKER, seconds=60))
             assert attempt.job.job_id == fresh.job_id
             assert attempt.execution.exec_id > greatest["executions"]
-            with transaction.maintenance(who="keeper", why="a look") as door:
+            with transaction.maintenance.open(who="keeper", why="a look") as door:
                 assert door == 3  # one before the snapshot, one of the restore
     with open_store(new, clock):
         pass
@@ -196,20 +198,20 @@ def test_a_token_given_out_after_the_snapshot_opens_nothing(
     old, new = new_url(source), new_url(target)
     with create_store(old) as store:
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}", key=f"k{n}") for n in range(2)])
+            transaction.jobs.submit([Submission(operation="noop", payload="{}", key=f"k{n}") for n in range(2)])
         snapshot = taken(old, tmp_path / "a.snapshot")
         with store.transaction() as transaction:
-            late = transaction.claim(Lease(owner=WORKER, seconds=3600, n=2))
+            late = transaction.executions.claim(Lease(owner=WORKER, seconds=3600, n=2))
     for again in (new, new_url(target)):  # twice: the tokens of two restores of one snapshot differ too
         put(snapshot, again)
         with open_store(again) as store, store.transaction() as transaction:
-            mine = transaction.claim(Lease(owner="worker-2", seconds=3600, n=2))
+            mine = transaction.executions.claim(Lease(owner="worker-2", seconds=3600, n=2))
             assert len(mine) == 2
             assert {a.execution.lease_token for a in late}.isdisjoint(a.execution.lease_token for a in mine)
             for attempt in late:
                 token = attempt.execution.lease_token
-                assert transaction.beat([(attempt.execution.exec_id, token, 60)]) == {}
-                [answer] = transaction.work([(attempt, Complete(token, '"late"'))], actor=WORKER)
+                assert transaction.executions.extend_leases([(attempt.execution.exec_id, token, 60)]) == {}
+                [answer] = transaction.executions.move([(attempt, Complete(token, '"late"'))], actor=WORKER)
                 assert isinstance(answer, Refused)
             late += mine
 
@@ -250,11 +252,11 @@ def test_grants_keep_what_they_are_good_for(kind: str, new_url: NewUrl, tmp_path
         rich = make_rich(store, clock)
     put(taken(old, tmp_path / "a", clock), new, clock)
     with open_store(new, clock) as store, store.transaction() as transaction:
-        draft, used = transaction.grant(rich.draft_grant), transaction.grant(rich.released_grant)
+        draft, used = transaction.grants.get(rich.draft_grant), transaction.grants.get(rich.released_grant)
         assert draft
         assert used
-        assert isinstance(transaction.move_grant(draft, GrantEvent("approve", "approver-1")), Move)
-        assert isinstance(transaction.move_grant(used, GrantEvent("consume", "operator-1")), Refused)
+        assert isinstance(transaction.grants.move(draft, GrantEvent("approve", "approver-1")), Move)
+        assert isinstance(transaction.grants.move(used, GrantEvent("consume", "operator-1")), Refused)
 
 
 @EACH
@@ -281,7 +283,9 @@ def test_a_snapshot_is_of_one_moment_while_others_write(kind: str, new_url: NewU
             while not stop.is_set():
                 n += 1
                 with store.transaction() as transaction:
-                    transaction.submit([Submission(operation="noop", payload="{}", key=f"{n}-{k}") for k in range(10)])
+                    transaction.jobs.submit(
+                        [Submission(operation="noop", payload="{}", key=f"{n}-{k}") for k in range(10)]
+                    )
                 work(store, 5)
 
         writer = threading.Thread(target=submit_for_ever)
@@ -315,7 +319,7 @@ def test_the_snapshot_says_what_it_is_of(kind: str, new_url: NewUrl, tmp_path: P
         clock.advance(LONG_S)
         made = create(store, tmp_path / "a")
         with store.reading() as reading:
-            meta = reading.meta()
+            meta = reading.settings.read()
     header = verify(tmp_path / "a").header
     assert header == made.header
     assert (header.holdfast_snapshot, header.schema, header.epoch) == (1, 3, 1)
@@ -328,5 +332,5 @@ def test_the_snapshot_says_what_it_is_of(kind: str, new_url: NewUrl, tmp_path: P
     )  # fmt: skip
     put(tmp_path / "a", new, clock, slip=slip)
     with open_store(new) as store, store.reading() as reading:
-        arrived = reading.meta()
+        arrived = reading.settings.read()
     assert arrived == meta | {"epoch": "2"}

@@ -42,7 +42,7 @@ def test_large_payloads_are_not_gathered(new_url: NewUrl, tmp_path: Path, pg_url
     with create_store(first) as store, store.transaction() as transaction:
         for n in range(40):
             payload = f'"{n:02d}{"x" * (1 << 20)}"'
-            transaction.submit([Submission(operation="noop", payload=payload, key=f"k{n}")])
+            transaction.jobs.submit([Submission(operation="noop", payload=payload, key=f"k{n}")])
     told = moved(tmp_path, first, pg_url, last)
     assert (told["differing"], told["rows"]) == ([], 84)
     assert told["memory_mb"] < 100  # some 75 to begin with; 40 MB of payloads at once would be 120

@@ -54,16 +54,16 @@ def test_a_filled_ledger_is_what_real_work_would_have_left(ledger_url: str, monk
         fill(store, 0, OLDEST)
         fill(store, OLDEST, OLDEST + 500)
         with store.reading() as reading:
-            counts = {count.state.value: count.n for count in reading.counts()}
+            counts = {count.state.value: count.n for count in reading.counts.current()}
             assert counts == {"pending": 200, "running": 200, "failed": 205, "quarantined": 200, "succeeded": 695}
             for job_id in (*range(1, 11), OLDEST + 1, OLDEST + 100):
-                job, executions = reading.job(job_id), reading.executions(job_id)
-                journal = reading.journal(job_id)
+                job, executions = reading.jobs.get(job_id), reading.executions.of_job(job_id)
+                journal = reading.journal.of(job_id)
                 assert [row.version for row in journal] == list(range(1, job.version + 1))
                 assert (journal[-1].target, len(executions)) == (job.state, job.attempts)
                 assert project(executions, rulings_of(journal)) == job.state
                 for execution in executions:
-                    rows = [row for row in reading.journal_of_executions(job_id) if row.subject == execution.exec_id]
+                    rows = [row for row in reading.journal.of_executions(job_id) if row.subject == execution.exec_id]
                     assert [row.version for row in rows] == list(range(1, execution.version + 1))
                     assert rows[-1].target == execution.status
                 past = job_at(reading, job_id, scale.BEGAN, scale.BEGAN)

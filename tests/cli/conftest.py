@@ -37,7 +37,7 @@ def history(new_ledger_url: str) -> str:
     """A ledger with five jobs: succeeded, failed after a retry, cancelled, running, and one not due for long."""
     with open_store(new_ledger_url) as store:
         with store.transaction() as transaction:
-            transaction.declare({"echo": Declared(), "thumbnail": Declared()})
+            transaction.operations.declare({"echo": Declared(), "thumbnail": Declared()})
             for submission in (
                 Submission(operation="thumbnail", payload='{"path":"a"}', client="web", key="a.png@64"),
                 Submission(operation="echo", payload="[1]", client="web", key="b", max_attempts=2),
@@ -45,17 +45,17 @@ def history(new_ledger_url: str) -> str:
                 Submission(operation="echo", payload="[3]", priority=-1),
                 Submission(operation="noop", payload="{}", run_at=FAR),
             ):
-                transaction.submit([submission], actor="tests")
-            cancelled = transaction.job(3)
-            transaction.rule([(cancelled, Cancel())], actor="tests", reason="nobody wants it")
+                transaction.jobs.submit([submission], actor="tests")
+            cancelled = transaction.jobs.get(3)
+            transaction.jobs.rule([(cancelled, Cancel())], actor="tests", reason="nobody wants it")
         for _ in range(4):
             with store.transaction() as transaction:
-                for attempt in transaction.claim(Lease(owner=WORKER, seconds=3600)):
+                for attempt in transaction.executions.claim(Lease(owner=WORKER, seconds=3600)):
                     token = attempt.execution.lease_token
                     if attempt.job.job_id == 1:
-                        transaction.work([(attempt, Complete(token, '{"bytes":312}'))], actor=WORKER)
+                        transaction.executions.move([(attempt, Complete(token, '{"bytes":312}'))], actor=WORKER)
                     elif attempt.job.job_id == 2:
                         retry_at = datetime.now(UTC) - timedelta(seconds=60)
                         failure = Fail(token, "io_error", "the disk said no", retry_at=retry_at)
-                        transaction.work([(attempt, failure)], actor=WORKER)
+                        transaction.executions.move([(attempt, failure)], actor=WORKER)
     return new_ledger_url

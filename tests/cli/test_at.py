@@ -113,7 +113,7 @@ def test_history_that_is_archived_is_said_to_be(history: str) -> None:
     with (
         open_store(history) as store,
         store.transaction() as transaction,
-        transaction.maintenance(who="gc", why="retention"),
+        transaction.maintenance.open(who="gc", why="retention"),
     ):
         for text in (
             "DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = 2 AND version < 6",

@@ -68,7 +68,7 @@ def test_the_policy_is_set_bit_by_bit_and_shown(ledger: str, folder: Path) -> No
 @pytest.mark.parametrize("text", ['{"finished_s": 5, "newfield": 1}', '{"history_s": 5}', "nonsense"])
 def test_a_policy_that_cannot_be_read_is_written_anew(ledger: str, text: str) -> None:
     with open_store(ledger) as store, store.transaction() as transaction:
-        transaction.set_meta("retention", text)
+        transaction.settings.set("retention", text)
     for asked in ([], ["--show"], ["--dry-run"]):
         refused = holdfast("gc", *asked, "--db", ledger, "--json")
         assert (refused.code, refused.error_code) == (2, "bad_input")
@@ -183,7 +183,7 @@ def test_people_are_told_in_lines(finished: str, folder: Path) -> None:
 
 def everything(ledger: str) -> dict[str, list[tuple[Any, ...]]]:
     with open_store(ledger) as store, store.reading() as reading:
-        tables = sorted(store.tables(reading._connection))
+        tables = sorted(store.tables(reading.connection))
         return {table: sorted(reading.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
 
 

@@ -274,7 +274,7 @@ def test_a_list_is_filtered_and_shows_what_has_run_out_as_expired(ledger: str) -
 def wait_until_expired(store: Any) -> None:
     while True:
         with store.reading() as reading:
-            if reading.grants(state="expired"):
+            if reading.grants.page(state="expired"):
                 return
 
 

@@ -182,7 +182,7 @@ def test_a_grant_a_reason_and_a_cancel_are_in_the_timeline(history: str) -> None
 def test_control_characters_of_the_data_do_not_reach_the_terminal(sqlite_ledger: str) -> None:
     with open_store(sqlite_ledger) as store, store.transaction() as transaction:
         submission = Submission(operation="noop", payload="{}", client="\x1b[31mred\x07", key="[bold]k[/bold]")
-        transaction.submit([submission], actor="\x9b2J")
+        transaction.jobs.submit([submission], actor="\x9b2J")
     for command in (["jobs"], ["show", "1"]):
         text = holdfast(*command, "--db", sqlite_ledger).out
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)

@@ -96,7 +96,7 @@ def test_it_is_told_how_each_attempt_ended(ledger: str, cloud: Cloud) -> None:
     assert holdfast("quarantine", "release", "2", "--reason", "again", "--db", ledger).code == 0
     assert holdfast(*run).out == "announced: nothing; 1 execution: 1 quarantined\n"
     with open_store(ledger) as store, store.transaction() as transaction:
-        transaction.rule([(transaction.job(4), Quarantine("poison", "x"))], actor="tests")
+        transaction.jobs.rule([(transaction.jobs.get(4), Quarantine("poison", "x"))], actor="tests")
     for job_id in ("2", "4"):
         assert holdfast("quarantine", "release", job_id, "--reason", "again", "--db", ledger).code == 0
     said = "announced: nothing; 2 executions: 1 failed and to be tried again, 1 quarantined\n"

@@ -26,7 +26,7 @@ def ledger(ledger_url: str) -> str:
         for job_id, code in enumerate(("timeout", "poison", "parse_error"), start=1):
             add(store, job_id, code, operator="ann", reason="looks wrong")
         with store.transaction() as transaction:
-            transaction.rule([(transaction.job(4), Cancel())], actor="ann")
+            transaction.jobs.rule([(transaction.jobs.get(4), Cancel())], actor="ann")
     return ledger_url
 
 
@@ -203,7 +203,7 @@ def test_bad_input_is_exit_2_and_leaves_nothing_behind(one_job: str, arguments: 
     said = run(one_job, *arguments)
     assert (said.code, said.error_code) == (2, "bad_input")
     with open_store(one_job) as store, store.reading() as reading:
-        assert (reading.job(1).version, reading.grants()) == (1, [])
+        assert (reading.jobs.get(1).version, reading.grants.page()) == (1, [])
 
 
 @pytest.mark.parametrize(

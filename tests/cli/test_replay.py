@@ -167,7 +167,7 @@ def test_a_switch_that_is_thrown_half_way_ends_a_run(lite: str) -> None:
             while not states_now(store).get("pending"):
                 time.sleep(0.005)
             with store.transaction() as transaction:
-                transaction.throw_switch("replay:slow", actor="bob", reason="upstream is down")
+                transaction.switches.throw("replay:slow", actor="bob", reason="upstream is down")
 
     thrower = threading.Thread(target=throw)
     thrower.start()
@@ -196,7 +196,7 @@ def states_now(store: Store[Any]) -> dict[str, int]:
 
 def _throw(url: str, name: str) -> None:
     with open_store(url) as store, store.transaction() as transaction:
-        transaction.throw_switch(name, actor="bob", reason="upstream is down")
+        transaction.switches.throw(name, actor="bob", reason="upstream is down")
 
 
 def _spend(url: str) -> None:

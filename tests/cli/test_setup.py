@@ -62,7 +62,7 @@ def test_init_makes_a_ledger_and_says_so(ledger_url: str) -> None:
     assert first.json == {"created": True, **expected}
     assert holdfast("init", "--db", ledger_url, "--json").json == {"created": False, **expected}
     with open_store(ledger_url) as store, store.reading() as reading:
-        assert reading.meta()["environment"] == "dev"
+        assert reading.settings.read()["environment"] == "dev"
 
 
 def test_init_for_people(sqlite_url: str) -> None:
@@ -83,7 +83,7 @@ def test_a_ledger_has_one_environment(ledger_url: str) -> None:
     assert (governed.code, governed.error_code) == (3, "refused")
     assert holdfast("init", "--db", ledger_url, "--env", "stage").code == 0
     with open_store(ledger_url) as store, store.reading() as reading:
-        meta = reading.meta()
+        meta = reading.settings.read()
         assert (meta["environment"], meta["governed"]) == ("stage", "no")
 
 

@@ -15,7 +15,7 @@ from tests.cli.commands import holdfast, process
 
 def stored(url: str, job_id: int) -> Job:
     with open_store(url) as store, store.reading() as reading:
-        return reading.job(job_id)
+        return reading.jobs.get(job_id)
 
 
 def test_a_submission_is_recorded_as_it_was_given(ledger: str) -> None:

@@ -67,7 +67,7 @@ NAMES = ["operation:echo", "operation:noop", "replay", "replay:default", "replay
 @pytest.mark.req("K-55", "G-25")
 def test_a_name_that_nothing_looks_at_is_refused_with_those_that_there_are(ledger: str) -> None:
     with open_store(ledger) as store, store.transaction() as transaction:
-        transaction.declare({"echo": Declared(queue="slow")})
+        transaction.operations.declare({"echo": Declared(queue="slow")})
     for slip, near in (("operation:noob", "operation:noop"), ("replays", "replay"), ("replay:slo", "replay:slow")):
         refused = run(ledger, "throw", slip, *ANN)
         assert (refused.code, refused.error_code) == (2, "bad_input")
@@ -95,7 +95,7 @@ def test_a_dataset_is_known_by_its_jobs_too(sqlite_ledger: str) -> None:
 
 def test_of_many_names_the_nearest_and_some_more_are_told(sqlite_ledger: str) -> None:
     with open_store(sqlite_ledger) as store, store.transaction() as transaction:
-        transaction.declare({f"op{n:03}": Declared() for n in range(100)})
+        transaction.operations.declare({f"op{n:03}": Declared() for n in range(100)})
     said = run(sqlite_ledger, "throw", "operation:op77", *ANN, json=False).err
     step = said.splitlines()[1]
     assert step.startswith("next:  Name one of operation:op077, ")
@@ -125,4 +125,4 @@ def test_bad_input(sqlite_ledger: str, arguments: list[str], code: int, error_co
     said = run(sqlite_ledger, *arguments)
     assert (said.code, said.error_code) == (code, error_code)
     with open_store(sqlite_ledger) as store, store.reading() as reading:
-        assert (reading.switches(), reading.grants()) == ([], [])
+        assert (reading.switches.page(), reading.grants.page()) == ([], [])

@@ -100,7 +100,7 @@ def test_a_worker_gives_its_lease_back_on_sigterm_and_stops_at_once_on_the_secon
             worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=30) == (0 if signals == 1 else 130)
     with create_store(ledger) as store, store.reading() as reading:
-        job = reading.job(job_id)
+        job = reading.jobs.get(job_id)
         assert (job.attempts, job.spent) == (1, spent)
         assert job.state == ("pending" if signals == 1 else "running")
 
@@ -142,8 +142,8 @@ def test_a_paused_queue_gives_out_nothing(ledger: str, folder: Path) -> None:
 def test_what_a_dead_worker_left_is_listed_and_recovered(ledger: str) -> None:
     assert holdfast("stalled", "--db", ledger, "--json").json == []
     with create_store(ledger) as store, store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}")])
-        [attempt] = transaction.claim(Lease(owner="worker-dead", seconds=0.001))
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")])
+        [attempt] = transaction.executions.claim(Lease(owner="worker-dead", seconds=0.001))
     time.sleep(0.01)
     [row] = holdfast("stalled", "--db", ledger, "--json").json
     assert (row["job_id"], row["lease_owner"], row["status"]) == (attempt.job.job_id, "worker-dead", "IN_PROGRESS")

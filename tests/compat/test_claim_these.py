@@ -22,7 +22,7 @@ def store(ledger_url: str, clock: VirtualClock) -> Store[object]:
 
 def _submit(store: Store[object], *submissions: Submission) -> list[int]:
     with store.transaction() as transaction:
-        return [admission.job_id for admission in transaction.submit(submissions, actor="test")]
+        return [admission.job_id for admission in transaction.jobs.submit(submissions, actor="test")]
 
 
 @pytest.mark.req("K-11", "K-32", "G-29")
@@ -32,9 +32,9 @@ def test_it_leases_what_is_named_and_nothing_else(store: Store[object], ledger_u
     elsewhere = Submission(operation="noop", payload="{}", queue="elsewhere")
     first, second, not_due, other_queue, unnamed = _submit(store, due, due, later, elsewhere, due)
     with store.transaction() as transaction:
-        won = transaction.claim_these([second, first, second, not_due, other_queue, 999], LEASE)
-        assert transaction.claim_these([first, second], LEASE) == []
-        assert transaction.claim_these([], LEASE) == []
+        won = transaction.executions.claim_these([second, first, second, not_due, other_queue, 999], LEASE)
+        assert transaction.executions.claim_these([first, second], LEASE) == []
+        assert transaction.executions.claim_these([], LEASE) == []
     assert [attempt.job.job_id for attempt in won] == [first, second, other_queue]
     assert {attempt.execution.lease_expires_at for attempt in won} == {clock.after(30)}
     assert rows(ledger_url, "SELECT job_id, state, attempts FROM holdfast_jobs ORDER BY job_id") == [
@@ -46,10 +46,10 @@ def test_it_leases_what_is_named_and_nothing_else(store: Store[object], ledger_u
     ]
     with store.reading() as reading:
         for attempt in won:
-            assert reading.attempt(attempt.execution.exec_id) == attempt
+            assert reading.executions.attempt(attempt.execution.exec_id) == attempt
     clock.advance(1)
     with store.transaction() as transaction:
-        [late] = transaction.claim_these([not_due], LEASE)
+        [late] = transaction.executions.claim_these([not_due], LEASE)
     assert late.job.job_id == not_due
     store.close()
 
@@ -57,10 +57,10 @@ def test_it_leases_what_is_named_and_nothing_else(store: Store[object], ledger_u
 def test_a_paused_queue_is_not_leased_from(store: Store[object], ledger_url: str) -> None:
     [job_id] = _submit(store, Submission(operation="noop", payload="{}"))
     with store.transaction() as transaction:
-        transaction.pause_queue("default", actor="ada", reason="maintenance")
+        transaction.queues.pause("default", actor="ada", reason="maintenance")
     before = everything(ledger_url)
     with store.transaction() as transaction:
-        assert transaction.claim_these([job_id], LEASE) == []
+        assert transaction.executions.claim_these([job_id], LEASE) == []
     assert everything(ledger_url) == before
     store.close()
 
@@ -68,18 +68,20 @@ def test_a_paused_queue_is_not_leased_from(store: Store[object], ledger_url: str
 @pytest.mark.req("K-55")
 def test_an_operation_that_is_switched_off_is_not_leased(store: Store[object], ledger_url: str) -> None:
     with store.transaction() as transaction:
-        transaction.declare({name: Declared() for name in ("a", "ab")})
+        transaction.operations.declare({name: Declared() for name in ("a", "ab")})
     stopped, alike = _submit(store, *(Submission(operation=name, payload="{}") for name in ("a", "ab")))
     throw(store, "operation:a", actor="ada", reason="it eats disks")
     before = everything(ledger_url)
     with store.transaction() as transaction:
-        assert transaction.claim_these([stopped], LEASE) == []
+        assert transaction.executions.claim_these([stopped], LEASE) == []
     assert everything(ledger_url) == before
     with store.transaction() as transaction:
-        assert [attempt.job.job_id for attempt in transaction.claim_these([stopped, alike], LEASE)] == [alike]
+        assert [attempt.job.job_id for attempt in transaction.executions.claim_these([stopped, alike], LEASE)] == [
+            alike
+        ]
     lift(store, "operation:a", actor="ada", reason="larger disks")
     with store.transaction() as transaction:
-        assert [attempt.job.job_id for attempt in transaction.claim_these([stopped], LEASE)] == [stopped]
+        assert [attempt.job.job_id for attempt in transaction.executions.claim_these([stopped], LEASE)] == [stopped]
     store.close()
 
 
@@ -93,11 +95,11 @@ def test_it_waits_for_a_transaction_that_has_the_job_and_sees_what_that_did(
 
     def claim() -> None:
         with rival.transaction() as transaction:
-            answers.append(list(transaction.claim_these([job_id], LEASE)))
+            answers.append(list(transaction.executions.claim_these([job_id], LEASE)))
 
     with store.transaction() as transaction:
-        job: Job = transaction.job(job_id)
-        [answer] = transaction.rule([(job, Cancel())], actor="ada")
+        job: Job = transaction.jobs.get(job_id)
+        [answer] = transaction.jobs.rule([(job, Cancel())], actor="ada")
         assert isinstance(answer, Move)
         waiting = threading.Thread(target=claim)
         waiting.start()

@@ -158,14 +158,14 @@ def test_a_delay_is_kept_even_on_the_same_day(queue: IdempotentJobQueue, clock: 
 def test_a_paused_queue_gives_nothing_out(queue: IdempotentJobQueue) -> None:
     queue.enqueue(job("a"))
     with queue.store.transaction() as transaction:
-        transaction.pause_queue("compat", actor="ada", reason="maintenance")
+        transaction.queues.pause("compat", actor="ada", reason="maintenance")
     assert (queue.claim(), queue.claim("a")) == (None, None)
     with pytest.raises(RefusedError, match="paused"):
         queue.mark_running("a", idempotent=False)
     queue.mark_running("a")
     assert queue.get_job("a")["status"] is JobStatus.PENDING
     with queue.store.transaction() as transaction:
-        assert transaction.resume_queue("compat", actor="ada", reason="done")
+        assert transaction.queues.resume("compat", actor="ada", reason="done")
     assert queue.claim("a") is not None
 
 
@@ -245,7 +245,7 @@ def test_opening_does_not_mend_what_was_tampered_with(sqlite_url: str) -> None:
 
 def test_work_of_others_in_its_queue_is_named_and_stays(queue: IdempotentJobQueue, ledger_url: str) -> None:
     with queue.store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}", queue="compat", client="web")], actor="web")
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", queue="compat", client="web")], actor="web")
     with pytest.raises(InputError, match="client 'web'"):
         queue.claim()
     assert rows(ledger_url, "SELECT state, attempts FROM holdfast_jobs") == [("pending", 0)]

@@ -46,4 +46,4 @@ def test_invariant_single_state(ledger_url: str) -> None:
                 for status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.FAILED)
             ]
             with queue.store.transaction() as transaction:
-                transaction.fold_counts()
+                transaction.counts.fold()

@@ -100,8 +100,8 @@ def test_what_retention_drops_is_no_violation(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, ledger_url: str, clock: VirtualClock
 ) -> None:
     done = [ledger_id(ledger_url, str(status)) for status in (SUCCEEDED, QUARANTINED)]
-    with queue.store.transaction() as transaction, transaction.maintenance(who="test", why="retention"):
-        assert transaction.slim(done, before=clock.after(1)) == done
+    with queue.store.transaction() as transaction, transaction.maintenance.open(who="test", why="retention"):
+        assert transaction.retention.slim(done, before=clock.after(1)) == done
     with cut(ledger_url) as knife:  # as an archived history looks
         for job_id in done:
             knife.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ?", job_id)

@@ -95,9 +95,9 @@ def test_an_attempt_that_had_committed_is_finished_and_not_repeated(
     token = queue.claim("a")
     assert token is not None
     with queue.store.transaction() as transaction:
-        attempt = transaction.attempt(token.token)
+        attempt = transaction.executions.attempt(token.token)
         assert attempt is not None
-        transaction.work([(attempt, Commit(token.token))], actor=queue.worker)
+        transaction.executions.move([(attempt, Commit(token.token))], actor=queue.worker)
     clock.advance(600)
     assert DeadlockDetector(other).recover_stalled_job("a") is JobStatus.SUCCEEDED
     assert rows(ledger_url, "SELECT status FROM holdfast_executions") == [("DONE",)]

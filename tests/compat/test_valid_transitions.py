@@ -96,16 +96,16 @@ def test_quarantined_to_pending_needs_a_grant(queue: IdempotentJobQueue, ledger_
     assert job_row(ledger_url, "a")["state"] == QUARANTINED
 
     with queue.store.transaction() as transaction:
-        [found] = transaction.jobs_by_key([("compat", "a")]).values()
-        grant_id = transaction.request_grant(
+        [found] = transaction.jobs.by_key([("compat", "a")]).values()
+        grant_id = transaction.grants.request(
             action="release", target="a", scope="{}", actor="ada", reason="fixed", expires_at=clock.after(60)
         )
         for event, move_id in (("approve", "an act before"), ("consume", "one act")):
-            grant = transaction.grant(grant_id)
+            grant = transaction.grants.get(grant_id)
             assert grant is not None
             command = GrantEvent(event, "ada", may_self_approve=True)
-            assert isinstance(transaction.move_grant(grant, command, move_id=move_id), Move)
-        [answer] = transaction.rule(
+            assert isinstance(transaction.grants.move(grant, command, move_id=move_id), Move)
+        [answer] = transaction.jobs.rule(
             [(found, Release("ada", "fixed", grant_id))],
             actor="ada",
             reason="fixed",

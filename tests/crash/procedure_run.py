@@ -81,7 +81,7 @@ def run_until(url: str, *, root: str, params: dict[str, str], told: str, kill_at
 def ended(store: Store[Any], root: str, params: dict[str, str]) -> str:
     """Bring a run to its end, and return its verdict; one that has ended is left alone."""
     with store.reading() as reading:
-        known = reading.run_of(root)
+        known = reading.runs.get(root)
     if known is not None and known.state in (ProcedureState.DONE, ProcedureState.STOPPED):
         return known.stop_state or "DONE"
     return run(store, fill, params, root=root, **WHO).verdict

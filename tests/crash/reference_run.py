@@ -156,7 +156,7 @@ def _commit_without_finishing(ledger: Ledger, attempt: Attempt) -> None:
 def _heartbeat(ledger: Ledger, held: Sequence[Running]) -> None:
     leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, LEASE_S) for r in held]
     with ledger.store.transaction() as transaction:
-        assert len(transaction.beat(leases)) == len(held)
+        assert len(transaction.executions.extend_leases(leases)) == len(held)
 
 
 def _tell(path: str | None, line: str) -> None:

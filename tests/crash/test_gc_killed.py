@@ -85,7 +85,7 @@ class Run:
 
 def journal(ledger: Ledger) -> set[tuple[Any, ...]]:
     with ledger.store.reading() as reading:
-        return set(reading.journal_chunk(after=0, limit=1_000_000))
+        return set(reading.seals.journal_chunk(after=0, limit=1_000_000))
 
 
 def require_clean(ledger: Ledger, folder: Path, rows: set[tuple[Any, ...]]) -> list[str]:
@@ -94,7 +94,7 @@ def require_clean(ledger: Ledger, folder: Path, rows: set[tuple[Any, ...]]) -> l
     assert check(ledger.store).violations == ()
     assert verify_seals(ledger.store, archives=folder).problems == ()
     with ledger.store.reading() as reading:
-        named = reading.archives()
+        named = reading.seals.archives()
     archived = [row for record in named for row in read(folder / record.file, sha256=record.sha256).journal]
     assert len(archived) == len(set(archived))
     assert rows <= journal(ledger) | set(archived)
@@ -112,7 +112,7 @@ def require_sound(run: Run, rows: set[tuple[Any, ...]]) -> None:
         assert (report.held, [made.file for made in report.archives]) == (None, FILES[len(named) :])
         assert require_clean(ledger, run.folder, rows) == FILES
         with ledger.store.reading() as reading:
-            jobs = reading.list_jobs()
+            jobs = reading.jobs.page()
             assert [(job.state.value, job.slimmed) for job in jobs] == [("quarantined", True)] + [
                 ("succeeded", True)
             ] * 3

@@ -53,7 +53,7 @@ def require_sound(store: Store[Any], numbers: Sequence[int], directory: Path) ->
     whole = [number for number in numbers if verdict_of(number) == "DONE"]
     with store.reading() as reading:
         assert reading.execute(ON_SHELVES) == sorted((f"r{number}", book) for number in whole for book in BOOKS)
-        assert len(reading.grants(limit=1000)) == len(numbers)
+        assert len(reading.grants.page(limit=1000)) == len(numbers)
     assert essence(store) == uninterrupted(directory, numbers)
     assert check(store).violations == ()
 
@@ -179,7 +179,7 @@ def test_of_processes_that_race_for_one_grant_one_runs_and_the_others_have_writt
     assert sorted(answers.values()) == ["DONE", *["REJECT_AUTH_ALREADY_CONSUMED"] * 3]
     [winner] = [root for root, answer in answers.items() if answer == "DONE"]
     with open_store(ledger_url) as store, store.reading() as reading:
-        assert [(run.idempotency_root, str(run.state)) for run in reading.runs()] == [(winner, "done")]
-        assert [(grant.grant_id, str(grant.state)) for grant in reading.grants()] == [(grant_id, "consumed")]
+        assert [(run.idempotency_root, str(run.state)) for run in reading.runs.page()] == [(winner, "done")]
+        assert [(grant.grant_id, str(grant.state)) for grant in reading.grants.page()] == [(grant_id, "consumed")]
         assert reading.execute(ON_SHELVES) == [(winner, book) for book in BOOKS]
-        assert [lease.holder for lease in reading.leases().values()] == [f"ann/{winner}"]
+        assert [lease.holder for lease in reading.leases.all().values()] == [f"ann/{winner}"]

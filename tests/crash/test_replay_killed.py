@@ -94,7 +94,7 @@ def test_a_run_that_is_killed_at_any_moment_ends_as_one_that_was_not(
     time.sleep(random.Random(7).uniform(0, 0.05))
     assert child.kill() == -9, server.log
     with open_store(ledger_url) as store, store.reading() as reading:
-        [run] = reading.runs(procedure="replay")
+        [run] = reading.runs.page(procedure="replay")
         assert len(noted(told)) <= run.step <= len(noted(told)) + 1 < 10
     require_all_once(ledger_url, made, go_on(ledger_url, run.idempotency_root))
 

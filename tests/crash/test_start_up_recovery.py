@@ -23,14 +23,14 @@ LEASE_S = 10
 
 def claim(ledger: Ledger, n: int) -> list[Attempt]:
     with ledger.store.transaction() as transaction:
-        return transaction.claim(Lease(owner="dead", seconds=LEASE_S, n=n))
+        return transaction.executions.claim(Lease(owner="dead", seconds=LEASE_S, n=n))
 
 
 def commit(ledger: Ledger, attempts: Sequence[Attempt]) -> None:
     """Cross the commit boundary without finishing."""
     with ledger.store.transaction() as transaction:
         moves = [(attempt, Commit(attempt.execution.lease_token, '"kept"')) for attempt in attempts]
-        assert all(isinstance(answer, Move) for answer in transaction.work(moves, actor="dead"))
+        assert all(isinstance(answer, Move) for answer in transaction.executions.move(moves, actor="dead"))
 
 
 @pytest.mark.req("G-22", "M-09", "M-13", "M-05")
@@ -97,7 +97,7 @@ def test_ten_thousand_interrupted_jobs_come_back_in_bounded_batches(ledger_url: 
         }
         with ledger.store.reading() as reading:
             rows = ledger.store.execute(
-                reading._connection,
+                reading.connection,
                 "SELECT move_id, count(DISTINCT subject) FROM holdfast_journal"
                 " WHERE machine = 'EXECUTION' AND event IN ('expire', 'finish') GROUP BY move_id",
             )

@@ -22,7 +22,7 @@ def done_once(url: str) -> Ledger:
     create_effects(ledger)
     ledger.submit(COUNT, {"key": "one"}, client="c", key="one")
     assert ledger.run_until_idle() == 1
-    ledger.perform(lambda transaction: transaction.fold_counts())
+    ledger.perform(lambda transaction: transaction.counts.fold())
     return ledger
 
 
@@ -33,7 +33,7 @@ def test_a_broken_promise_is_found(ledger_url: str, broken: str) -> None:
         require_promises(Facts(ledger), acknowledged=[("c", "one")])
         require_all_done(Facts(ledger), jobs=1)
         with ledger.store.transaction() as transaction:
-            ledger.store.execute(transaction._connection, statement)
+            ledger.store.execute(transaction.connection, statement)
         with pytest.raises(AssertionError, match=finding):
             require_promises(Facts(ledger))
 

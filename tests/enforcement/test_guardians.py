@@ -196,7 +196,7 @@ def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(pg_url: str) ->
     committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
     committing.commit()
     with connect(committing.url) as store, store.transaction() as transaction:
-        assert store.extend_journal(transaction._connection) == "holdfast_journal_p1"
+        assert store.extend_journal(transaction.connection) == "holdfast_journal_p1"
     committing.begin()
     committing.run("SELECT setval('holdfast_journal_seq', 20000000)")
     committing.run("CREATE TEMP TABLE mine (n integer)")
@@ -231,7 +231,7 @@ def make_old(url: str, schemas: int, *rows: str) -> None:
             row = f"({migration.number}, '{migration.name}', '{migration.digest}', '{AT}')"
             transaction.execute(f"INSERT INTO holdfast_migrations VALUES {row}")
         for name, value in (("epoch", "1"), ("environment", "dev"), ("governed", "no")):
-            transaction.set_meta(name, value)
+            transaction.settings.set(name, value)
         for statement in rows:
             transaction.execute(statement)
 
@@ -241,7 +241,7 @@ def test_a_ledger_of_the_first_schema_is_brought_to_this_one(ledger_url: str) ->
     with connect(ledger_url) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
     with open_store(ledger_url) as store, store.reading() as reading:
-        assert len(reading.meta()["ledger_id"]) == 32
+        assert len(reading.settings.read()["ledger_id"]) == 32
         for guarded in GUARDED:
             assert reading.execute(f"SELECT count(history_from) FROM {guarded.table}") == [(0,)]
 
@@ -272,7 +272,7 @@ def test_what_a_ledger_held_before_governance_is_there_after_it(ledger_url: str)
     with open_store(ledger_url) as store:
         assert check(store).violations == ()
         with store.transaction() as transaction:
-            grant, run = transaction.grant(1), transaction.run_of("root")
+            grant, run = transaction.grants.get(1), transaction.runs.get("root")
             assert grant is not None
             assert run is not None
             assert (grant.state, grant.consumed_by, grant.requested_via, grant.approved_via) == (
@@ -282,7 +282,7 @@ def test_what_a_ledger_held_before_governance_is_there_after_it(ledger_url: str)
                 None,
             )
             assert (run.params, run.plan, run.lease, run.grant_id, run.failure) == ("{}", "", "", None, None)
-            assert isinstance(transaction.move_run(run, "run", actor="ann"), Move)
+            assert isinstance(transaction.runs.move(run, "run", actor="ann"), Move)
         assert check(store).violations == ()
 
 
@@ -290,5 +290,5 @@ def test_every_ledger_has_an_id_of_its_own(sqlite_url: str) -> None:
     ids = set()
     for name in ("a", "b"):
         with create_store(f"{sqlite_url}.{name}") as store, store.reading() as reading:
-            ids.add(reading.meta()["ledger_id"])
+            ids.add(reading.settings.read()["ledger_id"])
     assert len(ids) == 2

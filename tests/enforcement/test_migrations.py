@@ -37,7 +37,7 @@ def run_raw(url: str, *statements: str) -> None:
 def printed(url: str) -> tuple[str, ...]:
     """Return the statements that `migrate` would run, without running them."""
     with connect(url, create=True) as store, store.reading() as reading:
-        return plan(store, reading._connection).statements
+        return plan(store, reading.connection).statements
 
 
 @pytest.fixture

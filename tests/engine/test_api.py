@@ -28,7 +28,7 @@ from tests.engine.database import Database
 def jobs(ledger: Ledger) -> list[Job]:
     """Return every job, oldest first."""
     with ledger.store.reading() as reading:
-        return reading.list_jobs()[::-1]
+        return reading.jobs.page()[::-1]
 
 
 def render(path: str, width: int) -> bytes:
@@ -271,7 +271,7 @@ def test_rulings_do_what_they_say_or_say_why_not(ledger: Ledger, clock: VirtualC
     assert ledger.cancel(cancelled) is JobState.QUARANTINED  # it is already: nothing is written
     assert ledger.job(cancelled).quarantine_code == "cancelled"
     with ledger.store.reading() as reading:
-        last = reading.journal(cancelled)[-1]
+        last = reading.journal.of(cancelled)[-1]
     assert (last.event, last.actor, last.reason, last.version) == ("cancel", "ann", "not wanted", 2)
 
     assert ledger.retry(failed) is JobState.PENDING
@@ -352,7 +352,7 @@ def test_an_operation_declared_after_the_ledger_was_opened_is_known_too(ledger: 
     assert drain(ledger) == 2
     assert ledger.receipt(receipt.job_id).result == "better"
     with ledger.store.reading() as reading:
-        assert sorted(reading.operations()) == ["late", "noop"]
+        assert sorted(reading.operations.declared()) == ["late", "noop"]
 
 
 def test_times_with_any_zone_are_taken(ledger: Ledger, clock: VirtualClock, echo: Operation[..., Any]) -> None:

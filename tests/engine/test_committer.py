@@ -106,7 +106,7 @@ class Watched:
 
     def jobs(self) -> list[tuple[int, str]]:
         with self.store.reading() as reading:
-            return sorted((job.job_id, job.state.value) for job in reading.list_jobs(limit=1000))
+            return sorted((job.job_id, job.state.value) for job in reading.jobs.page(limit=1000))
 
 
 @pytest.fixture
@@ -161,7 +161,9 @@ def test_callers_that_share_a_transaction_get_their_own_jobs(watched: Watched) -
     answers: list[list[int]] = watched.gather(*(lambda n=n: submit(n) for n in range(1, 6)))
     assert watched.commits == 2
     with watched.store.reading() as reading:
-        payloads = [[msgspec.json.decode(reading.job(job_id).payload) for job_id in job_ids] for job_ids in answers]
+        payloads = [
+            [msgspec.json.decode(reading.jobs.get(job_id).payload) for job_id in job_ids] for job_ids in answers
+        ]
     assert payloads == [[{"n": [n, m]} for m in range(n)] for n in range(1, 6)]
 
 
@@ -179,7 +181,7 @@ def test_endings_submits_calls_and_the_next_claim_are_one_transaction(watched: W
     watched.ledger.submit_many([NOOP] * 5)
     ended = [EndTask(attempt, Complete(attempt.execution.lease_token, "1")) for attempt in watched.claim(3)]
     submitted = SubmitTask([NOOP.submission(watched.ledger.operations.get("noop").declared)])  # type: ignore[union-attr]
-    called = CallTask(lambda transaction: transaction.paused_queues())
+    called = CallTask(lambda transaction: transaction.queues.paused())
     claimed = ClaimTask(Lease(owner=OWNER, seconds=60, n=10))
     watched.commits = 0
     tasks: list[Task[Any]] = [claimed, *ended, called, submitted]

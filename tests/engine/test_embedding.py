@@ -46,7 +46,7 @@ def own(ledger: Ledger, database: Database) -> Iterator[Any]:
 
 def states(ledger: Ledger) -> list[str]:
     with ledger.store.reading() as reading:
-        return [job.state.value for job in reading.list_jobs()]
+        return [job.state.value for job in reading.jobs.page()]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_the_first_use_of_a_ledger_may_be_in_the_callers_transaction(ledger_url:
         connection.execute(end)
         rolled_back = end == "ROLLBACK" and not database.is_postgres
         with ledger._open().store.reading() as reading:
-            assert sorted(reading.operations()) == (["noop"] if rolled_back else ["late", "noop"])
+            assert sorted(reading.operations.declared()) == (["noop"] if rolled_back else ["late", "noop"])
     connection.close()
     assert drain(ledger) == 1
     ledger.close()

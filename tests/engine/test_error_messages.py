@@ -103,10 +103,10 @@ class Ways:
         for command in fail:
             job_id = self.ledger.submit("noop").job_id
             with self.ledger.store.transaction() as transaction:
-                [attempt] = transaction.claim_these([job_id], Lease(owner="w", seconds=60))
-                transaction.work([(attempt, command(attempt.execution.lease_token))], actor="w")
+                [attempt] = transaction.executions.claim_these([job_id], Lease(owner="w", seconds=60))
+                transaction.executions.move([(attempt, command(attempt.execution.lease_token))], actor="w")
                 if isinstance(command(1), commands.GiveBack):
-                    transaction.rule([(transaction.job(job_id), commands.Cancel())], actor="ops")
+                    transaction.jobs.rule([(transaction.jobs.get(job_id), commands.Cancel())], actor="ops")
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def journalled(ledger: Ledger) -> list[Told]:
     """Return the whole journal, the edges of one move of one record as one path."""
     with ledger.store.reading() as reading:
         rows = ledger.store.execute(
-            reading._connection,
+            reading.connection,
             "SELECT machine, subject, move_id, event, source, target FROM holdfast_journal ORDER BY seq",
         )
     paths = [list(edges) for _, edges in groupby(rows, key=lambda row: row[:3])]
@@ -155,7 +155,7 @@ def test_nothing_is_told_before_it_is_durable(ledger_url: str, clock: VirtualClo
         def listen(event: Transition) -> None:
             heard.append(event)
             with ledger.store.reading() as reading:
-                rows = reading.journal(event.subject, event.machine)
+                rows = reading.journal.of(event.subject, event.machine)
             seen.append((event.event, event.target) in [(row.event, row.target) for row in rows])
 
         subscription = ledger.subscribe(listen)

@@ -40,7 +40,7 @@ def things(database: Database) -> Callable[[], list[str]]:
 
 def jobs(ledger: Ledger, operation: str) -> list[Job]:
     with ledger.store.reading() as reading:
-        return reading.list_jobs(operation=operation)[::-1]
+        return reading.jobs.page(operation=operation)[::-1]
 
 
 def ended(job: Job) -> tuple[Any, ...]:
@@ -212,7 +212,7 @@ def test_quarantine_and_cancel_take_the_job_out(ledger: Ledger, things: Callable
     assert ended(ledger.job(cancelled.job_id)) == ("quarantined", 1, 0, "cancelled", "cancelled")
     assert things() == []
     with ledger.store.reading() as reading:
-        rows = reading.journal(hard.job_id)[-2:]
+        rows = reading.journal.of(hard.job_id)[-2:]
     assert [(row.source, row.target, row.event) for row in rows] == [
         ("running", "failed", "quarantine"),
         ("failed", "quarantined", "quarantine"),
@@ -261,7 +261,7 @@ def test_a_checkpoint_may_wait_for_the_next_one_or_the_end(ledger: Ledger, clock
 
     def look(run: Execution) -> None:
         with ledger.store.reading() as reading:
-            kept.append(reading.checkpoints(run.job.job_id))
+            kept.append(reading.executions.checkpoints(run.job.job_id))
 
     @ledger.operation("steps", retry=AT_ONCE, lease_s=30)
     def steps(run: Execution) -> None:
@@ -286,7 +286,7 @@ def test_a_checkpoint_may_wait_for_the_next_one_or_the_end(ledger: Ledger, clock
     assert computed == ["one", "two", "three"]
     assert kept[:2] == [{}, {"one": '"one"', "two": '"two"'}]
     with ledger.store.reading() as reading:
-        assert reading.checkpoints(receipt.job_id) == {"one": '"one"', "two": '"two"', "three": '"three"'}
+        assert reading.executions.checkpoints(receipt.job_id) == {"one": '"one"', "two": '"two"', "three": '"three"'}
 
 
 def test_a_checkpoint_that_waits_is_lost_with_its_process_and_computed_again(ledger: Ledger) -> None:
@@ -306,7 +306,7 @@ def test_a_checkpoint_needs_the_lease_and_json(ledger: Ledger, clock: VirtualClo
     with pytest.raises(LeaseLostError):
         run.checkpoint("late", lambda: 1)
     with ledger.store.reading() as reading:
-        assert reading.checkpoints(run.job.job_id) == {"good": "[1]"}
+        assert reading.executions.checkpoints(run.job.job_id) == {"good": "[1]"}
 
 
 def test_progress_is_visible_while_the_job_runs(ledger_url: str) -> None:
@@ -326,7 +326,7 @@ def test_progress_is_visible_while_the_job_runs(ledger_url: str) -> None:
             seen: list[tuple[float | None, str | None]] = []
             while seen in ([], [(None, None)]):
                 with ledger.store.reading() as reading:
-                    seen = [(run.progress, run.progress_note) for run in reading.executions(receipt.job_id)]
+                    seen = [(run.progress, run.progress_note) for run in reading.executions.of_job(receipt.job_id)]
             assert seen == [(0.25, "a quarter")]
             assert ledger.receipt(receipt.job_id).state is JobState.RUNNING
             go_on.set()
@@ -348,7 +348,7 @@ def test_progress_is_from_0_to_1(ledger: Ledger) -> None:
     receipt = ledger.submit(half.call())
     drain(ledger)
     with ledger.store.reading() as reading:
-        [execution] = reading.executions(receipt.job_id)
+        [execution] = reading.executions.of_job(receipt.job_id)
     assert (execution.status.value, execution.progress, execution.progress_note) == ("DONE", 0.5, None)
 
 
@@ -434,7 +434,7 @@ def test_a_commit_by_hand_is_fenced(
     assert things() == []
     assert ledger.receipt(run.job.job_id).result is None
     with ledger.store.reading() as reading:
-        assert [e.status.value for e in reading.executions(run.job.job_id)] == ["ABORTED", "DONE"]
+        assert [e.status.value for e in reading.executions.of_job(run.job.job_id)] == ["ABORTED", "DONE"]
 
 
 def test_a_commit_by_hand_and_staged_effects_do_not_mix(ledger: Ledger, database: Database) -> None:

@@ -24,7 +24,8 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import BrokenError
 from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt
-from holdfast.store import Lease, Transaction
+from holdfast.store import Lease
+from holdfast.store.verbs.executions import ExecutionWrites
 from holdfast.testing import VirtualClock, crash_at, drain, virtual_world
 from tests.engine.database import Database
 
@@ -87,19 +88,19 @@ def scene(database: Database, clock: VirtualClock) -> Iterator[Scene]:
 
 def executions(ledger: Ledger, job_id: int) -> list[tuple[int, str, str | None]]:
     with ledger.store.reading() as reading:
-        return [(e.attempt, e.status.value, e.error_code) for e in reading.executions(job_id)]
+        return [(e.attempt, e.status.value, e.error_code) for e in reading.executions.of_job(job_id)]
 
 
 def committed(ledger: Ledger, job_id: int) -> list[int]:
     """Return the executions past the commit boundary."""
     with ledger.store.reading() as reading:
-        found = reading.executions(job_id)
+        found = reading.executions.of_job(job_id)
     return [e.exec_id for e in found if e.status in (ExecutionStatus.COMMITTED, ExecutionStatus.DONE)]
 
 
 def targets(ledger: Ledger, exec_id: int) -> list[str]:
     with ledger.store.reading() as reading:
-        return [row.target for row in reading.journal(exec_id, "EXECUTION")]
+        return [row.target for row in reading.journal.of(exec_id, "EXECUTION")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -112,40 +113,39 @@ class Guard(StrEnum):
     FOLLOW = "follow"  # an execution does not end unless its job can follow
 
 
-def _careless_work(self: Transaction, moves: Sequence[tuple[Attempt, object]], **rest: Any) -> list[Move | Refused]:
+def _careless_work(self: ExecutionWrites, moves: Sequence[tuple[Attempt, object]], **rest: Any) -> list[Move | Refused]:
     """Judge a lease as it was when the work began: what a worker does that looked before it stalled."""
     return _WORK(self, moves, **{**rest, "now": min(attempt.execution.created_at for attempt, _ in moves)})
 
 
-def _naive_recover(self: Transaction, **_: Any) -> list[tuple[Attempt, Move | Refused]]:
+def _naive_recover(self: ExecutionWrites, **_: Any) -> list[tuple[Attempt, Move | Refused]]:
     """Put stalled jobs back and leave their executions as they are: the cron job that everybody writes."""
-    self._store.execute(
-        self._connection,
+    self._session.execute(
         "UPDATE holdfast_jobs SET state = 'pending', version = version + 2, event = 'expire', actor = 'cron',"
         " move_id = 'naive' WHERE state = 'running'",
     )
     return []
 
 
-_FOLLOW = Transaction._move_jobs_of
+_FOLLOW = ExecutionWrites._move_jobs_of
 
 
-def _job_need_not_follow(self: Transaction, accepted: Sequence[Move | Refused], signature: dict[str, Any]) -> None:
+def _job_need_not_follow(self: ExecutionWrites, accepted: Sequence[Move | Refused], signature: dict[str, Any]) -> None:
     with suppress(BrokenError):
         _FOLLOW(self, accepted, signature)
 
 
-_WORK = Transaction.work
+_WORK = ExecutionWrites.move
 
 
 def take_off_guards(monkeypatch: pytest.MonkeyPatch, scene: Scene, keep: Guard | None) -> None:
     """Leave the ledger with one guard or none, and with a recovery that does not know about executions."""
     stores: list[Any] = [process.ledger.store for process in scene.processes]  # opened before anything is missing
-    monkeypatch.setattr(Transaction, "recover", _naive_recover)
-    monkeypatch.setattr(Transaction, "work", _careless_work)
+    monkeypatch.setattr(ExecutionWrites, "recover", _naive_recover)
+    monkeypatch.setattr(ExecutionWrites, "move", _careless_work)
     database = scene.database
     if keep is not Guard.FOLLOW:
-        monkeypatch.setattr(Transaction, "_move_jobs_of", _job_need_not_follow)
+        monkeypatch.setattr(ExecutionWrites, "_move_jobs_of", _job_need_not_follow)
     if keep is not Guard.ONE_COMMIT:
         database.run("DROP INDEX holdfast_executions_one_commit")
         if not database.is_postgres:
@@ -218,7 +218,7 @@ def test_the_late_holder_is_refused_and_the_effect_happens_once(
     job = a.ledger.receipt(job_id)
     assert (job.state, job.result) == (JobState.SUCCEEDED, {"order": 7, "exec_id": second})
     with a.ledger.store.reading() as reading:
-        first = reading.executions(job_id)[0].exec_id
+        first = reading.executions.of_job(job_id)[0].exec_id
     assert targets(a.ledger, first) == ["LEASED", "IN_PROGRESS", "ABORTED"]
     assert targets(a.ledger, second) == ["LEASED", "IN_PROGRESS", "COMMITTED", "DONE"]
 
@@ -238,14 +238,14 @@ def test_the_late_holder_can_not_hold_on_keep_a_checkpoint_or_note_progress(scen
     a, b = scene.start(), scene.start()
     a.ledger.submit(a.charge.call(order=7))
     with a.ledger.store.transaction() as transaction:
-        [late] = transaction.claim(Lease(owner="late", seconds=1))
+        [late] = transaction.executions.claim(Lease(owner="late", seconds=1))
     scene.clock.advance(2)
     assert drain(b.ledger) == 1
     lease = late.execution.exec_id, late.execution.lease_token
     with a.ledger.store.transaction() as transaction:
-        assert not transaction.keep_checkpoints(late, {"x": "1"})
-        assert not transaction.beat([(*lease, 60)])
-        assert not transaction.progress([(*lease, 0.5, None)])
+        assert not transaction.executions.save_checkpoints(late, {"x": "1"})
+        assert not transaction.executions.extend_leases([(*lease, 60)])
+        assert not transaction.executions.save_progress([(*lease, 0.5, None)])
 
 
 @pytest.mark.req("M-09", "M-13", "M-14", "M-16", "M-17", "X-08")
@@ -300,7 +300,7 @@ def test_the_virtual_clock_is_the_only_clock(scene: Scene) -> None:
     receipt = a.ledger.submit(a.charge.call(order=7))
     drain(a.ledger)
     with a.ledger.store.reading() as reading:
-        rows = [*reading.journal(receipt.job_id), *reading.journal_of_executions(receipt.job_id)]
+        rows = [*reading.journal.of(receipt.job_id), *reading.journal.of_executions(receipt.job_id)]
     assert {row.at for row in rows} == {scene.clock()}
 
 

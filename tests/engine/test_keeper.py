@@ -57,7 +57,7 @@ class Kept:
 
 def meta(ledger: Ledger) -> dict[str, str]:
     with ledger.store.reading() as reading:
-        return reading.meta()
+        return reading.settings.read()
 
 
 def query(ledger: Ledger, sql: str) -> list[tuple[Any, ...]]:
@@ -141,12 +141,12 @@ def test_a_duty_that_fails_is_logged_and_done_again_soon(
 
 def test_a_keeper_outlives_a_ledger_that_makes_no_sense(real: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     with real.store.transaction() as transaction:
-        transaction.set_meta("duty:odd", "in the beginning")
+        transaction.settings.set("duty:odd", "in the beginning")
     done = threading.Event()
     with caplog.at_level(logging.ERROR, logger="holdfast"), Kept(real, Duty("odd", LONG_S, done.set)):
         eventually(lambda: caplog.records)
         with real.store.transaction() as transaction:
-            transaction.set_meta("duty:odd", "2020-01-01T00:00:00.000000Z")
+            transaction.settings.set("duty:odd", "2020-01-01T00:00:00.000000Z")
         assert done.wait(10)
 
 
@@ -194,7 +194,7 @@ def test_a_worker_folds_seals_and_checks(real: Ledger, caplog: pytest.LogCapture
     real.run_until_idle()
     subscription = real.subscribe_to_violations(found.append)
     with real.store.transaction() as transaction:
-        transaction.fold_counts()
+        transaction.counts.fold()
         transaction.execute("UPDATE holdfast_counts SET n = n + 1 WHERE state = 'succeeded'")
     real.submit("noop", {})
     with working(real, periods=only(fold_s=0.05, seal_s=0.05, check_s=0.05)):
@@ -208,7 +208,7 @@ def test_a_worker_folds_seals_and_checks(real: Ledger, caplog: pytest.LogCapture
 def test_a_worker_forgets_others_that_nobody_has_seen_for_a_week(real: Ledger) -> None:
     for name in ("gone", "seen"):
         with real.store.transaction() as transaction:
-            transaction.worker_seen(name, ["default"], ["noop"], 1)
+            transaction.workers.seen(name, ["default"], ["noop"], 1)
     with real.store.transaction() as transaction:
         transaction.execute(
             "UPDATE holdfast_workers SET seen_at = '2020-01-01T00:00:00.000000Z' WHERE worker_id = 'gone'"

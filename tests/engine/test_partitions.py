@@ -49,7 +49,7 @@ def shell(ledger: Ledger) -> Iterator[psycopg.Connection[Any]]:
 
 def found(ledger: Ledger) -> list[Partition]:
     with ledger.store.reading() as reading:
-        return partitions(reading._connection, "public")
+        return partitions(reading.connection, "public")
 
 
 def names(ledger: Ledger) -> list[str]:
@@ -108,7 +108,7 @@ def test_writes_go_on_over_the_edge_and_are_guarded_beyond_it(
     [[first, last, rows]] = shell.execute(f"SELECT min(seq), max(seq), count(*) FROM {P1}").fetchall()
     assert (first, last, rows) == (END, END + 10, 11)
     with ledger.store.reading() as reading:
-        assert [row.event for row in reading.journal(2)] == ["submit", "claim", "succeed"]
+        assert [row.event for row in reading.journal.of(2)] == ["submit", "claim", "succeed"]
     assert verify_seals(ledger.store).problems == ()
     assert check(ledger.store).violations == ()
     verify(ledger.store)
@@ -183,7 +183,7 @@ def test_a_partition_is_added_beside_a_writer_that_takes_its_time(
     writer.commit()
     writer.close()
     with ledger.store.reading() as reading:
-        assert len(reading.list_jobs()) == 1
+        assert len(reading.jobs.page()) == 1
 
 
 def test_keepers_at_once_add_one_partition(ledger: Ledger, shell: psycopg.Connection[Any]) -> None:
@@ -235,7 +235,7 @@ def test_a_partition_with_a_row_that_is_not_archived_stays(
     collect(crossed, tmp_path)
     work(crossed, clock, "c")
     with crossed.store.reading() as reading:
-        last = reading.last_seal()
+        last = reading.seals.last()
     assert last is not None
     assert crossed.store.archived_partition(last) == P0  # once that block is archived too
     shell.execute("ALTER TABLE holdfast_journal DISABLE TRIGGER USER")
@@ -299,7 +299,7 @@ def test_an_opening_that_began_before_a_drop_sees_no_drift(
     with open_store(crossed.store.url) as opening, opening.reading() as reading:
         reading.execute("SELECT 1")  # from here on it sees the ledger as it is now
         assert collect(crossed, tmp_path).partitions == (P0,)
-        assert opening.enforcement_drift(reading._connection, 1) == []
+        assert opening.enforcement_drift(reading.connection, 1) == []
 
 
 def test_gcs_at_once_drop_a_partition_once(

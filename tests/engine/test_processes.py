@@ -81,9 +81,9 @@ def test_an_execution_in_another_process_can_do_what_one_in_a_thread_can(
     result = json.loads(after.result or "")
     assert result.pop("pid") != os.getpid()
     with live.store.reading() as reading:
-        [execution] = reading.executions(job_id)
-        assert reading.checkpoints(job_id) == {"word": '["é\'\\n"]'}
-        [follow] = reading.jobs_by_key([("web", "follow")]).values()
+        [execution] = reading.executions.of_job(job_id)
+        assert reading.executions.checkpoints(job_id) == {"word": '["é\'\\n"]'}
+        [follow] = reading.jobs.by_key([("web", "follow")]).values()
     assert result == {
         "kept": ["é'\n"],
         "cancelled": False,
@@ -307,7 +307,7 @@ def test_a_child_dies_with_its_worker(sqlite_url: str, tmp_path: Path) -> None:
 def running(sqlite_url: str, clock: VirtualClock) -> Iterator[Running]:
     with Ledger(sqlite_url, world=virtual_world(clock)) as ledger:
         ledger.submit("noop")
-        [attempt] = ledger.perform(lambda tx: tx.claim(Lease(owner="worker-1", seconds=30)))
+        [attempt] = ledger.perform(lambda tx: tx.executions.claim(Lease(owner="worker-1", seconds=30)))
         yield Running(ledger, attempt)
 
 
@@ -340,7 +340,7 @@ def test_a_checkpoint_under_a_lost_lease_is_refused_at_the_other_end(
     assert caught.value.message == f"the lease of job {running.attempt.job.job_id} was lost; nothing was kept"
     assert asking.checkpoint("a", lambda: {"y": 2}) == {"x": 1}
     with running.ledger.store.reading() as reading:
-        assert reading.checkpoints(running.attempt.job.job_id) == {"a": '{"x":1}'}
+        assert reading.executions.checkpoints(running.attempt.job.job_id) == {"a": '{"x":1}'}
 
 
 def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _AskingExecution) -> None:
@@ -355,7 +355,7 @@ def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _AskingExecut
         with pytest.raises(LeaseLostError, match="has ended"):
             ask()
     with running.ledger.store.reading() as reading:
-        assert reading.checkpoints(running.attempt.job.job_id) == {}
+        assert reading.executions.checkpoints(running.attempt.job.job_id) == {}
 
 
 def test_whether_to_stop_is_asked_each_time(asking: _AskingExecution, running: Running) -> None:

@@ -41,7 +41,7 @@ def number(ledger: Ledger) -> int:
 
 def only(ledger: Ledger, operation: str) -> Job:
     with ledger.store.reading() as reading:
-        [job] = reading.list_jobs(operation=operation)
+        [job] = reading.jobs.page(operation=operation)
     return job
 
 
@@ -94,7 +94,7 @@ def test_many_at_once_each_get_their_turn(ledger_url: str, counter: Database) ->
         receipts = [ledger.submit(take.call()) for _ in range(8)]
         ledger.run_until_idle(concurrency=8)
         with ledger.store.reading() as reading:
-            jobs = reading.jobs([receipt.job_id for receipt in receipts])
+            jobs = reading.jobs.get_many([receipt.job_id for receipt in receipts])
     assert [(job.state.value, job.attempts) for job in jobs] == [("succeeded", 1)] * 8
     assert sorted(int(job.result or "") for job in jobs) == list(range(8))
     assert counter.run("SELECT n FROM counter") == [(8,)]

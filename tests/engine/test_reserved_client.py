@@ -28,7 +28,7 @@ def in_a_transaction(ledger: Ledger, database: Database) -> None:
 
 def of_the_store(ledger: Ledger, _: Database) -> None:
     with ledger.store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}", client="holdfast", key="1/1")])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", client="holdfast", key="1/1")])
 
 
 WAYS: dict[str, Callable[[Ledger, Database], object]] = {

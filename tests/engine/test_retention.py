@@ -132,19 +132,19 @@ def whole(folder: Path, **changes: Any) -> Retention:
 def everything(ledger: Ledger) -> dict[str, list[tuple[Any, ...]]]:
     """Return every row of every table of the ledger."""
     with ledger.store.reading() as reading:
-        tables = sorted(ledger.store.tables(reading._connection))
+        tables = sorted(ledger.store.tables(reading.connection))
         return {table: sorted(reading.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}
 
 
 def rows_of(ledger: Ledger) -> list[tuple[Any, ...]]:
     with ledger.store.reading() as reading:
-        return reading.journal_chunk(after=0, limit=1_000_000)
+        return reading.seals.journal_chunk(after=0, limit=1_000_000)
 
 
 def archived_rows(ledger: Ledger, folder: Path) -> list[tuple[Any, ...]]:
     """Return the rows of the archives that the ledger names, each file checked against its digest."""
     with ledger.store.reading() as reading:
-        records = reading.archives()
+        records = reading.seals.archives()
     return [row for record in records for row in read(folder / record.file, sha256=record.sha256).journal]
 
 
@@ -168,7 +168,7 @@ def notes(ledger: Ledger, event: str) -> list[dict[str, Any]]:
 
 def by_key(ledger: Ledger, key: str) -> Any:
     with ledger.store.reading() as reading:
-        return reading.jobs_by_key([("c", key)])["c", key]
+        return reading.jobs.by_key([("c", key)])["c", key]
 
 
 def histories(ledger: Ledger, table: str, subject: str) -> dict[int, int]:
@@ -235,7 +235,7 @@ def test_a_policy_that_cannot_be_kept_is_refused(given: dict[str, Any]) -> None:
 def test_a_policy_in_the_ledger_that_cannot_be_read_drops_nothing(worked: Ledger, text: str) -> None:
     done(worked, "a")
     with worked.store.transaction() as transaction:
-        transaction.set_meta("retention", text)
+        transaction.settings.set("retention", text)
     before = everything(worked)
     with pytest.raises(InputError) as refused:
         gc(worked.store, who=WHO)
@@ -275,7 +275,7 @@ def test_a_job_is_slimmed_once_it_has_rested_long_enough(worked: Ledger, clock: 
         slimmed = msgspec.structs.replace(job, payload=None, result=None)
         assert by_key(worked, key) == (slimmed if key in ("old", "older", "poison") else job)
     with worked.store.reading() as reading:
-        kept = [key for key, job in states.items() if reading.checkpoints(job.job_id)]
+        kept = [key for key, job in states.items() if reading.executions.checkpoints(job.job_id)]
     assert kept == ["broken", "young"]
     assert notes(worked, "slim") == [
         {"jobs": 2, "first": states["old"].job_id, "last": states["older"].job_id},
@@ -396,15 +396,15 @@ def test_what_others_refer_to_stays(worked: Ledger, clock: VirtualClock, folder:
     first = worked.submit("parent", client="c", key="first")
     worked.run_until_idle()
     with worked.store.transaction() as transaction:
-        child = transaction.jobs_by_key([("holdfast", f"{first.job_id}/1")])["holdfast", f"{first.job_id}/1"]
-        transaction.submit([_submission(child.job_id)], actor="c")
+        child = transaction.jobs.by_key([("holdfast", f"{first.job_id}/1")])["holdfast", f"{first.job_id}/1"]
+        transaction.jobs.submit([_submission(child.job_id)], actor="c")
     clock.advance(10)
     before = rows_of(worked)
     report = gc(worked.store, whole(folder), who=WHO)
     assert (report.finished, report.blocks) == (2, 0)
     assert report.held == Held(1, "JOB", child.job_id + 1, "pending")
     with worked.store.reading() as reading:
-        assert [(job.state.value, job.slimmed, job.replaces) for job in reading.list_jobs()] == [
+        assert [(job.state.value, job.slimmed, job.replaces) for job in reading.jobs.page()] == [
             ("pending", False, child.job_id), ("succeeded", True, None), ("succeeded", True, None),
         ]  # fmt: skip
     worked.run_until_idle()
@@ -430,8 +430,8 @@ def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: V
     clock.advance(10)
     before = rows_of(worked)
     with worked.store.reading() as reading:
-        executions = [e for job_id in (1, 2) for e in reading.executions(job_id)]
-        ledger_id = reading.meta()["ledger_id"]
+        executions = [e for job_id in (1, 2) for e in reading.executions.of_job(job_id)]
+        ledger_id = reading.settings.read()["ledger_id"]
     report = gc(worked.store, whole(folder), who=WHO, why="it is time")
 
     [made] = report.archives
@@ -448,9 +448,11 @@ def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: V
     assert [path.name for path in folder.iterdir()] == [made.file]
 
     with worked.store.reading() as reading:
-        assert list(contents.header.seals) == reading.seals()
-        assert reading.archives() == [Archive(1, 1, 1, made.file, str(made.sha256), len(before), 3, time_text(clock()))]
-        assert [reading.executions(job_id) for job_id in (1, 2)] == [[], []]
+        assert list(contents.header.seals) == reading.seals.page()
+        assert reading.seals.archives() == [
+            Archive(1, 1, 1, made.file, str(made.sha256), len(before), 3, time_text(clock()))
+        ]
+        assert [reading.executions.of_job(job_id) for job_id in (1, 2)] == [[], []]
     assert histories(worked, "holdfast_jobs", "job_id") == {1: 4, 2: 7}
     assert notes(worked, "archive") == [
         {"archive": made.file, "sha256": made.sha256, "first_seal": 1, "last_seal": 1, "rows": len(before),
@@ -531,8 +533,8 @@ def test_an_execution_holds_its_block_as_long_as_its_job_has_its_payload(worked:
         [*_, before, last] = [row for row in rows_of(worked) if row[3] == "EXECUTION"]
         assert (before[7], last[7]) == ("COMMITTED", "DONE")
         with worked.store.reading() as reading:
-            [sealed] = [found for found in reading.seals() if found.last_seq == last[0]]
-            return reading.block_holder((before[1], before[2], before[0]), sealed, {})
+            [sealed] = [found for found in reading.seals.page() if found.last_seq == last[0]]
+            return reading.retention.block_holder((before[1], before[2], before[0]), sealed, {})
 
     assert holder_of_last_execution_row() == ("EXECUTION", 1, "DONE")
     assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 1
@@ -675,8 +677,8 @@ def test_history_that_is_not_what_was_sealed_is_never_archived(
         gc(worked.store, whole(folder), who=WHO)
     assert list(folder.iterdir()) == []
     with worked.store.reading() as reading:
-        assert reading.archives() == []
-        assert len(reading.journal(1)) == 3
+        assert reading.seals.archives() == []
+        assert len(reading.journal.of(1)) == 3
 
 
 @pytest.mark.parametrize("place", ["missing", "file"])
@@ -725,7 +727,7 @@ def test_the_archive_of_another_ledger_is_left_alone(
         gc(worked.store, whole(folder), who=WHO)
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("journal-1-1.jsonl.gz", theirs)]
     with worked.store.reading() as reading:
-        assert (reading.archives(), len(reading.journal(1))) == ([], 3)
+        assert (reading.seals.archives(), len(reading.journal.of(1))) == ([], 3)
 
 
 def test_a_grant_that_is_consumed_lets_its_history_go_with_the_job(
@@ -733,16 +735,16 @@ def test_a_grant_that_is_consumed_lets_its_history_go_with_the_job(
 ) -> None:
     done(worked, "poison", how="cancel")
     with worked.store.transaction() as transaction:
-        grant_id = transaction.request_grant(
+        grant_id = transaction.grants.request(
             action="release", target="job/1", scope="one", actor=WHO, reason="mended", expires_at=clock.after(9999)
         )
     clock.advance(10)
     before = rows_of(worked)
     assert gc(worked.store, whole(folder), who=WHO).held == Held(1, "GRANT", grant_id, "draft")
     with worked.store.transaction() as transaction:
-        grant = transaction.grant(grant_id)
+        grant = transaction.grants.get(grant_id)
         assert grant is not None
-        assert isinstance(transaction.move_grant(grant, GrantEvent("revoke", WHO)), Move)
+        assert isinstance(transaction.grants.move(grant, GrantEvent("revoke", WHO)), Move)
     clock.advance(10)
     assert gc(worked.store, whole(folder), who=WHO).held is None
     require_sound(worked, folder, before)

@@ -177,7 +177,7 @@ def test_a_call_made_of_an_operation_has_its_version(ledger: Ledger) -> None:
     assert [receipt.wait(0).result for receipt in receipts] == [1, 2]
     with ledger.store.reading() as reading:
         followed = [
-            (job.operation_version, job.result) for job in reading.list_jobs(operation="echo", client="holdfast")
+            (job.operation_version, job.result) for job in reading.jobs.page(operation="echo", client="holdfast")
         ]
     assert followed == [("2.0.0", "8"), ("2.0.0", "6"), ("1.0.0", "3")]
     # By name, the arguments are checked by the handler of the version that was asked for.
@@ -210,7 +210,7 @@ def test_the_longest_lease_of_an_operation_is_asked_for() -> None:
 
 def known(ledger: Ledger) -> dict[str, str]:
     with ledger.store.reading() as reading:
-        return {name: declared.version for name, declared in reading.operations().items() if name != "noop"}
+        return {name: declared.version for name, declared in reading.operations.declared().items() if name != "noop"}
 
 
 @pytest.mark.req("L-16")
@@ -238,7 +238,7 @@ def test_settings_of_the_same_version_can_be_changed(sqlite_url: str) -> None:
         with Ledger(sqlite_url) as ledger:
             ledger.operation("ship", version="1.0.0", queue=queue)(lambda run: None)
             with ledger.store.reading() as reading:
-                assert reading.operations()["ship"].queue == stays
+                assert reading.operations.declared()["ship"].queue == stays
 
 
 def test_a_long_lived_client_without_handlers_learns_of_a_new_version(
@@ -258,14 +258,14 @@ def test_two_that_declare_at_once_leave_the_newest(ledger_url: str) -> None:
     """Whoever compared its version with one that is gone since compares again."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
-            transaction.declare({"ship": Declared(version="1.0.0")})
+            transaction.operations.declare({"ship": Declared(version="1.0.0")})
         with store.transaction() as transaction:
-            seen = transaction.operations()
+            seen = transaction.operations.declared()
             answers = iter([{**seen, "ship": Declared(version="0.9.0")}, seen])
-            transaction.operations = lambda: next(answers)  # type: ignore[method-assign]
-            transaction.declare({"ship": Declared(version="1.1.0")})
+            transaction.operations.declared = lambda: next(answers)  # type: ignore[method-assign]
+            transaction.operations.declare({"ship": Declared(version="1.1.0")})
         with store.reading() as reading:
-            assert reading.operations()["ship"].version == "1.1.0"
+            assert reading.operations.declared()["ship"].version == "1.1.0"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_a_worker_gives_back_what_it_does_not_speak(ledger: Ledger, clock: Virtu
         assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
         assert (job.last_error_code, job.last_error_message) == (None, None)  # it has not failed
         with upgraded.store.reading() as reading:
-            [execution] = reading.executions(job_id)
+            [execution] = reading.executions.of_job(job_id)
             told = explain(reading, job_id, clock())
         missing = "ship needs a handler that speaks 1.0.0; this worker has handlers only for 2.0.0, 0.9.0"
         assert (execution.error_code, execution.error_message) == ("handler_missing", missing)
@@ -301,7 +301,7 @@ def test_a_worker_without_any_handler_says_so(ledger: Ledger, clock: VirtualCloc
     with Ledger(ledger_url, world=virtual_world(clock)) as ignorant:
         drained(ignorant, executor="inline")
         with ignorant.store.reading() as reading:
-            [execution] = reading.executions(job_id)
+            [execution] = reading.executions.of_job(job_id)
     assert execution.error_message == "ship needs a handler that speaks 1.0.0; this worker has none of any version"
 
 
@@ -320,8 +320,8 @@ def test_explain_knows_who_speaks_it(ledger: Ledger, clock: VirtualClock) -> Non
     job_id = ledger.submit("ship", {}).job_id
     for n, (serves, verdict, code) in enumerate(SERVES):
         with ledger.store.transaction() as transaction:
-            transaction.worker_stopped(f"worker-{n - 1}")
-            transaction.worker_seen(f"worker-{n}", ["default"], serves, 1)
+            transaction.workers.stopped(f"worker-{n - 1}")
+            transaction.workers.seen(f"worker-{n}", ["default"], serves, 1)
         with ledger.store.reading() as reading:
             told = explain(reading, job_id, clock())
         assert (told.verdict, [finding.code for finding in told.findings]) == (verdict, [code]), serves
@@ -337,7 +337,7 @@ def test_a_worker_tells_which_versions_it_has(sqlite_url: str) -> None:
         declare(ledger, "1.0.0", "2.0.0")
         drained(ledger)
         with ledger.store.reading() as reading:
-            [worker] = reading.workers()
+            [worker] = reading.workers.all()
     assert worker.operations == ["noop@1.0.0", "ship@1.0.0", "ship@2.0.0"]
 
 

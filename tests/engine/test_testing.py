@@ -95,7 +95,7 @@ def test_drain_until_goes_from_moment_to_moment(ledger: Ledger, clock: VirtualCl
     assert clock.monotonic() == 119 + 3600
     assert ledger.receipt(receipt.job_id).result == 3
     with ledger.store.reading() as reading:
-        begun = [e.created_at for e in reading.executions(receipt.job_id)]
+        begun = [e.created_at for e in reading.executions.of_job(receipt.job_id)]
     assert [(at - VirtualClock()()).total_seconds() for at in begun] == [100, 110, 120]
 
 
@@ -145,7 +145,7 @@ def test_the_same_run_twice_is_the_same_run(tmp_path: Path) -> None:
             assert drain(ledger, until=clock.after(600)) == 15
             with ledger.store.reading() as reading:
                 return ledger.store.execute(
-                    reading._connection,
+                    reading.connection,
                     "SELECT machine, subject, version, source, target, event, actor, at FROM holdfast_journal",
                 )
 
@@ -275,7 +275,7 @@ def test_commit_and_finish_can_be_run_apart_without_a_fault(
         assert drain(ledger) == 1
         assert ledger.receipt(receipt.job_id).result == 1
         with ledger.store.reading() as reading:
-            rows = reading.journal_of_executions(receipt.job_id)
+            rows = reading.journal.of_executions(receipt.job_id)
         moves = {row.target: row.move_id for row in rows}
     assert [row.target for row in rows] == ["LEASED", "IN_PROGRESS", "COMMITTED", "DONE"]
     assert moves["COMMITTED"] != moves["DONE"]
@@ -362,9 +362,9 @@ def run_pytest(directory: Path) -> subprocess.CompletedProcess[str]:
 
 def jobs(ledger: Ledger) -> list[Any]:
     with ledger.store.reading() as reading:
-        return list(reading.list_jobs())
+        return list(reading.jobs.page())
 
 
 def workers(ledger: Ledger) -> list[Any]:
     with ledger.store.reading() as reading:
-        return list(reading.workers())
+        return list(reading.workers.all())

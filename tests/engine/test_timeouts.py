@@ -108,7 +108,7 @@ def test_a_thread_past_its_timeout_is_given_up_and_its_slot_replaced(live: Ledge
     assert ended(live.job(slow))[:2] == ("failed", "timed_out")
     assert late.run("SELECT who FROM late") == []
     with live.store.reading() as reading:
-        assert reading.checkpoints(slow) == {}
+        assert reading.executions.checkpoints(slow) == {}
 
 
 def test_a_late_completion_in_the_handlers_own_transaction_is_refused(live: Ledger, late: Database) -> None:
@@ -230,7 +230,7 @@ def claimed(ledger: Ledger) -> Running:
         """Be held."""
 
     ledger.submit(held.call())
-    [attempt] = ledger.perform(lambda tx: tx.claim(Lease(owner="worker-1", seconds=30)))
+    [attempt] = ledger.perform(lambda tx: tx.executions.claim(Lease(owner="worker-1", seconds=30)))
     return Running(ledger, attempt)
 
 
@@ -378,7 +378,7 @@ def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
     heartbeat.beat()
     heartbeat.stop()
     with ledger.store.reading() as reading:
-        found = reading.attempt(running.attempt.execution.exec_id)
+        found = reading.executions.attempt(running.attempt.execution.exec_id)
     assert found is not None
     assert (found.execution.progress, found.execution.progress_note) == (0.5, "half way password=***")
     assert found.execution.lease_expires_at == clock.after(30)

@@ -34,7 +34,7 @@ def verbs(ledger_url: str) -> Iterator[Verbs]:
     clock = VirtualClock()
     with create_store(ledger_url, clock) as store:
         with store.transaction() as transaction:
-            transaction.declare({"echo": Declared()})
+            transaction.operations.declare({"echo": Declared()})
         yield Verbs(store, clock)
 
 
@@ -67,7 +67,7 @@ def hello(
     concurrency: int = 2,
 ) -> None:
     with verbs.store.transaction() as transaction:
-        transaction.worker_seen(name, queues, operations, concurrency)
+        transaction.workers.seen(name, queues, operations, concurrency)
 
 
 def text(verbs: Verbs, seconds: float = 0) -> str:
@@ -165,7 +165,7 @@ def test_a_paused_queue(verbs: Verbs) -> None:
     hello(verbs, queues=("a b",))
     job_id = verbs.submit(queue="a b")
     with verbs.store.transaction() as transaction:
-        transaction.pause_queue("a b", actor=OPERATOR, reason="the service is down")
+        transaction.queues.pause("a b", actor=OPERATOR, reason="the service is down")
     paused_at = text(verbs)
     verbs.clock.advance(10)
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "queue_paused")
@@ -206,7 +206,7 @@ def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
     hello(verbs)
     only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
     with verbs.store.transaction() as transaction:
-        transaction.worker_stopped(WORKER)
+        transaction.workers.stopped(WORKER)
     only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
 
 
@@ -355,7 +355,7 @@ def test_asked_to_stop(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one()
     with verbs.store.transaction() as transaction:
-        transaction.ask_cancel(job_id)
+        transaction.executions.request_cancel(job_id)
     asked_at = text(verbs)
     verbs.clock.advance(3)
     answer = asked(verbs, job_id)
@@ -375,7 +375,7 @@ def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
     verbs.claim_one(seconds=3600)
     if ended == "stopped":
         with verbs.store.transaction() as transaction:
-            transaction.worker_stopped(WORKER)
+            transaction.workers.stopped(WORKER)
     verbs.clock.advance(ALIVE_S + 1)
     answer = asked(verbs, job_id)
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "owner_silent"])
@@ -473,8 +473,8 @@ def test_running_and_nobody_runs_it(verbs: Verbs) -> None:
     """Only damage can bring this about; here the execution is taken away through the maintenance door."""
     job_id = verbs.submit()
     verbs.claim_one()
-    with verbs.store.transaction() as transaction, transaction.maintenance(who="test", why="damage"):
-        verbs.store.execute(transaction._connection, "DELETE FROM holdfast_executions")
+    with verbs.store.transaction() as transaction, transaction.maintenance.open(who="test", why="damage"):
+        verbs.store.execute(transaction.connection, "DELETE FROM holdfast_executions")
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_execution")
     assert (found.evidence, found.next) == ({"open_executions": 0}, "holdfast check")
 
@@ -511,7 +511,7 @@ def test_failed_with_attempts_left(verbs: Verbs) -> None:
 def test_a_failed_job_whose_budget_was_taken_away(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED, max_attempts=1)
     with verbs.store.transaction() as transaction:
-        verbs.store.execute(transaction._connection, "UPDATE holdfast_jobs SET replay_attempts = 0")
+        verbs.store.execute(transaction.connection, "UPDATE holdfast_jobs SET replay_attempts = 0")
     found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "budget_gone")
     assert found.next == f"holdfast show {job.job_id}"
 
@@ -605,8 +605,8 @@ def test_succeeded(verbs: Verbs) -> None:
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.QUARANTINED])
 def test_slimmed(verbs: Verbs, state: JobState) -> None:
     job = verbs.job_in(state, key="a", client="web")
-    with verbs.store.transaction() as transaction, transaction.maintenance(who="gc", why="retention"):
-        verbs.store.execute(transaction._connection, "UPDATE holdfast_jobs SET payload = NULL, result = NULL")
+    with verbs.store.transaction() as transaction, transaction.maintenance.open(who="gc", why="retention"):
+        verbs.store.execute(transaction.connection, "UPDATE holdfast_jobs SET payload = NULL, result = NULL")
     answer = asked(verbs, job.job_id)
     first = state.value
     verdict = JobVerdict.FINISHED if state is JobState.SUCCEEDED else JobVerdict.BLOCKED

@@ -22,7 +22,7 @@ WHY = "a test"
 def wanted(store: Store[Any], target: str = "job:1", /, **fields: Any) -> Wanted:
     """What somebody wants: by default ann, to release a job."""
     with store.reading() as reading:
-        environment = reading.meta()["environment"]
+        environment = reading.settings.read()["environment"]
     return Wanted(**{"act": Act.RELEASE, "target": target, "environment": environment, "executor": "ann", **fields})
 
 
@@ -35,7 +35,7 @@ def act(store: Store[Any], what: Wanted, grant_id: int | None = None) -> int:
     """Do what a grant is for: here, submit a job under the target as its key."""
     with store.transaction() as transaction:
         used = authorise(transaction, what, grant_id=grant_id, reason="it is time")
-        transaction.submit([Submission(operation="noop", payload="{}", key=what.target)])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", key=what.target)])
         return used
 
 
@@ -59,7 +59,7 @@ class People:
 
     def signature(self, store: Store[Any], grant: Grant, name: str) -> str:
         with store.reading() as reading:
-            ledger_id = reading.meta()["ledger_id"]
+            ledger_id = reading.settings.read()["ledger_id"]
         return signature_of(approval_text(grant, ledger_id), self.key(name))
 
     def approve(self, store: Store[Any], grant: Grant, name: str) -> Grant:
@@ -70,7 +70,7 @@ class People:
 def told(store: Store[Any], grant_id: int) -> list[tuple[str, str, str, str | None]]:
     """What the journal says of a grant: event, state, who and why."""
     with store.reading() as reading:
-        return [(row.event, row.target, row.actor, row.reason) for row in reading.journal(grant_id, "GRANT")]
+        return [(row.event, row.target, row.actor, row.reason) for row in reading.journal.of(grant_id, "GRANT")]
 
 
 def contents(store: Store[Any]) -> dict[str, list[tuple[Any, ...]]]:

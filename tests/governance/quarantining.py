@@ -30,9 +30,9 @@ OPERATIONS = {name: Declared() for name in ("echo", "thumbnail")}
 def submitted(store: Store[Any], *, n: int = 1, **fields: Any) -> list[int]:
     """Submit jobs and return their ids."""
     with store.transaction() as transaction:
-        transaction.declare(OPERATIONS)
+        transaction.operations.declare(OPERATIONS)
         wanted = [Submission(**{"operation": "echo", "payload": "{}", **fields}) for _ in range(n)]
-        return [admission.job_id for admission in transaction.submit(wanted, actor="client-1")]
+        return [admission.job_id for admission in transaction.jobs.submit(wanted, actor="client-1")]
 
 
 def quarantined(
@@ -41,27 +41,27 @@ def quarantined(
     """Submit jobs, put them into quarantine, and return their ids."""
     ids = submitted(store, n=n, **fields)
     with store.transaction() as transaction:
-        rulings = [(job, Quarantine(code, message)) for job in transaction.jobs(ids)]
-        transaction.rule(rulings, actor="operator-1", reason="looks wrong")
+        rulings = [(job, Quarantine(code, message)) for job in transaction.jobs.get_many(ids)]
+        transaction.jobs.rule(rulings, actor="operator-1", reason="looks wrong")
     return ids
 
 
 def failed_once(store: Store[Any], code: str = "io_error", message: str = "the disk said no") -> None:
     """Claim the next due job, whatever it is, and fail it for good or as its budget says."""
     with store.transaction() as transaction:
-        [attempt] = transaction.claim(Lease(owner="worker-1", seconds=30))
+        [attempt] = transaction.executions.claim(Lease(owner="worker-1", seconds=30))
         fail = Fail(attempt.execution.lease_token, code, message)
-        transaction.work([(attempt, fail)], actor="worker-1")
+        transaction.executions.move([(attempt, fail)], actor="worker-1")
 
 
 def job_of(store: Store[Any], job_id: int) -> Job:
     with store.reading() as reading:
-        return reading.job(job_id)
+        return reading.jobs.get(job_id)
 
 
 def states(store: Store[Any], ids: list[int]) -> list[JobState]:
     with store.reading() as reading:
-        return [job.state for job in reading.jobs(ids)]
+        return [job.state for job in reading.jobs.get_many(ids)]
 
 
 def wanted(store: Store[Any], act: Act, target: str, executor: str = "ann") -> Wanted:
@@ -80,7 +80,7 @@ def granted(store: Store[Any], act: Act, target: str, executor: str = "ann") -> 
 def grants(store: Store[Any]) -> list[Grant]:
     """Return every grant, oldest first."""
     with store.reading() as reading:
-        return reading.grants(limit=10_000)[::-1]
+        return reading.grants.page(limit=10_000)[::-1]
 
 
 def standing(store: Store[Any]) -> list[tuple[str, str, GrantState]]:

@@ -41,10 +41,10 @@ def use_grants(url: str, *, name: str, targets: Sequence[str], directory: str) -
             wait_for(directory, f"go-{number}")
             try:
                 with store.transaction() as transaction:
-                    [grant] = transaction.grants(target=target)
+                    [grant] = transaction.grants.page(target=target)
                     authorise(transaction, wanted, grant_id=grant.grant_id, reason=name)
-                    transaction.acquire_lease(target, name, 60)
-                    transaction.submit([Submission(operation="noop", payload="{}", key=f"{target} by {name}")])
+                    transaction.leases.acquire(target, name, 60)
+                    transaction.jobs.submit([Submission(operation="noop", payload="{}", key=f"{target} by {name}")])
                     time.sleep(0.02)  # so that the other one is under way too
                 answer = "won"
             except AuthorityError as error:
@@ -57,7 +57,7 @@ def use_a_grant_and_die(url: str, *, target: str) -> None:
     with open_store(url) as store, store.transaction() as transaction:
         wanted = Wanted(act=Act.RELEASE, target=target, environment="stage", executor="ann")
         authorise(transaction, wanted, grant_id=None, reason="the last thing it did")
-        transaction.submit([Submission(operation="noop", payload="{}", key=f"{target} by the dead")])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", key=f"{target} by the dead")])
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -72,7 +72,7 @@ def manifest(collection: str | None = None, codes: str = "abc", **fields: Any) -
 
 def in_force(store: Store[Any], collection: str | None = None) -> list[str]:
     with store.reading() as reading:
-        return [f"{row.operation_code}@{row.protocol_version}" for row in reading.values_in_force(collection)]
+        return [f"{row.operation_code}@{row.protocol_version}" for row in reading.registry.values_in_force(collection)]
 
 
 def names(wanted: Manifest) -> list[str]:
@@ -82,8 +82,8 @@ def names(wanted: Manifest) -> list[str]:
 def standing(store: Store[Any], wanted: Manifest) -> tuple[str | None, set[str]]:
     """Return where the collection of a manifest stands, and where its values do."""
     with store.reading() as reading:
-        known = reading.collection(wanted.collection)
-        rows = reading.registry_values(collection=wanted.collection)
+        known = reading.registry.collection(wanted.collection)
+        rows = reading.registry.values(collection=wanted.collection)
     return (known.standing if known else None), {row.standing for row in rows}
 
 
@@ -205,20 +205,22 @@ def everything(store: Store[Any]) -> dict[str, list[str]]:
 def image(store: Store[Any], wanted: Manifest, root: str) -> dict[str, Any]:
     """Return all that a build has left, with the names, digests and numbers of this one under common names."""
     with store.reading() as reading:
-        run = reading.run_of(root)
+        run = reading.runs.get(root)
         if run is None:
             return {}
         now = reading.now()
-        known = reading.collection(wanted.collection)
-        rows = reading.registry_values(collection=wanted.collection)
-        grants = reading.grants(target=f"registry:{wanted.collection}")
+        known = reading.registry.collection(wanted.collection)
+        rows = reading.registry.values(collection=wanted.collection)
+        grants = reading.grants.page(target=f"registry:{wanted.collection}")
         subjects = [("PROCEDURE", run.run_id), *(("GRANT", grant.grant_id) for grant in grants)]
         subjects += [("VALUE", row.value_id) for row in rows]
-        evidence = reading.evidence_of(run.run_id)
+        evidence = reading.runs.evidence(run.run_id)
         told: dict[str, Any] = {
             "run": [run.procedure, run.state, run.step, run.stop_state, run.failure, run.plan, sha256(run.params)],
-            "steps": [(step.number, step.name, step.state) for step in reading.steps_of(run.run_id)],
-            "outcomes": {step.name: json.loads(step.outcome) for step in reading.performed_steps(run.run_id).values()},
+            "steps": [(step.number, step.name, step.state) for step in reading.runs.steps(run.run_id)],
+            "outcomes": {
+                step.name: json.loads(step.outcome) for step in reading.runs.performed_steps(run.run_id).values()
+            },
             "collection": known and [known.standing, known.schema_digest, known.manifest_digest],
             "values": [
                 [row.operation_code, row.protocol_version, row.standing, row.state, row.digest, row.semantics]
@@ -233,9 +235,9 @@ def image(store: Store[Any], wanted: Manifest, root: str) -> dict[str, Any]:
             "journal": [
                 [machine, entry.event, entry.source, entry.target]
                 for machine, subject in subjects
-                for entry in reading.journal(subject, machine)
+                for entry in reading.journal.of(subject, machine)
             ],
-            "lease": reading.leases()[run.lease].expires_at <= now,
+            "lease": reading.leases.all()[run.lease].expires_at <= now,
         }
     noted = told["outcomes"].get("S6_EVIDENCE")
     if noted is not None:  # of texts that hold names of this one

@@ -48,8 +48,8 @@ def fill(
     for first in range(0, n, CHUNK):
         keys = [f"{prefix}{queue}{number}" for number in range(first, min(first + CHUNK, n))]
         with store.transaction() as transaction:
-            transaction.declare({operation: Declared()} if operation != "noop" else {})
-            admitted = transaction.submit(
+            transaction.operations.declare({operation: Declared()} if operation != "noop" else {})
+            admitted = transaction.jobs.submit(
                 [
                     Submission(operation=operation, payload=payload, client="c", key=key, queue=queue, **settings)
                     for key in keys
@@ -62,7 +62,7 @@ def fill(
 
 
 def claim(transaction: Any, job_ids: Sequence[int], owner: str = "w") -> list[Attempt]:
-    attempts: list[Attempt] = transaction.claim_these(job_ids, Lease(owner=owner, seconds=600))
+    attempts: list[Attempt] = transaction.executions.claim_these(job_ids, Lease(owner=owner, seconds=600))
     return attempts
 
 
@@ -70,18 +70,20 @@ def fail(transaction: Any, attempts: Sequence[Attempt], *, code: str = "io_error
     moves = [
         (attempt, Fail(attempt.execution.lease_token, code, "it broke", permanent=permanent)) for attempt in attempts
     ]
-    answers = transaction.work(moves, actor="w")
+    answers = transaction.executions.move(moves, actor="w")
     assert len(answers) == len(attempts)
 
 
 def work(store: Store[Any], queue: str = "goes-abi", *, code: str | None = None, n: int = 100_000) -> int:
     """Do everything that is due, as a worker would; with a code, by failing. Return how many attempts were made."""
     with store.transaction() as transaction:
-        attempts = transaction.claim(Lease(owner="w", seconds=600, n=n, queues=(queue,)))
+        attempts = transaction.executions.claim(Lease(owner="w", seconds=600, n=n, queues=(queue,)))
         if code is not None:
             fail(transaction, attempts, code=code)
         else:
-            transaction.work([(attempt, Complete(attempt.execution.lease_token)) for attempt in attempts], actor="w")
+            transaction.executions.move(
+                [(attempt, Complete(attempt.execution.lease_token)) for attempt in attempts], actor="w"
+            )
     return len(attempts)
 
 
@@ -113,7 +115,7 @@ def checksum(store: Store[Any]) -> str:
     """Return the SHA-256 of every row of every table of the ledger."""
     told = hashlib.sha256()
     with store.reading() as reading:
-        for table in sorted(store.tables(reading._connection)):
+        for table in sorted(store.tables(reading.connection)):
             rows = reading.execute(f"SELECT * FROM {table}")
             lines = sorted(json.dumps([str(value) for value in row]) for row in rows)
             told.update(f"{table} {len(lines)}\n".encode())

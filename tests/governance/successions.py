@@ -73,7 +73,7 @@ def permitted(store: Store[Any], wanted: ValueChange, *, executor: str = "ann", 
 def states(store: Store[Any]) -> dict[str, str]:
     """Return the state of every value, by its name."""
     with store.reading() as reading:
-        rows = reading.registry_values(limit=1000)
+        rows = reading.registry.values(limit=1000)
     return {f"{row.operation_code}@{row.protocol_version}": str(row.state) for row in rows}
 
 

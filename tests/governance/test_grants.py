@@ -84,7 +84,7 @@ def test_in_dev_an_act_without_a_grant_gets_one_of_its_own(make: Make) -> None:
     store = make("dev")
     used = act(store, wanted(store))
     with store.reading() as reading:
-        grant = reading.grant(used)
+        grant = reading.grants.get(used)
         assert grant is not None
         assert (grant.state, grant.requested_by, grant.approved_by, grant.consumed_by) == ("consumed", *["ann"] * 3)
         assert grant.approved_via == '{"method":"self"}'
@@ -98,7 +98,7 @@ def test_in_dev_a_grant_that_does_not_fit_is_in_nobodys_way(sqlite: Store[Any]) 
     used = act(sqlite, what)
     assert used != others.grant_id
     with sqlite.reading() as reading:
-        assert reading.grant(others.grant_id).state == "active"  # type: ignore[union-attr]
+        assert reading.grants.get(others.grant_id).state == "active"  # type: ignore[union-attr]
 
 
 def test_in_dev_a_grant_that_fits_is_used_before_one_of_ones_own(sqlite: Store[Any]) -> None:
@@ -229,11 +229,11 @@ def _all_codes(store: Store[Any], clock: VirtualClock, people: People) -> Iterat
         words = {**{name: getattr(what, name) for name in ("environment", "executor", "actions", "plan", "manifest")},
                  "rollback_plan": "undo", **scope}  # fmt: skip
         with store.transaction() as transaction:
-            grant_id = transaction.request_grant(
+            grant_id = transaction.grants.request(
                 action=str(what.act), target=what.target, scope=Scope(**words).text, actor="req", reason=WHY,
                 expires_at=clock.after(100),
             )  # fmt: skip
-            draft = transaction.grant(grant_id)
+            draft = transaction.grants.get(grant_id)
         assert draft is not None
         if state != "draft":
             people.approve(store, draft, "bob")
@@ -316,7 +316,7 @@ def test_many_under_one_grant_are_recorded_as_such(sqlite: Store[Any]) -> None:
     with sqlite.transaction() as transaction:
         parent = authorise(transaction, wanted(sqlite, "many"), grant_id=None, reason="all")
         one = issue(transaction, wanted(sqlite, "job:5"), reason="one of all", under=parent)
-        grant = transaction.grant(one)
+        grant = transaction.grants.get(one)
     assert grant is not None
     assert (grant.state, grant.approved_via) == ("consumed", f'{{"grant_id":{parent},"method":"grant"}}')
 
@@ -411,7 +411,7 @@ def test_the_same_is_not_asked_for_twice_until_it_has_run_out(make: Make, clock:
     clock.advance(60)
     asked(store, what)
     with store.reading() as reading:
-        assert {grant.grant_id: str(grant.state) for grant in reading.grants()} == {
+        assert {grant.grant_id: str(grant.state) for grant in reading.grants.page()} == {
             1: "revoked",  # there is no such edge as from draft to expired
             2: "expired",
             3: "draft",
@@ -431,11 +431,11 @@ def test_a_list_finds_what_has_run_out_as_expired(make: Make, clock: VirtualCloc
         asked(store, wanted(store, target), ttl=timedelta(seconds=ttl))
     clock.advance(10)
     with store.reading() as reading:
-        assert [grant.grant_id for grant in reading.grants(state=GrantState.EXPIRED)] == [1]
-        assert [grant.grant_id for grant in reading.grants(state=GrantState.DRAFT)] == [2]
-        assert [grant.grant_id for grant in reading.grants()] == [2, 1]
-        assert [grant.grant_id for grant in reading.grants(target="job:1", action="job.release")] == [1]
-        assert [grant.grant_id for grant in reading.grants(before=2)] == [1]
+        assert [grant.grant_id for grant in reading.grants.page(state=GrantState.EXPIRED)] == [1]
+        assert [grant.grant_id for grant in reading.grants.page(state=GrantState.DRAFT)] == [2]
+        assert [grant.grant_id for grant in reading.grants.page()] == [2, 1]
+        assert [grant.grant_id for grant in reading.grants.page(target="job:1", action="job.release")] == [1]
+        assert [grant.grant_id for grant in reading.grants.page(before=2)] == [1]
 
 
 def test_what_is_not_there_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> None:
@@ -448,7 +448,7 @@ def test_what_is_not_there_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> 
 def test_a_ledger_that_does_not_say_what_it_is_for_is_treated_as_prod(sqlite: Store[Any]) -> None:
     draft, another = asked(sqlite, wanted(sqlite)), wanted(sqlite, "job:2")
     with sqlite.transaction() as transaction:
-        transaction.set_meta("environment", "playground")
+        transaction.settings.set("environment", "playground")
     refused("approver_not_authenticated", approve, sqlite, draft.grant_id, Identity(name="bob"))
     refused(Reject.MISSING, act, sqlite, another)
 
@@ -465,8 +465,8 @@ def test_the_first_approver_is_free_and_that_is_recorded(
     store = make(environment)
     people.register(store, "bob")
     with store.reading() as reading:
-        bob = reading.approvers()["bob"]
-        grant = reading.grant(bob.grant_id or 0)
+        bob = reading.grants.approvers()["bob"]
+        grant = reading.grants.get(bob.grant_id or 0)
     assert grant is not None
     assert (bob.public_key, bob.added_by, bob.revoked_at) == (people.public_key("bob"), "admin", None)
     assert (grant.state, grant.action, grant.target) == ("consumed", "approver.add", "bob")
@@ -507,7 +507,7 @@ def test_revoking_is_recorded_and_does_not_make_the_next_one_free(make: Make, pe
     revoked = revoke_approver(store, "bob", actor="sec", reason="left")
     assert (revoked.revoked_by, revoked.revoked_at is not None) == ("sec", True)
     with store.reading() as reading:
-        [grant] = reading.grants(action="approver.revoke")
+        [grant] = reading.grants.page(action="approver.revoke")
     assert (grant.state, grant.target, grant.approved_via) == ("consumed", "bob", '{"method":"free"}')
     assert told(store, grant.grant_id)[0] == ("request", "draft", "sec", "left")
     refused(Reject.MISSING, people.register, store, "eve")
@@ -525,7 +525,7 @@ def test_a_name_has_one_key_and_a_key_one_name(sqlite: Store[Any], people: Peopl
     revoke_approver(sqlite, "bob", actor="a", reason="a new key")
     register_approver(sqlite, "bob", people.public_key("bob-2"), actor="a", reason=WHY)
     with sqlite.reading() as reading:
-        assert reading.approvers()["bob"].public_key == people.public_key("bob-2")
+        assert reading.grants.approvers()["bob"].public_key == people.public_key("bob-2")
 
 
 @pytest.mark.parametrize("key", ["", "00", "zz" * 32, "0" * 66])

@@ -27,7 +27,7 @@ class Forger:
     def __init__(self, store: Store[Any], people: People) -> None:
         self.store, self.people = store, people
         with store.reading() as reading:
-            meta = reading.meta()
+            meta = reading.settings.read()
         self.prod, self.ledger_id = meta["environment"] == "prod", meta["ledger_id"]
         if self.prod:
             people.register(store, "bob")

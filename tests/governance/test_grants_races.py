@@ -59,15 +59,15 @@ def test_two_processes_with_one_grant(store: Store[Any], ledger_url: str, server
         approve(store, grant.grant_id, Identity(name="bob"))
     answers = race(server, "use_grants", tmp_path, url=ledger_url, targets=targets)
     with store.reading() as reading:
-        leases = reading.leases()
+        leases = reading.leases.all()
         for number, target in enumerate(targets):
             assert sorted(answers[number].values()) == ["REJECT_AUTH_ALREADY_CONSUMED", "won"]
             [winner] = [name for name, answer in answers[number].items() if answer == "won"]
             loser = next(name for name in RACERS if name != winner)
             keys = [("local", f"{target} by {name}") for name in (winner, loser)]
-            assert reading.jobs_by_key(keys).keys() == {keys[0]}
+            assert reading.jobs.by_key(keys).keys() == {keys[0]}
             assert leases[target].holder == winner
-            [grant] = reading.grants(target=target)
+            [grant] = reading.grants.page(target=target)
             assert [row[0] for row in told(store, grant.grant_id)] == ["request", "approve", "consume"]
             assert told(store, grant.grant_id)[-1][3] == winner
 
@@ -111,8 +111,8 @@ def test_of_two_first_approvers_one_is_the_first(ledger_url: str) -> None:
         ))  # fmt: skip
         assert answers == ["REJECT_AUTH_MISSING"] * 3 + ["done"]
         with store.reading() as reading:
-            [approver] = reading.approvers().values()
-            [grant] = reading.grants()
+            [approver] = reading.grants.approvers().values()
+            [grant] = reading.grants.page()
         assert (approver.grant_id, grant.approved_via) == (grant.grant_id, '{"method":"bootstrap"}')
 
 
@@ -120,14 +120,14 @@ def test_of_two_requests_for_the_same_one_is_made(store: Store[Any]) -> None:
     what = wanted(store)
     assert together(*[lambda: asked(store, what)] * 4) == ["done"] + ["grant_exists"] * 3
     with store.reading() as reading:
-        assert len(reading.grants()) == 1
+        assert len(reading.grants.page()) == 1
 
 
 @pytest.mark.req("L-14")
 def test_two_processes_for_one_lease(store: Store[Any], ledger_url: str, server: ForkServer, tmp_path: Path) -> None:
     answers = race(server, "take_leases", tmp_path, url=ledger_url, rounds=ROUNDS)
     with store.reading() as reading:
-        leases = reading.leases()
+        leases = reading.leases.all()
     for number in range(ROUNDS):
         assert sorted(answers[number].values()) == ["lost", "won"]
         lease = leases[f"lease-{number}"]

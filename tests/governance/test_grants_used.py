@@ -57,36 +57,40 @@ def refused(code: str, call: Callable[..., object], *args: Any, **given: Any) ->
 def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(ledger_url: str) -> None:
     with create_store(ledger_url, environment="stage") as store:
         with store.transaction() as transaction:
-            [one] = transaction.submit([Submission(operation="noop", payload="{}", key="poison")])
-            transaction.rule([(transaction.job(one.job_id), Quarantine("poison"))], actor="ann", reason="it hurts")
+            [one] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="poison")])
+            transaction.jobs.rule(
+                [(transaction.jobs.get(one.job_id), Quarantine("poison"))], actor="ann", reason="it hurts"
+            )
         what = wanted(store, f"job:{one.job_id}")
         grant = asked(store, what)
         approve(store, grant.grant_id, Identity(name="bob"))
 
         def let_go(grant_id: int, move_id: str) -> Move | Refused:
             with store.transaction() as transaction:
-                job = transaction.job(one.job_id)
+                job = transaction.jobs.get(one.job_id)
                 authorise(transaction, what, grant_id=grant_id, reason="mended", move_id=move_id)
-                [answer] = transaction.rule(
+                [answer] = transaction.jobs.rule(
                     [(job, Release("ann", "mended", grant_id))], actor="ann", reason="mended", move_id=move_id,
                     grant_id=grant_id,
                 )  # fmt: skip
             return answer
 
         with store.transaction() as transaction:  # no routine flow leads out of it
-            job = transaction.job(one.job_id)
+            job = transaction.jobs.get(one.job_id)
             for command in (Retry(), Replay("incident")):
-                assert isinstance(transaction.rule([(job, command)], actor="ann")[0], Refused)
+                assert isinstance(transaction.jobs.rule([(job, command)], actor="ann")[0], Refused)
         assert isinstance(let_go(grant.grant_id, uuid4().hex), Move)
         with store.reading() as reading:
-            row = reading.journal(one.job_id)[-1]
-            [used] = [row for row in reading.journal(grant.grant_id, "GRANT") if row.event == "consume"]
+            row = reading.journal.of(one.job_id)[-1]
+            [used] = [row for row in reading.journal.of(grant.grant_id, "GRANT") if row.event == "consume"]
         assert (row.source, row.target, row.event, row.actor, row.reason) == (
             "quarantined", "pending", "release", "ann", "mended",
         )  # fmt: skip
         assert (row.grant_id, row.move_id) == (grant.grant_id, used.move_id)
         with store.transaction() as transaction:
-            transaction.rule([(transaction.job(one.job_id), Quarantine("poison"))], actor="ann", reason="again")
+            transaction.jobs.rule(
+                [(transaction.jobs.get(one.job_id), Quarantine("poison"))], actor="ann", reason="again"
+            )
         refused(Reject.ALREADY_CONSUMED, let_go, grant.grant_id, uuid4().hex)
         with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:  # and not past the gateway
             transaction.ask(
@@ -139,14 +143,14 @@ def test_a_repair_in_dev_goes_under_a_grant_of_ones_own(broken: Callable[[str], 
     digest = plan(store).digest
     assert mend(store, digest).ok
     with store.reading() as reading:
-        [grant] = reading.grants()
+        [grant] = reading.grants.page()
     assert (grant.action, grant.target, grant.consumed_by) == ("ledger.repair", "ledger", "ann")
     assert json.loads(grant.scope)["plan"] == digest
     assert doors(store) == [(event, "ann", grant.grant_id) for event in ("open", "repair", "shut")]
     assert check(store).violations == ()
     assert mend(store, plan(store).digest).acts == ()  # nothing to do, and nothing used up
     with store.reading() as reading:
-        assert len(reading.grants()) == 1
+        assert len(reading.grants.page()) == 1
 
 
 @pytest.mark.req("L-04", "L-10", "L-12")
@@ -189,10 +193,10 @@ class Place:
         self.url = new_url(kind)
         with create_store(self.url, self.clock, environment=environment) as store:
             with store.transaction() as transaction:
-                transaction.submit([Submission(operation="noop", payload="{}", key=str(n)) for n in range(3)])
+                transaction.jobs.submit([Submission(operation="noop", payload="{}", key=str(n)) for n in range(3)])
             work(store, 2)
             with store.transaction() as transaction:
-                assert transaction.claim(Lease(owner="w", seconds=60))
+                assert transaction.executions.claim(Lease(owner="w", seconds=60))
             seal(store)
 
     def snapshot(self, *approvers: str, revoked: str | None = None) -> Path:
@@ -201,10 +205,10 @@ class Place:
             for name in approvers:
                 with store.transaction() as transaction:
                     key = self.people.public_key(name)
-                    assert transaction.add_approver(name, key, actor="admin", reason="x", grant_id=None)
+                    assert transaction.grants.add_approver(name, key, actor="admin", reason="x", grant_id=None)
             if revoked:
                 with store.transaction() as transaction:
-                    assert transaction.revoke_approver(revoked, actor="admin")
+                    assert transaction.grants.revoke_approver(revoked, actor="admin")
             self.sha256 = create(store, path).trailer.sha256
         return path
 
@@ -237,9 +241,9 @@ def test_a_slip_becomes_a_used_grant_of_the_ledger_that_is_made(kind: str, new_u
     url, made = place.restore(path, slip)
     with open_store(url, place.clock) as store:
         with store.reading() as reading:
-            [grant] = reading.grants()
-            journal = reading.journal(grant.grant_id, "GRANT")
-            assert reading.approvers().keys() == {"bob"}
+            [grant] = reading.grants.page()
+            journal = reading.journal.of(grant.grant_id, "GRANT")
+            assert reading.grants.approvers().keys() == {"bob"}
         assert made.grant_id == grant.grant_id
         assert (grant.state, grant.action, grant.target) == ("consumed", "snapshot.restore", place.sha256)
         assert (grant.requested_by, grant.approved_by, grant.consumed_by) == ("ann", "bob", "ann")
@@ -269,7 +273,7 @@ def test_in_stage_a_slip_is_somebody_elses_and_needs_no_signature(new_url: NewUr
     place.refused("self_approval", path, place.slip(by="ann"))
     url, made = place.restore(path, place.slip())
     with open_store(url, place.clock) as store, store.reading() as reading:
-        grant = reading.grant(made.grant_id or 0)
+        grant = reading.grants.get(made.grant_id or 0)
     assert grant is not None
     assert json.loads(grant.approved_via or "")["method"] == "claimed"
 
@@ -314,7 +318,7 @@ def test_where_nobody_was_ever_registered_the_first_key_is_believed_and_recorded
     place.refused("approver_not_authenticated", path, place.slip())
     url, made = place.restore(path, place.slip(signed_by="bob"))
     with open_store(url, place.clock) as store, store.reading() as reading:
-        grant = reading.grant(made.grant_id or 0)
+        grant = reading.grants.get(made.grant_id or 0)
     assert grant is not None
     assert json.loads(grant.approved_via or "")["method"] == "bootstrap"
 

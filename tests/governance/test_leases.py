@@ -20,7 +20,7 @@ NAME = "registry"
 def lease(store: Store[Any]) -> tuple[str, int, float]:
     """Who has it, by which token, and for how many seconds from now."""
     with store.reading() as reading:
-        found = reading.leases()[NAME]
+        found = reading.leases.all()[NAME]
     return found.holder, found.token, (found.expires_at - store.now()).total_seconds()
 
 
@@ -123,7 +123,7 @@ def test_many_threads_one_winner(ledger_url: str) -> None:
         assert failures == []
         assert sorted((number, token) for number, _, token in won) == [(number, 1) for number in range(rounds)]
         with store.reading() as reading:
-            holders = {name: lease.holder for name, lease in reading.leases().items()}
+            holders = {name: lease.holder for name, lease in reading.leases.all().items()}
         assert holders == {f"lease-{number}": holder for number, holder, _ in won}
 
 
@@ -145,4 +145,4 @@ def test_what_is_no_lease_is_refused(sqlite_url: str, given: dict[str, Any], fie
             acquire(store, **{"name": NAME, "holder": "ann", "ttl": MINUTE, **given})
         assert caught.value.context["field"] == field
         with store.reading() as reading:
-            assert reading.leases() == {}
+            assert reading.leases.all() == {}

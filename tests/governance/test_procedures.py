@@ -53,11 +53,11 @@ def fates(report: ProcedureReport) -> dict[str, str]:
 def journal(store: Store[Any], root: str) -> list[tuple[str, str, str, str | None]]:
     """Return what the journal tells of a run and its steps: the event, where it led, who and why."""
     with store.reading() as reading:
-        known = reading.run_of(root)
+        known = reading.runs.get(root)
         assert known is not None
-        rows = reading.journal(known.run_id, PROCEDURE.name)
-        for step in reading.steps_of(known.run_id):
-            rows += reading.journal(step.step_id, STEP.name)
+        rows = reading.journal.of(known.run_id, PROCEDURE.name)
+        for step in reading.runs.steps(known.run_id):
+            rows += reading.journal.of(step.step_id, STEP.name)
         return [(row.event, row.target, row.actor, row.reason) for row in sorted(rows, key=lambda row: row.seq)]
 
 
@@ -78,7 +78,7 @@ def test_a_run_is_done_once(store: Store[Any]) -> None:
         ("finish", "done", "ann", "a test"),
     ]
     with store.reading() as reading:
-        known = reading.run_of("r")
+        known = reading.runs.get("r")
         assert known is not None
         assert (known.step, known.stop_state, known.failure, known.plan) == (4, None, None, fill.plan_of({}))
     before = everything(store)
@@ -108,7 +108,9 @@ def test_a_step_sees_what_the_steps_before_it_left_as_json(store: Store[Any]) ->
 
 def test_what_must_happen_elsewhere_is_a_job_that_a_step_submits(store: Store[Any]) -> None:
     def submit(at: StepContext) -> int:
-        [admission] = at.transaction.submit([Submission(operation="noop", payload="{}", key=at.root)], actor=at.actor)
+        [admission] = at.transaction.jobs.submit(
+            [Submission(operation="noop", payload="{}", key=at.root)], actor=at.actor
+        )
         return int(admission.job_id)
 
     what = Procedure(name="p", version="1", steps=(Step("TELL", submit, stop="X"), put("A")))
@@ -116,10 +118,10 @@ def test_what_must_happen_elsewhere_is_a_job_that_a_step_submits(store: Store[An
     with pytest.raises(Crash):
         run(store, what, {}, root="r", world=crashing("inside TELL"), **REAL)
     with store.reading() as reading:
-        assert reading.list_jobs() == []
+        assert reading.jobs.page() == []
     assert run(store, what, {}, root="r", **REAL).verdict == "DONE"
     with store.reading() as reading:
-        assert [(job.operation, job.key) for job in reading.list_jobs()] == [("noop", "r")]
+        assert [(job.operation, job.key) for job in reading.jobs.page()] == [("noop", "r")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def test_a_failure_undoes_everything_and_stops_by_name(store: Store[Any]) -> Non
         ("stop", "stopped", "ann", "a test"),
     ]
     with store.reading() as reading:
-        assert [lease for lease in reading.leases().values() if lease.expires_at > reading.now()] == []
+        assert [lease for lease in reading.leases.all().values() if lease.expires_at > reading.now()] == []
 
 
 @pytest.mark.req("L-08", "L-10")
@@ -248,7 +250,7 @@ def test_a_stopped_run_begins_again_under_the_grant_that_it_has(store: Store[Any
     report = resume(store, twice, root="r", **WHO)
     assert (report.verdict, report.counts, books(store)) == ("DONE", {"performed": 3}, ["A"])
     with store.reading() as reading:
-        assert [(grant.state, grant.consumed_by) for grant in reading.grants()] == [("consumed", "ann")]
+        assert [(grant.state, grant.consumed_by) for grant in reading.grants.page()] == [("consumed", "ann")]
     assert [event for event, *_ in journal(store, "r")] == [
         "plan", "run", "perform", "perform", "compensate", "undo", "undo", "stop",
         "resume", "perform", "perform", "perform", "finish",

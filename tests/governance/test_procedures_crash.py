@@ -84,8 +84,8 @@ def test_a_crash_anywhere_is_resumed_to_the_same_end(store: Store[Any], point: s
     assert books(store) == ([] if params else ["A", "B", "C"])
     assert essence(store) == uninterrupted(**params)
     with store.reading() as reading:
-        assert [(grant.state, grant.version) for grant in reading.grants()] == [("consumed", 3)]
-        assert [lease.token for lease in reading.leases().values()] == [1]
+        assert [(grant.state, grant.version) for grant in reading.grants.page()] == [("consumed", 3)]
+        assert [lease.token for lease in reading.leases.all().values()] == [1]
 
 
 @pytest.mark.req("L-08", "L-21")
@@ -114,8 +114,8 @@ def test_an_undoing_that_somebody_asked_for_survives_crashes_too(store: Store[An
     report = undo(store, fill, root="r", **WHO)
     assert (report.verdict, report.state, books(store)) == ("COMP_BY_OPERATOR", "stopped", [])
     with store.reading() as reading:
-        known = reading.run_of("r")
+        known = reading.runs.get("r")
         assert known is not None
-        assert [(step.name, str(step.state), step.version) for step in reading.steps_of(known.run_id)] == [
+        assert [(step.name, str(step.state), step.version) for step in reading.runs.steps(known.run_id)] == [
             (name, "undone", 2) for name in fill.names[:-1]
         ]

@@ -83,7 +83,7 @@ def test_a_step_that_outlives_its_lease_keeps_it(store: Store[Any], clock: Virtu
 
     def other() -> None:
         with store.transaction() as transaction:
-            taken.append(transaction.acquire_lease("procedure:p", "somebody", 10))
+            taken.append(transaction.leases.acquire("procedure:p", "somebody", 10))
 
     report = run(store, what, {}, root="r", world=hooked("after B", other), **REAL)
     assert (report.verdict, report.counts, books(store)) == ("DONE", {"performed": 4}, ["A", "C"])
@@ -100,9 +100,9 @@ def test_a_run_that_sleeps_between_steps_goes_on_unless_somebody_had_the_lease(
     def had_by_another() -> None:
         clock.advance(3600)
         with store.transaction() as transaction:
-            token = transaction.acquire_lease("procedure:fill", "somebody", 10)
+            token = transaction.leases.acquire("procedure:fill", "somebody", 10)
             assert token is not None
-            assert transaction.release_lease("procedure:fill", "somebody", token)
+            assert transaction.leases.release("procedure:fill", "somebody", token)
         clock.advance(1)
 
     with pytest.raises(RuntimeLeaseError, match="ran out between two steps, and was taken by somebody else meanwhile"):
@@ -122,8 +122,8 @@ def test_two_runners_of_one_root_do_each_step_once(store: Store[Any]) -> None:
     report = run(store, fill, {}, root="r", world=hooked("after PUT_A", whole), **REAL)
     assert (report.verdict, report.state, books(store)) == ("DONE", "done", ["A", "B", "C"])
     with store.reading() as reading:
-        assert len(reading.grants()) == 1
-        assert [lease for lease in reading.leases().values() if lease.expires_at > reading.now()] == []
+        assert len(reading.grants.page()) == 1
+        assert [lease for lease in reading.leases.all().values() if lease.expires_at > reading.now()] == []
 
 
 @pytest.mark.req("L-08")
@@ -132,7 +132,7 @@ def test_a_run_that_another_runner_has_begun_meanwhile_is_shared(store: Store[An
     report = run(store, fill, {}, root="r", world=another, **REAL)
     assert (report.verdict, report.counts, books(store)) == ("DONE", {"skipped": 3, "performed": 2}, ["A", "B", "C"])
     with store.reading() as reading:
-        assert len(reading.grants()) == 1
+        assert len(reading.grants.page()) == 1
 
 
 @pytest.mark.req("L-08")
@@ -239,12 +239,12 @@ def test_somebody_else_takes_a_run_over_under_a_grant_of_their_own(store: Store[
     report = resume(store, fill, root="r", **BOB)
     assert (report.verdict, report.counts, books(store)) == ("DONE", {"skipped": 3, "performed": 2}, ["A", "B", "C"])
     with store.reading() as reading:
-        grants = {grant.grant_id: (str(grant.state), grant.consumed_by) for grant in reading.grants()}
-        known = reading.run_of("r")
+        grants = {grant.grant_id: (str(grant.state), grant.consumed_by) for grant in reading.grants.page()}
+        known = reading.runs.get("r")
         assert known is not None
         assert sorted(grants.values()) == [("consumed", "ann"), ("consumed", "bob")]
         assert grants[known.grant_id or 0] == ("consumed", "bob")
-        told = [(row.event, row.actor, row.reason) for row in reading.journal(known.run_id, "PROCEDURE")]
+        told = [(row.event, row.actor, row.reason) for row in reading.journal.of(known.run_id, "PROCEDURE")]
     assert told == [
         ("plan", "ann", "a test"), ("run", "ann", "a test"), ("abort", "bob", "bob takes over: on call"),
         ("resume", "bob", "on call"), ("finish", "bob", "on call"),
@@ -271,9 +271,9 @@ def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(ledger_u
         grant = granted(store, "ann")
         interrupted(store, "inside S1_RESERVED", grant_id=grant)
         with store.reading() as reading:
-            found = reading.grant(grant)
+            found = reading.grants.get(grant)
             assert found is not None
-            assert (found.state, reading.run_of("r"), reading.leases()) == ("active", None, {})
+            assert (found.state, reading.runs.get("r"), reading.leases.all()) == ("active", None, {})
 
         interrupted(store, "after PUT_A", grant_id=grant)
         before = everything(store)
@@ -288,7 +288,7 @@ def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(ledger_u
         # It stays used after a failure; the run that used it goes on under it.
         assert resume(store, fill, root="r", grant_id=grant, **WHO).verdict == "DONE"
         with store.reading() as reading:
-            assert [(found.grant_id, str(found.state)) for found in reading.grants()] == [(grant, "consumed")]
+            assert [(found.grant_id, str(found.state)) for found in reading.grants.page()] == [(grant, "consumed")]
 
 
 @pytest.mark.req("L-10", "L-12")
@@ -308,7 +308,7 @@ def test_a_grant_is_for_the_one_whom_it_names(ledger_url: str, clock: VirtualClo
         theirs = granted(store, "bob")
         assert resume(store, fill, root="r", grant_id=theirs, **BOB).verdict == "DONE"
         with store.reading() as reading:
-            known = reading.run_of("r")
+            known = reading.runs.get("r")
             assert known is not None
             assert known.grant_id == theirs
 
@@ -322,7 +322,7 @@ def test_a_stopped_run_goes_on_under_its_own_grant_or_a_fresh_one(ledger_url: st
         fresh = granted(store, "ann")
         assert resume(store, fill, root="r", grant_id=fresh, **WHO).grant_id == fresh
         with store.reading() as reading:
-            found = {grant.grant_id: str(grant.state) for grant in reading.grants()}
+            found = {grant.grant_id: str(grant.state) for grant in reading.grants.page()}
         assert found == {own: "consumed", fresh: "consumed"}
 
 
@@ -355,7 +355,7 @@ def test_a_root_that_another_run_takes_at_the_last_moment_is_refused(store: Stor
         run(store, each, {"shelf": 1}, root="r", world=hooked("before S1_RESERVED", another), **REAL)
     assert books(store) == ["A"]
     with store.reading() as reading:
-        assert list(reading.leases()) == ["shelf:2"]
+        assert list(reading.leases.all()) == ["shelf:2"]
 
 
 @pytest.mark.pg
@@ -382,7 +382,7 @@ def test_of_two_runs_that_begin_under_one_root_at_once_one_is_refused(pg_url: st
             second[0].result(30)
         assert books(store) == ["A"]
         with store.reading() as reading:
-            assert list(reading.leases()) == ["shelf:1"]
+            assert list(reading.leases.all()) == ["shelf:1"]
 
 
 @pytest.mark.req("L-08")
@@ -401,7 +401,7 @@ def test_when_the_database_is_lost_nothing_is_undone_and_the_run_goes_on_later(l
     with open_store(ledger_url) as store:
         assert books(store) == ["A"]
         with store.reading() as reading:
-            known = reading.run_of("r")
+            known = reading.runs.get("r")
             assert known is not None
             assert (known.state, known.stop_state, known.failure) == ("running", None, None)
         report = resume(store, what, root="r", **WHO)
@@ -411,7 +411,7 @@ def test_when_the_database_is_lost_nothing_is_undone_and_the_run_goes_on_later(l
 
 def _lose(at: StepContext) -> None:
     """Lose the database for real: the server ends the session, or the file may not grow."""
-    store = at.transaction._store
+    store = at.transaction.store
     if store.dialect == "postgres":
         [found] = at.query("SELECT pg_backend_pid() AS pid")
         with psycopg.connect(store.url, autocommit=True) as other:
@@ -449,7 +449,7 @@ def test_a_deadlock_or_a_lock_that_cannot_be_had_is_no_failure_of_the_step(pg_ur
 @pytest.mark.pg
 def test_a_lease_whose_holder_is_in_the_middle_of_a_step_is_held(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with make(pg_url) as store, store.transaction() as transaction:
-        assert transaction.acquire_lease("procedure:fill", "ann/r", 300) == 1
+        assert transaction.leases.acquire("procedure:fill", "ann/r", 300) == 1
         monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 0.05)
         with (
             open_store(pg_url) as other,

@@ -37,7 +37,7 @@ HOUR, DAY = 3600, 86400
 def cancelled(store: Store[Any], **fields: Any) -> int:
     [job_id] = submitted(store, **fields)
     with store.transaction() as transaction:
-        transaction.rule([(transaction.job(job_id), Cancel())], actor="operator-1")
+        transaction.jobs.rule([(transaction.jobs.get(job_id), Cancel())], actor="operator-1")
     return job_id
 
 
@@ -94,7 +94,7 @@ def test_statistics_count_each_job_once_from_one_view(store: Store[Any], clock: 
         first = statistics(reading)
         quarantined(store, "parse_error")  # by somebody else, meanwhile
         assert statistics(reading) == first
-        assert first.total + first.cancelled == sum(c.n for c in reading.counts() if c.state == "quarantined")
+        assert first.total + first.cancelled == sum(c.n for c in reading.counts.current() if c.state == "quarantined")
     assert (first.total, first.cancelled, first.slimmed) == (4, 1, 1)
     assert list(first.by_reason.items()) == [("parse_error", 2), ("timeout", 1), ("unknown", 1)]
     assert first.by_operation == {"echo": 3, "thumbnail": 1}
@@ -169,9 +169,9 @@ def test_what_a_release_would_give_is_what_the_budget_gives(
         for n in range(1, left + 1):
             assert job_of(store, job_id).state is JobState.PENDING, n
             with store.transaction() as transaction:
-                [attempt] = transaction.claim(Lease(owner="worker-1", seconds=30))
+                [attempt] = transaction.executions.claim(Lease(owner="worker-1", seconds=30))
                 again = Fail(attempt.execution.lease_token, "io_error", "the disk said no", retry_at=clock())
-                transaction.work([(attempt, again)], actor="worker-1")
+                transaction.executions.move([(attempt, again)], actor="worker-1")
         assert job_of(store, job_id).state == then
 
 
@@ -215,7 +215,7 @@ def _next(store: Store[Any], job_id: int) -> str:
 def test_a_job_is_put_there_by_hand(store: Store[Any]) -> None:
     waiting, failing, running = submitted(store, n=3)
     with store.transaction() as transaction:
-        [held] = transaction.claim(Lease(owner="worker-1", seconds=30))
+        [held] = transaction.executions.claim(Lease(owner="worker-1", seconds=30))
     assert held.job.job_id == waiting
     failed_once(store)  # the next one
     assert states(store, [waiting, failing, running]) == ["running", "failed", "pending"]
@@ -226,7 +226,7 @@ def test_a_job_is_put_there_by_hand(store: Store[Any]) -> None:
     added = add(store, running, "my_own_code", operator="ann", reason="it looks odd")
     assert (added.job.last_error_code, added.job.last_error_message) == ("my_own_code", "it looks odd")  # set
     with store.reading() as reading:
-        rows = [_told(reading.journal(job_id)[-1]) for job_id in (failing, running)]
+        rows = [_told(reading.journal.of(job_id)[-1]) for job_id in (failing, running)]
     assert rows == [
         ("quarantine", "ann", "password=*** fills the disk", None),
         ("quarantine", "ann", "it looks odd", None),
@@ -285,13 +285,15 @@ def test_a_purge_drops_payload_and_result_and_keeps_the_record(store: Store[Any]
     assert job_of(store, dropped).slimmed
     assert not job_of(store, young).slimmed
     with store.reading() as reading:
-        notes = [(row.event, row.actor, row.reason) for row in reading.journal(1, "MAINTENANCE")]
+        notes = [(row.event, row.actor, row.reason) for row in reading.journal.of(1, "MAINTENANCE")]
     slimmed = f'{{"first":{old},"jobs":2,"last":{dropped}}}'
     assert notes == [("open", "ann", "spring"), ("slim", "ann", slimmed), ("shut", "ann", "spring")]
     assert purge(store, timedelta(days=30), operator="ann", reason="spring", apply=True).quarantined == 0
     assert check(store).ok
     with store.transaction() as transaction:  # the key is taken for life
-        [same] = transaction.submit([Submission(operation="echo", payload='{"secret":1}', client="web", key="k-1")])
+        [same] = transaction.jobs.submit(
+            [Submission(operation="echo", payload='{"secret":1}', client="web", key="k-1")]
+        )
     assert (same.job_id, same.is_new) == (old, False)
 
 

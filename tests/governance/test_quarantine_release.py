@@ -91,8 +91,8 @@ def test_a_release_names_its_operator_its_reason_and_its_grant(store: Store[Any]
     # What went wrong before stays on record until something else does.
     assert (job.quarantine_code, job.last_error_code, job.last_error_message) == (None, "poison", "bad")
     with store.reading() as reading:
-        row = reading.journal(job_id)[-1]
-        [consumed] = [row for row in reading.journal(1, "GRANT") if row.event == "consume"]
+        row = reading.journal.of(job_id)[-1]
+        [consumed] = [row for row in reading.journal.of(1, "GRANT") if row.event == "consume"]
     assert (row.source, row.target, row.event) == ("quarantined", "pending", "release")
     assert (row.actor, row.reason, row.grant_id) == ("ann", "the reader was mended", 1)
     assert (consumed.move_id, consumed.actor, consumed.at) == (row.move_id, "ann", row.at)
@@ -184,7 +184,7 @@ def test_the_database_refuses_a_release_by_hand(ledger_url: str) -> None:
         released, job_id = quarantined(store, n=2)
         grant_id = release(store, released, **ANN).grant_id
         with store.reading() as reading:
-            used = reading.journal(released)[-1].move_id
+            used = reading.journal.of(released)[-1].move_id
     client = Client(ledger_url)
     update = (
         "UPDATE holdfast_jobs SET state = 'pending', version = version + 1, event = 'release', move_id = ?,"
@@ -289,7 +289,7 @@ def test_many_go_under_one_grant_each_by_one_of_its_own(stage: Store[Any]) -> No
     ]
     with stage.reading() as reading:
         told = history(reading)
-        own = [reading.journal(job_id)[-1].grant_id for job_id in ids]
+        own = [reading.journal.of(job_id)[-1].grant_id for job_id in ids]
     assert [(past.job_id, past.under, past.approved_how) for past in told] == [
         (job_id, parent, "grant") for job_id in reversed(ids)
     ]
@@ -361,7 +361,7 @@ def test_of_two_who_release_one_job_one_wins_and_the_other_has_used_nothing(
         assert {grant.grant_id for grant in grants(store) if grant.state == "consumed"} == winners
         assert sum(grant.state == "active" for grant in grants(store)) == len(ids)
         with store.reading() as reading:
-            events = [[row.event for row in reading.journal(job_id)] for job_id in ids]
+            events = [[row.event for row in reading.journal.of(job_id)] for job_id in ids]
         assert events == [["submit", "quarantine", "release"]] * len(ids)
 
 
@@ -384,8 +384,8 @@ def test_a_job_that_is_purged_while_it_is_released_is_not(stage: Store[Any]) -> 
     number = granted(stage, Act.RELEASE, f"job:{job_id}")
     with ThreadPoolExecutor(1) as pool:
         with stage.transaction() as transaction:
-            with transaction.maintenance(who="eve", why="old"):
-                assert transaction.slim([job_id], before=stage.now() + timedelta(seconds=1)) == [job_id]
+            with transaction.maintenance.open(who="eve", why="old"):
+                assert transaction.retention.slim([job_id], before=stage.now() + timedelta(seconds=1)) == [job_id]
             releasing = pool.submit(release, stage, job_id, grant_id=number, **ANN)
             wait([releasing], timeout=0.5)  # it has looked at the job, or waits for its turn to do so
             assert not releasing.done()

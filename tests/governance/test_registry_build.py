@@ -81,19 +81,19 @@ def test_a_build_puts_exactly_its_manifest_in_force(shared: Store[Any]) -> None:
     assert [(step.name, step.fate) for step in built.report.steps] == [(name, "performed") for name in STATES]
     assert in_force(shared, "end") == ["end.a@1.0.0", "end.b@1.0.0"]
     with shared.reading() as reading:
-        known, run = reading.collection("end"), reading.run_of("end")
+        known, run = reading.registry.collection("end"), reading.runs.get("end")
         assert known is not None
         assert run is not None
         assert (known.standing, known.manifest_digest, known.run_id) == ("in force", wanted.digest, run.run_id)
         assert known.schema_digest == cser_digest(json.loads(known.schema)) == wanted.schema_digest
-        rows = reading.registry_values(collection="end")
+        rows = reading.registry.values(collection="end")
         assert [(row.vocab_id, row.operation_code, row.protocol_version, row.act_type, row.authority_ref, row.semantics,
                  row.digest, row.state, row.version, row.run_id, row.grant_id, row.successor_code) for row in rows] == [
             (vocab_id("end", each.operation_code, "1.0.0"), each.operation_code, "1.0.0", "operation", "board:7",
              '{"description":"does it"}', each.digest, "active", 1, run.run_id, run.grant_id, None)
             for each in wanted.values
         ]  # fmt: skip
-        history = [reading.journal(row.value_id, "VALUE") for row in rows]
+        history = [reading.journal.of(row.value_id, "VALUE") for row in rows]
         assert [[(entry.event, entry.target, entry.actor, entry.grant_id) for entry in told] for told in history] == [
             [("admit", "active", "ann", run.grant_id)]
         ] * 2
@@ -106,13 +106,13 @@ def test_the_evidence_is_complete_and_is_what_was_written(shared: Store[Any]) ->
     wanted = manifest("evidence", codes="a")
     build(shared, wanted, root="evidence", **REAL)
     with shared.reading() as reading:
-        run = reading.run_of("evidence")
+        run = reading.runs.get("evidence")
         assert run is not None
-        rows = reading.evidence_of(run.run_id)
+        rows = reading.runs.evidence(run.run_id)
         seals = {row.kind: (row.subject, row.actor, row.grant_id, row.voided_at) for row in rows}
         told = {row.kind: json.loads(row.content) for row in rows}
         assert [row.digest for row in rows] == [sha256(row.content) for row in rows]
-        step = reading.performed_steps(run.run_id)[6]
+        step = reading.runs.performed_steps(run.run_id)[6]
     assert seals == dict.fromkeys(EVIDENCE, ("registry:evidence", "ann", run.grant_id, None))
     assert json.loads(step.outcome)["digests"] == {row.kind: row.digest for row in rows}
     [only] = wanted.values
@@ -197,13 +197,13 @@ def test_a_second_build_adds_to_what_is_in_force_and_keeps_the_rest(shared: Stor
     build(shared, first, root="grow-1", **REAL)
     more = read_manifest({"collection": "grow", "values": [value("grow.b"), value("grow.c")]})
     with shared.reading() as reading:
-        before = reading.registry_value("grow.b", "1.0.0")
+        before = reading.registry.value("grow.b", "1.0.0")
     built = build(shared, more, root="grow-2", **REAL)
     assert built.report.steps[4].outcome == {"staged": ["grow.c@1.0.0"], "kept": 1}
     assert in_force(shared, "grow") == ["grow.a@1.0.0", "grow.b@1.0.0", "grow.c@1.0.0"]
     with shared.reading() as reading:
-        assert reading.registry_value("grow.b", "1.0.0") == before
-        known = reading.collection("grow")
+        assert reading.registry.value("grow.b", "1.0.0") == before
+        known = reading.registry.collection("grow")
         assert known is not None
         assert known.manifest_digest == more.digest
         assert faults(reading) == []
@@ -231,7 +231,7 @@ def test_a_crash_anywhere_is_resumed_to_the_same_end(
     assert in_force(shared, wanted.collection) == (names(wanted) if done else [])
     begun = POINTS.index(point) >= POINTS.index("after S1_RESERVED")
     with shared.reading() as reading:
-        states = [grant.state for grant in reading.grants(target=f"registry:{wanted.collection}")]
+        states = [grant.state for grant in reading.grants.page(target=f"registry:{wanted.collection}")]
     assert states == (["consumed"] if begun else [])
     seen: list[list[str]] = []
     looking = at("before S7_FINALIZE", lambda: seen.append(in_force(shared, wanted.collection)))
@@ -274,7 +274,7 @@ def test_a_process_that_is_killed_is_taken_over(
     assert child.wait(30) == -signal.SIGKILL
     assert in_force(shared, wanted.collection) == []
     with shared.reading() as reading:
-        run = reading.run_of(root)
+        run = reading.runs.get(root)
     # By its root alone, as it is on record; one that was never begun is built.
     report = resume(shared, BUILD, root=root, **WHO) if run else build(shared, wanted, root=root, **REAL).report
     assert report.verdict == "DONE"
@@ -298,7 +298,7 @@ def test_nobody_else_builds_where_a_build_was_left(shared: Store[Any]) -> None:
 def test_a_second_holder_gets_no_lease_and_has_written_nothing(shared: Store[Any]) -> None:
     wanted = manifest()
     with shared.transaction() as transaction:
-        transaction.acquire_lease(f"registry:{wanted.collection}", "somebody", 60)
+        transaction.leases.acquire(f"registry:{wanted.collection}", "somebody", 60)
     before = everything(shared)
     with pytest.raises(RuntimeLeaseError) as caught:
         build(shared, wanted, root="late", **REAL)
@@ -325,11 +325,11 @@ def test_of_two_processes_with_one_grant_one_builds(shared: Store[Any], forks: F
         assert sorted(answers.values()) == ["DONE", "REJECT_AUTH_ALREADY_CONSUMED"]
         [loser] = [root for root, said in answers.items() if said != "DONE"]
         with shared.reading() as reading:
-            assert reading.run_of(loser) is None
-            [grant] = reading.grants(target=f"registry:{wanted.collection}")
+            assert reading.runs.get(loser) is None
+            [grant] = reading.grants.page(target=f"registry:{wanted.collection}")
             assert (grant.grant_id, grant.state, grant.version) == (grant_id, "consumed", 3)
-            runs = [run.idempotency_root for run in reading.runs() if run.lease == f"registry:{wanted.collection}"]
-            rows = reading.registry_values(collection=wanted.collection)
+            runs = [run.idempotency_root for run in reading.runs.page() if run.lease == f"registry:{wanted.collection}"]
+            rows = reading.registry.values(collection=wanted.collection)
         assert runs == [root for root in answers if root != loser]
         assert len(rows) == 3
         assert in_force(shared, wanted.collection) == names(wanted)
@@ -367,7 +367,7 @@ def test_a_grant_that_is_used_while_another_looks_is_not_used_twice(shared: Stor
         build(shared, wanted, root="loser", grant_id=grant_id, world=at("before S1_RESERVED", let_in), **REAL)
     assert (caught.value.code, told) == ("REJECT_AUTH_ALREADY_CONSUMED", ["DONE"])
     with shared.reading() as reading:
-        assert reading.run_of("loser") is None
+        assert reading.runs.get("loser") is None
 
 
 @pytest.mark.req("L-10", "L-24")

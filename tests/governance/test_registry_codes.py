@@ -248,7 +248,7 @@ def seals_that_end_elsewhere(ledgers: Ledgers) -> None:
     built(store)
     assert seal(store)
     with store.reading() as reading:
-        head = reading.meta()["seal_head"]
+        head = reading.settings.read()["seal_head"]
     by_hand(store.url, "UPDATE holdfast_meta SET value = '0 x' WHERE name = 'seal_head'")
     try:
         tried(store, manifest())
@@ -392,7 +392,7 @@ def test_a_build_in_stage_goes_by_a_grant_for_exactly_this(ledgers: Ledgers, cod
     assert (dry.ok, dry.preflight, dry.report.authority) == (True, "DRY_RUN_ONLY", code)
     assert (gate.gate, gate.verdict, gate.code) == ("PF5", "DRY_RUN_ONLY", code)
     with store.reading() as reading:
-        assert reading.run_of(f"tried {wanted.collection}") is None
+        assert reading.runs.get(f"tried {wanted.collection}") is None
 
 
 @pytest.mark.req("L-15")

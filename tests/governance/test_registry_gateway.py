@@ -44,7 +44,7 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(ledge
     with create_store(ledger_url, environment="prod", governed=True) as store:
         with store.reading() as reading:
             assert registration_hold(reading)
-            assert reading.last_switch("REGISTRATION_HOLD") is None
+            assert reading.switches.last("REGISTRATION_HOLD") is None
         wanted = manifest(environment="prod")
         dry = build(store, wanted, **WHO)
         assert (dry.ok, dry.preflight) == (True, "DRY_RUN_ONLY")
@@ -60,9 +60,10 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(ledge
         assert not hold(store, on=False, actor="ann", reason="again")
         with store.reading() as reading:
             assert not registration_hold(reading)
-            thrown = reading.last_switch("REGISTRATION_HOLD")
+            thrown = reading.switches.last("REGISTRATION_HOLD")
             assert thrown is not None
-            assert [(row.event, row.target, row.grant_id) for row in reading.journal(thrown.switch_id, "SWITCH")] == [
+            history = reading.journal.of(thrown.switch_id, "SWITCH")
+            assert [(row.event, row.target, row.grant_id) for row in history] == [
                 ("throw", "on", None), ("lift", "off", asked.grant_id),
             ]  # fmt: skip
         assert build(store, wanted, root="r", grant_id=granted(store, wanted), **REAL).ok
@@ -98,7 +99,7 @@ def test_nothing_comes_in_past_the_gateway(shared: Store[Any]) -> None:
     code = wanted.values[0].operation_code
     used = _used_for_something_else(store)
     with store.reading() as reading:
-        run = reading.run_of(wanted.collection)
+        run = reading.runs.get(wanted.collection)
         assert run is not None
     client = Client(store.url)
     try:
@@ -174,13 +175,13 @@ def test_the_gateway_itself_needs_a_grant(shared: Store[Any]) -> None:
     wanted = built(store, codes="a")
     more = like(wanted, value(f"{wanted.collection}.b")).values[0]
     with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
-        transaction.admit_value(
+        transaction.registry.admit(
             wanted.collection, more, standing=RegistryStatus.IN_FORCE, grant_id=None, actor="ann", reason="so"
         )
     with store.transaction() as transaction:
         used = grants.issue(transaction, _supersession(more.name), reason="so", move_id="another")
     with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
-        transaction.admit_value(
+        transaction.registry.admit(
             wanted.collection,
             more,
             standing=RegistryStatus.IN_FORCE,
@@ -191,7 +192,7 @@ def test_the_gateway_itself_needs_a_grant(shared: Store[Any]) -> None:
         )
     with store.transaction() as transaction:
         used = grants.issue(transaction, _supersession(more.name), reason="so", move_id=f"of {more.name}")
-        transaction.admit_value(
+        transaction.registry.admit(
             wanted.collection, more, standing=RegistryStatus.IN_FORCE, grant_id=used, actor="ann", reason="so",
             move_id=f"of {more.name}",
         )  # fmt: skip

@@ -85,12 +85,12 @@ def test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted(
     assert [step.fate for step in report.steps] == ["undone"] * reached + ["failed"] + ["open"] * (7 - reached)
     assert standing(shared, wanted) == (left or (None, set()))
     with shared.reading() as reading:
-        found = reading.run_of(root)
+        found = reading.runs.get(root)
         assert found is not None
-        kept = {row.kind: json.loads(row.content) for row in reading.evidence_of(found.run_id) if not row.voided_at}
-        voided = sum(row.voided_at is not None for row in reading.evidence_of(found.run_id))
-        rows = reading.registry_values(collection=wanted.collection)
-        grants = [(grant.grant_id, grant.state) for grant in reading.grants(target=found.lease)]
+        kept = {row.kind: json.loads(row.content) for row in reading.runs.evidence(found.run_id) if not row.voided_at}
+        voided = sum(row.voided_at is not None for row in reading.runs.evidence(found.run_id))
+        rows = reading.registry.values(collection=wanted.collection)
+        grants = [(grant.grant_id, grant.state) for grant in reading.grants.page(target=found.lease)]
     assert kept == {"failure_artifact": {"stop_state": stop, "failure": report.failure}}
     assert voided == (10 if state == "S7_FINALIZE" else 0)
     assert grants == [(found.grant_id, "consumed")]
@@ -107,10 +107,10 @@ def test_a_build_that_is_held_stops_by_name_and_goes_on_when_the_hold_is_lifted(
     assert in_force(shared, wanted.collection) == names(wanted)
     with shared.reading() as reading:
         # The same rows, under the grant that the run had consumed before.
-        again = reading.registry_values(collection=wanted.collection)
+        again = reading.registry.values(collection=wanted.collection)
         assert [row.value_id for row in again if rows] == [row.value_id for row in rows]
-        assert [grant.state for grant in reading.grants(target=found.lease)] == ["consumed"]
-        told = {row.kind: json.loads(row.content) for row in reading.evidence_of(found.run_id) if not row.voided_at}
+        assert [grant.state for grant in reading.grants.page(target=found.lease)] == ["consumed"]
+        told = {row.kind: json.loads(row.content) for row in reading.runs.evidence(found.run_id) if not row.voided_at}
         assert [fault for fault in faults(reading) if wanted.collection in fault.subject] == []
     assert told["rollback_log"] == list(STATES[:reached])
     assert told["failure_artifact"] == {"stop_state": stop, "failure": report.failure}
@@ -124,9 +124,9 @@ def test_a_build_that_stops_twice_keeps_why_it_stopped_last(shared: Store[Any]) 
         assert stopped(shared, wanted, root, world=thrown_after(shared, state)).report.verdict == stop
         hold(shared, on=False, actor="bob", reason="all clear")
     with shared.reading() as reading:
-        found = reading.run_of(root)
+        found = reading.runs.get(root)
         assert found is not None
-        rows = reading.evidence_of(found.run_id)
+        rows = reading.runs.evidence(found.run_id)
     why = [row for row in rows if row.kind == "failure_artifact"]
     told = [(json.loads(row.content)["stop_state"], row.voided_at is None) for row in why]
     assert told == [("COMP_VALUES", False), ("COMP_FINALIZE", True)]
@@ -149,7 +149,7 @@ def test_a_preflight_that_says_no_has_written_nothing(shared: Store[Any]) -> Non
         "ABORT_PREFLIGHT", "NO_GO", "C1_WRITE_ONCE_VIOLATED", False,
     )  # fmt: skip
     with shared.reading() as reading:
-        assert reading.run_of("changed") is None
+        assert reading.runs.get("changed") is None
 
 
 @pytest.mark.req("L-05", "L-24")
@@ -191,7 +191,7 @@ def test_a_value_that_nobody_listed_is_found_before_anything_is_in_force(shared:
     assert build(shared, wanted, root=f"injected {wanted.collection}", **REAL).report.verdict == "DONE"
     assert in_force(shared, wanted.collection) == names(wanted)
     with shared.reading() as reading:
-        row = reading.registry_value(f"{wanted.collection}.ax", "1.0.0")
+        row = reading.registry.value(f"{wanted.collection}.ax", "1.0.0")
         assert row is not None
         assert row.standing == "withheld"
         assert [(fault.code, fault.subject) for fault in faults(reading)] == [
@@ -240,9 +240,9 @@ def test_a_stopped_build_goes_on_under_a_fresh_grant_if_somebody_else_takes_it_u
     hold(shared, on=False, actor="bob", reason="all clear")
     assert build(shared, wanted, root=root, actor="carol", reason="ann is ill", mode="REAL_RUN").ok
     with shared.reading() as reading:
-        found = reading.run_of(root)
+        found = reading.runs.get(root)
         assert found is not None
-        grants = {(grant.consumed_by, grant.state) for grant in reading.grants(target=found.lease)}
+        grants = {(grant.consumed_by, grant.state) for grant in reading.grants.page(target=found.lease)}
     assert grants == {("ann", "consumed"), ("carol", "consumed")}
 
 
@@ -301,9 +301,9 @@ def test_an_undoing_that_fails_is_recorded_and_succeeds_when_it_is_tried_again(
     assert (report.verdict, report.state) == (stop, "stopped")
     assert standing(shared, wanted) == ("withheld", {"withheld"})
     with shared.reading() as reading:
-        found = reading.run_of(root)
+        found = reading.runs.get(root)
         assert found is not None
-        kept = [row.kind for row in reading.evidence_of(found.run_id) if row.voided_at is None]
+        kept = [row.kind for row in reading.runs.evidence(found.run_id) if row.voided_at is None]
     assert kept == ["failure_artifact"]
     if what is BUILD:
         hold(shared, on=False, actor="bob", reason="all clear")

@@ -102,11 +102,11 @@ def test_every_job_that_is_passed_over_is_counted_under_one_reason(store: Store[
     fill(store, 1, prefix="gone", permanent=True)
     succeeds = fill(store, 1, prefix="ok")
     with store.transaction() as transaction:
-        transaction.rule([(transaction.job(succeeds[0]), replay_command(store))], actor="a")
+        transaction.jobs.rule([(transaction.jobs.get(succeeds[0]), replay_command(store))], actor="a")
     assert work(store) == 1
     waits = fill(store, 1, prefix="waits")
     with store.transaction() as transaction:
-        transaction.rule([(transaction.job(waits[0]), replay_command(store))], actor="a")
+        transaction.jobs.rule([(transaction.jobs.get(waits[0]), replay_command(store))], actor="a")
     every = replay.select(store, selection(store, filters={"status": tuple(JobState)}))
     assert every.job_ids == good
     assert every.skipped == {"attempts_exceeded": 3, "quarantined": 1, "replay_hit": 1, "state_changed": 1}
@@ -123,9 +123,9 @@ def test_what_nobody_wants_or_knows_any_more_is_not_replaced(store: Store[Any], 
     [cancelled] = fill(store, 1, prefix="cancelled")
     clock.advance(1)
     with store.transaction() as transaction:
-        transaction.rule([(transaction.job(cancelled), Cancel())], actor="a")
-        with transaction.maintenance(who="gc", why="a test"):
-            assert transaction.slim(slim, before=store.now()) == slim
+        transaction.jobs.rule([(transaction.jobs.get(cancelled), Cancel())], actor="a")
+        with transaction.maintenance.open(who="gc", why="a test"):
+            assert transaction.retention.slim(slim, before=store.now()) == slim
     chosen = selection(
         store, mode=ReplayMode.REPAIR_AND_REPLACE, filters={"status": (JobState.QUARANTINED, JobState.SUCCEEDED)}
     )
@@ -230,9 +230,9 @@ def test_a_job_that_failed_for_all_it_has_is_counted(store: Store[Any]) -> None:
     [job_id] = fill(store, 1, max_attempts=2, replay_attempts=2)
     for spent in (2, 3, 4):
         with store.transaction() as transaction:
-            transaction.rule([(transaction.job(job_id), replay_command(store))], actor="a")
+            transaction.jobs.rule([(transaction.jobs.get(job_id), replay_command(store))], actor="a")
             fail(transaction, claim(transaction, [job_id]))
         with store.reading() as reading:
-            assert reading.job(job_id).spent == spent
+            assert reading.jobs.get(job_id).spent == spent
     found = replay.select(store, selection(store, filters={"status": (JobState.FAILED, JobState.QUARANTINED)}))
     assert (found.total, found.skipped) == (0, {"attempts_exceeded": 1})

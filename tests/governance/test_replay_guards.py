@@ -35,12 +35,12 @@ TYPES = [
 
 def throw(store: Store[Any], name: str) -> None:
     with store.transaction() as transaction:
-        assert transaction.throw_switch(name, actor="bob", reason="it does harm")
+        assert transaction.switches.throw(name, actor="bob", reason="it does harm")
 
 
 def pause(store: Store[Any], queue: str) -> None:
     with store.transaction() as transaction:
-        transaction.pause_queue(queue, actor="bob", reason="a rest")
+        transaction.queues.pause(queue, actor="bob", reason="a rest")
 
 
 def spend(store: Store[Any]) -> None:
@@ -49,7 +49,7 @@ def spend(store: Store[Any]) -> None:
 
 def wait_long(store: Store[Any], clock: VirtualClock) -> None:
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}", queue="goes-abi")])
+        transaction.jobs.submit([Submission(operation="noop", payload="{}", queue="goes-abi")])
     clock.advance(90.001)
 
 
@@ -57,13 +57,13 @@ def work_slowly(store: Store[Any], clock: VirtualClock, seconds: float, then: fl
     """Make ten attempts of which three take so long; some time after, it is now."""
     job_ids = fill(store, 10, prefix="slow")
     with store.transaction() as transaction:
-        jobs = transaction.jobs(job_ids)
-        transaction.rule([(job, Replay("test", store.now())) for job in jobs], actor="a")
+        jobs = transaction.jobs.get_many(job_ids)
+        transaction.jobs.rule([(job, Replay("test", store.now())) for job in jobs], actor="a")
         attempts = claim(transaction, job_ids)
     for some, took in ((attempts[:7], 0.0), (attempts[7:], seconds)):
         clock.advance(took)
         with store.transaction() as transaction:
-            transaction.work([(a, Complete(a.execution.lease_token)) for a in some], actor="w")
+            transaction.executions.move([(a, Complete(a.execution.lease_token)) for a in some], actor="w")
     clock.advance(then)
 
 
@@ -290,7 +290,7 @@ def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(ledger_url: 
         report = replay.run(store, chosen, grant_id=grant_id, sleep=clock.advance, **WHO)
         assert (report.replayed, report.grant_id, report.state) == (4, grant_id, "done")
         with store.reading() as reading:
-            grant = reading.grant(grant_id)
+            grant = reading.grants.get(grant_id)
             assert grant is not None
             assert (grant.state, grant.action, grant.target) == (
                 "consumed", "replay.run", f"replay:{report.candidates_hash}",
@@ -341,7 +341,7 @@ def test_in_dev_a_large_run_gets_a_grant_of_its_own_on_record(local: Store[Any],
     policy = msgspec.structs.replace(policy_of("dev"), grant_above=2)
     report = replay.run(local, selection(local), policy=policy, sleep=clock.advance, **WHO)
     with local.reading() as reading:
-        [grant] = reading.grants()
+        [grant] = reading.grants.page()
     assert (report.grant_id, grant.action, grant.state, grant.approved_by) == (
         grant.grant_id, Act.REPLAY, "consumed", "ann",
     )  # fmt: skip

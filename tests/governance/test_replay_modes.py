@@ -38,9 +38,11 @@ def succeed(store: Store[Any], n: int, **settings: Any) -> list[int]:
     """Add jobs that have succeeded, each with its own id as its result."""
     job_ids = fill(store, n, prefix="ok", **settings)
     with store.transaction() as transaction:
-        transaction.rule([(job, Replay("test", store.now())) for job in transaction.jobs(job_ids)], actor="a")
+        transaction.jobs.rule(
+            [(job, Replay("test", store.now())) for job in transaction.jobs.get_many(job_ids)], actor="a"
+        )
         moves = [(a, Complete(a.execution.lease_token, str(a.job.job_id))) for a in claim(transaction, job_ids)]
-        transaction.work(moves, actor="w")
+        transaction.executions.move(moves, actor="w")
     return job_ids
 
 
@@ -59,7 +61,7 @@ def test_a_backfill_goes_at_its_own_rate_and_spreads_its_jobs(store: Store[Any],
     first, second = replay.inspect(store, report.run_id).touched
     assert second.at - first.at == timedelta(seconds=6)
     with store.reading() as reading:
-        jobs = reading.jobs(made)
+        jobs = reading.jobs.get_many(made)
     assert {job.replay_reason for job in jobs} == {"backfill"}
     begun = first.at
     assert [(job.run_at - begun).total_seconds() for job in jobs] == [0, 2, 4, 6, 8, 10]
@@ -78,15 +80,15 @@ def test_what_is_in_quarantine_is_replaced_by_new_jobs_that_name_it(store: Store
     pairs = {o: n for batch in replay.inspect(store, report.run_id).touched for o, n in batch.replaced.items()}
     assert sorted(pairs) == old
     with store.reading() as reading:
-        grant = reading.grant(report.grant_id or 0)
+        grant = reading.grants.get(report.grant_id or 0)
         assert grant is not None
         assert (grant.action, grant.state) == ("replay.replace", "consumed")
-        for before, after in zip(reading.jobs(old), reading.jobs(pairs.values()), strict=True):
+        for before, after in zip(reading.jobs.get_many(old), reading.jobs.get_many(pairs.values()), strict=True):
             assert (before.state, after.state, after.replaces) == ("quarantined", "pending", before.job_id)
             same = ("operation", "payload", "digest", "client", "queue", "priority", "max_attempts", "replay_attempts")
             assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
             assert after.key == f"{before.key}#{report.run_id}"
-            [born] = reading.journal(after.job_id)
+            [born] = reading.journal.of(after.job_id)
             assert (born.event, born.actor) == ("submit", "ann")
             assert born.reason == f"replay {report.run_id}: the disk was full"
     assert replays(store) == {}
@@ -101,12 +103,12 @@ def test_a_followup_is_replaced_under_the_name_that_only_the_ledger_may_use(
         staged = Submission(
             operation="noop", payload="{}", client="holdfast", key=f"{parent}/1", queue="goes-abi", by_engine=True
         )
-        [admission] = transaction.submit([staged])
+        [admission] = transaction.jobs.submit([staged])
         fail(transaction, claim(transaction, [admission.job_id]), permanent=True)
     report = replay.run(store, repair(store), sleep=clock.advance, **WHO)
     assert report.replayed == 1
     with store.reading() as reading:
-        [old, new] = reading.list_jobs(client="holdfast", limit=2)[::-1]
+        [old, new] = reading.jobs.page(client="holdfast", limit=2)[::-1]
     assert (old.key, new.key, new.replaces) == (f"{parent}/1", f"{parent}/1#{report.run_id}", old.job_id)
     assert check(store).violations == ()
 
@@ -132,16 +134,18 @@ def test_what_succeeded_is_replaced_only_by_a_newer_version(store: Store[Any], c
     chosen = repair(store)
     assert replay.select(store, chosen).skipped == {"version_downgrade": 2}  # it is declared at 1.0.0
     with store.transaction() as transaction:
-        transaction.declare({"ingest": Declared(version="1.1.0")})
+        transaction.operations.declare({"ingest": Declared(version="1.1.0")})
     assert replay.select(store, chosen).skipped == {"replay_hit": 2}
     assert replay.run(store, chosen, sleep=clock.advance, **WHO).total == 0
     with store.transaction() as transaction:
-        transaction.declare({"ingest": Declared(version="1.2.0")})
+        transaction.operations.declare({"ingest": Declared(version="1.2.0")})
     report = replay.run(store, chosen, sleep=clock.advance, **WHO)
     assert report.replayed == 2
     with store.reading() as reading:
-        assert [(job.operation_version, job.state.value) for job in reading.jobs(old)] == [("1.1.0", "succeeded")] * 2
-        [new] = {job.operation_version for job in reading.jobs([old[-1] + 1, old[-1] + 2])}
+        assert [(job.operation_version, job.state.value) for job in reading.jobs.get_many(old)] == [
+            ("1.1.0", "succeeded")
+        ] * 2
+        [new] = {job.operation_version for job in reading.jobs.get_many([old[-1] + 1, old[-1] + 2])}
     assert new == "1.2.0"
 
 
@@ -154,7 +158,9 @@ def test_the_same_version_with_another_result_is_a_mismatch(local: Store[Any], c
     with local.transaction() as transaction:
         attempts = claim(transaction, new[:2])
         results = {new[0]: str(old[0]), new[1]: "another"}
-        transaction.work([(a, Complete(a.execution.lease_token, results[a.job.job_id])) for a in attempts], actor="w")
+        transaction.executions.move(
+            [(a, Complete(a.execution.lease_token, results[a.job.job_id])) for a in attempts], actor="w"
+        )
     assert replay.inspect(local, report.run_id).mismatched == [(old[1], new[1])]
 
 
@@ -196,7 +202,7 @@ def test_a_repair_that_dies_is_continued_and_replaces_nothing_twice(
         replay.run(store, chosen, world=World(reach=reach), sleep=clock.advance, **WHO)
     clock.advance(60)
     with store.reading() as reading:
-        runs = reading.runs(procedure="replay")
+        runs = reading.runs.page(procedure="replay")
     if runs:
         report = replay.continue_run(store, runs[0].idempotency_root, sleep=clock.advance, **AGAIN)
     else:
@@ -205,14 +211,14 @@ def test_a_repair_that_dies_is_continued_and_replaces_nothing_twice(
     with store.reading() as reading:
         rows = reading.execute("SELECT replaces FROM holdfast_jobs WHERE replaces IS NOT NULL ORDER BY job_id")
         assert [row[0] for row in rows] == old
-        assert [grant.state for grant in reading.grants()] == ["consumed"]
+        assert [grant.state for grant in reading.grants.page()] == ["consumed"]
 
 
 def test_a_very_long_key_is_not_made_longer(local: Store[Any], clock: VirtualClock) -> None:
     [old] = fill(local, 1, permanent=True, prefix="k" * 1000)
     report = replay.run(local, repair(local), sleep=clock.advance, **WHO)
     with local.reading() as reading:
-        assert reading.job(old + 1).key == f"{old}#{report.run_id}"
+        assert reading.jobs.get(old + 1).key == f"{old}#{report.run_id}"
 
 
 @pytest.mark.req("K-50", "L-16")
@@ -229,6 +235,6 @@ def test_where_a_registry_governs_a_job_is_replaced_at_the_version_in_force(
         report = replay.run(store, repair(store), sleep=clock.advance, **WHO)
         [batch] = replay.inspect(store, report.run_id).touched
         with store.reading() as reading:
-            new = reading.jobs(batch.replaced.values())
+            new = reading.jobs.get_many(batch.replaced.values())
         assert [(job.replaces, job.operation_version) for job in new] == [(job_id, "1.1.0") for job_id in shipped]
         assert packed[0] not in batch.replaced

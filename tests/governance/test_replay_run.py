@@ -28,7 +28,8 @@ from holdfast.governance import grants
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.replay import ReplayPolicy, ReplayReport, policy_of
-from holdfast.store import Store, Transaction, create_store
+from holdfast.store import Store, create_store
+from holdfast.store.verbs.jobs import JobWrites
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 
@@ -66,7 +67,7 @@ def large(store: Store[Any], clock: VirtualClock, n: int, batch_size: int, *, wo
     with pytest.raises(Crash):
         replay.run(store, chosen, policy=policy, world=crashing(f"inside batch {half}"), **going, **WHO)
     with store.reading() as reading:
-        [run] = reading.runs(procedure="replay")
+        [run] = reading.runs.page(procedure="replay")
     run_id = run.idempotency_root
     assert (run.state, run.step, len(replays(store))) == ("running", half - 1, (half - 1) * batch_size)
     with pytest.raises(RuntimeLeaseError):
@@ -119,7 +120,7 @@ def test_a_run_that_dies_anywhere_is_continued_to_the_same_end(
         replay.run(store, chosen, world=crashing(point), sleep=clock.advance, **WHO)
     clock.advance(60)
     with store.reading() as reading:
-        runs = reading.runs(procedure="replay")
+        runs = reading.runs.page(procedure="replay")
     if runs:
         report = replay.continue_run(store, runs[0].idempotency_root, sleep=clock.advance, **AGAIN)
     else:
@@ -130,8 +131,8 @@ def test_a_run_that_dies_anywhere_is_continued_to_the_same_end(
     assert replays(store) == dict.fromkeys(made, 1)
     assert check(store).violations == ()
     with store.reading() as reading:
-        assert len(reading.runs(procedure="replay")) == 1
-        assert all(lease.expires_at <= store.now() for lease in reading.leases().values())
+        assert len(reading.runs.page(procedure="replay")) == 1
+        assert all(lease.expires_at <= store.now() for lease in reading.leases.all().values())
 
 
 @pytest.mark.req("K-50", "K-64")
@@ -159,12 +160,12 @@ def test_everything_is_on_record_and_told(store: Store[Any], clock: VirtualClock
     chosen = selection(store, **TWO)
     report = replay.run(store, chosen, sleep=clock.advance, bus=bus, **WHO)
     with store.reading() as reading:
-        jobs = reading.jobs(made)
-        moves = [reading.journal(job_id)[-1] for job_id in made]
-        run = reading.run_of(report.run_id)
+        jobs = reading.jobs.get_many(made)
+        moves = [reading.journal.of(job_id)[-1] for job_id in made]
+        run = reading.runs.get(report.run_id)
         assert run is not None
-        evidence = reading.evidence_of(run.run_id)
-        assert [row.event for row in reading.journal(run.run_id, "PROCEDURE")] == ["plan", "run", "finish"]
+        evidence = reading.runs.evidence(run.run_id)
+        assert [row.event for row in reading.journal.of(run.run_id, "PROCEDURE")] == ["plan", "run", "finish"]
     assert {(job.replay_reason, job.state.value, job.last_error_code) for job in jobs} == {
         ("incident", "pending", "io_error")
     }
@@ -214,12 +215,14 @@ def test_what_has_changed_since_it_was_selected_is_passed_over_and_counted(
         clock.advance(1)
         with store.transaction() as transaction:
             by_others = [replayed, done, failed_again]
-            transaction.rule([(job, Replay("test", store.now())) for job in transaction.jobs(by_others)], actor="o")
-            transaction.rule([(transaction.job(cancelled), Cancel())], actor="o")
+            transaction.jobs.rule(
+                [(job, Replay("test", store.now())) for job in transaction.jobs.get_many(by_others)], actor="o"
+            )
+            transaction.jobs.rule([(transaction.jobs.get(cancelled), Cancel())], actor="o")
             fail(transaction, claim(transaction, [failed_again]))
         with store.transaction() as transaction:
             [attempt] = claim(transaction, [done])
-            transaction.work([(attempt, Complete(attempt.execution.lease_token))], actor="w")
+            transaction.executions.move([(attempt, Complete(attempt.execution.lease_token))], actor="w")
 
     report = replay.run(store, selection(store, **TWO), on_batch=meddle, sleep=clock.advance, **WHO)
     assert (report.replayed, report.skipped) == (4, {"replay_hit": 1, "state_changed": 3})
@@ -239,14 +242,14 @@ def test_a_job_that_moves_at_the_same_moment_is_counted_as_a_conflict(
 ) -> None:
     """The batch has read the job and decided; before it writes, the job has another version."""
     one, two = fill(store, 2)
-    rule = Transaction.rule
+    rule = JobWrites.rule
 
-    def racing(self: Transaction, rulings: Any, **named: Any) -> Any:
+    def racing(self: JobWrites, rulings: Any, **named: Any) -> Any:
         if named["reason"].startswith("replay "):
-            rule(self, [(self.job(one), Replay("test", store.now()))], actor="other", reason="faster")
+            rule(self, [(self.get(one), Replay("test", store.now()))], actor="other", reason="faster")
         return rule(self, rulings, **named)
 
-    monkeypatch.setattr(Transaction, "rule", racing)
+    monkeypatch.setattr(JobWrites, "rule", racing)
     report = replay.run(store, selection(store), sleep=clock.advance, **WHO)
     assert (report.replayed, report.skipped, report.state) == (1, {"conflict": 1}, "done")
     assert replay.inspect(store, report.run_id).touched[0].replayed == [two]
@@ -272,9 +275,9 @@ def test_a_switch_that_is_thrown_stops_a_run_before_its_next_batch(
         if batch.number == 2:
             with store.transaction() as transaction:
                 if name == "a pause":
-                    transaction.pause_queue("goes-abi", actor="bob", reason="it does harm")
+                    transaction.queues.pause("goes-abi", actor="bob", reason="it does harm")
                 else:
-                    transaction.throw_switch(name, actor="bob", reason="it does harm")
+                    transaction.switches.throw(name, actor="bob", reason="it does harm")
 
     report = replay.run(store, selection(store, **TWO), on_batch=throw, sleep=clock.advance, **WHO)
     assert (report.state, report.stop_reason, report.replayed) == ("stopped", "KILL_SWITCH", 4)
@@ -376,11 +379,11 @@ def test_a_callback_that_raises_leaves_a_run_that_can_be_continued_at_once(
     with pytest.raises(ZeroDivisionError):
         replay.run(local, selection(local, **TWO), on_batch=broken, sleep=clock.advance, **WHO)
     with local.reading() as reading:
-        [run] = reading.runs()
+        [run] = reading.runs.page()
     report = replay.continue_run(local, run.idempotency_root, sleep=clock.advance, **AGAIN)
     assert (report.state, report.replayed) == ("done", 4)
     with local.reading() as reading:
-        events = [(row.event, row.actor) for row in reading.journal(run.run_id, "PROCEDURE")]
+        events = [(row.event, row.actor) for row in reading.journal.of(run.run_id, "PROCEDURE")]
     assert [event for event, _ in events] == ["plan", "run", "abort", "resume", "finish"]
 
 
@@ -428,7 +431,7 @@ def test_a_secret_in_a_reason_is_not_kept(local: Store[Any], clock: VirtualClock
     who = {**WHO, "reason": "after password=hunter2 was changed"}
     report = replay.run(local, selection(local), sleep=clock.advance, **who)
     with local.reading() as reading:
-        told = reading.journal(job_id)[-1].reason
+        told = reading.journal.of(job_id)[-1].reason
     assert told == f"replay {report.run_id}: after password=*** was changed"
     assert report.reason == "after password=*** was changed"
 
@@ -438,7 +441,7 @@ def test_a_run_that_is_not_known_or_no_replay_is_refused(local: Store[Any]) -> N
         with pytest.raises(RecordNotFoundError):
             act(local, "nothing")
     with local.transaction() as transaction:
-        transaction.begin_run(
+        transaction.runs.begin(
             "other", "build", params="{}", plan="", lease="", grant_id=None, actor="ann", reason="a test"
         )
     with pytest.raises(InputError):

@@ -55,15 +55,15 @@ def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None
         "ship@1.0.0": "superseded", "ship@2.0.0": "active", "pack@1.0.0": "active", "tax@1.0.0": "active",
     }  # fmt: skip
     with store.reading() as reading:
-        old, new = reading.value_in_force("ship", "1.0.0"), reading.value_in_force("ship", "2.0.0")
+        old, new = reading.registry.value_in_force("ship", "1.0.0"), reading.registry.value_in_force("ship", "2.0.0")
         assert old is not None
         assert new is not None
-        journal = [entry for row in (old, new) for entry in reading.journal(row.value_id, "VALUE")][1:]
-        grant = reading.grant(done.grant_id or 0)
+        journal = [entry for row in (old, new) for entry in reading.journal.of(row.value_id, "VALUE")][1:]
+        grant = reading.grants.get(done.grant_id or 0)
         assert grant is not None
-        used = reading.journal(grant.grant_id, "GRANT")[-1]
+        used = reading.journal.of(grant.grant_id, "GRANT")[-1]
         [told] = reading.ask("SELECT * FROM holdfast_evidence WHERE kind = 'supersession'", {})[1]
-        leases = {name: lease.expires_at <= reading.now() for name, lease in reading.leases().items()}
+        leases = {name: lease.expires_at <= reading.now() for name, lease in reading.leases.all().items()}
         assert faults(reading) == []
     # The old value keeps all that it was, and says what follows it; the new one is alike but for what was meant.
     assert (old.successor_code, old.successor_version, old.rollback_ref) == ("ship", "2.0.0", done.rollback_ref)
@@ -104,8 +104,8 @@ def test_going_back_is_going_forward(store: Store[Any]) -> None:
         ("ship@1.0.0", "superseded"), ("ship@2.0.0", "superseded"), ("ship@2.0.1", "active"),
     ]  # fmt: skip
     with store.reading() as reading:
-        rows = reading.registry_values(operation_code="ship")
-        follows = {str(old): str(new) for old, new in reading.successions().items()}
+        rows = reading.registry.values(operation_code="ship")
+        follows = {str(old): str(new) for old, new in reading.registry.successions().items()}
         assert faults(reading) == []
     assert [json.loads(row.semantics) for row in rows] == [SHIP_1, SHIP_2, SHIP_1]
     assert len({row.digest for row in rows}) == 3
@@ -116,7 +116,7 @@ def test_going_back_is_going_forward(store: Store[Any]) -> None:
 def test_without_a_word_the_new_version_means_what_the_old_one_did(store: Store[Any]) -> None:
     supersede(store, "ship", "1.0.0", "1.1.0", **WHO)
     with store.reading() as reading:
-        new = reading.value_in_force("ship", "1.1.0")
+        new = reading.registry.value_in_force("ship", "1.1.0")
     assert new is not None
     assert json.loads(new.semantics) == SHIP_1
 
@@ -136,7 +136,7 @@ def test_a_value_is_retired_and_stays_readable(store: Store[Any]) -> None:
     done = retire(store, "ship", "1.0.0", **WHO)
     assert (done.disposition, done.successor, done.changed) == (Disposition.RETIRE, None, True)
     with store.reading() as reading:
-        value_ = reading.value_in_force("ship", "1.0.0")
+        value_ = reading.registry.value_in_force("ship", "1.0.0")
         [(kind, subject)] = reading.execute("SELECT kind, subject FROM holdfast_evidence WHERE run_id IS NULL")
         assert faults(reading) == []
     assert value_ is not None
@@ -180,27 +180,29 @@ def test_the_database_itself_lets_no_value_go_nor_move_alone(store: Store[Any]) 
 @pytest.mark.req("L-16")
 def test_a_value_moves_only_as_it_was_read_and_under_the_grant_of_the_same_move(store: Store[Any]) -> None:
     with store.reading() as reading:
-        read = reading.registry_value("ship", "1.0.0")
+        read = reading.registry.value("ship", "1.0.0")
     assert read is not None
     move: Any = {"rollback_ref": "evidence:1", "actor": "ann", "reason": "a test", "move_id": "m", "grant_id": 1}
     before = everything(store)
     with store.transaction() as transaction:
         stale = msgspec.structs.replace(read, version=2)
-        assert transaction.move_value(stale, "retire", **move) == Refused("race", "ship@1.0.0 changed meanwhile")
-        answer = transaction.move_value(read, "supersede", **move)
+        assert transaction.registry.move_value(stale, "retire", **move) == Refused(
+            "race", "ship@1.0.0 changed meanwhile"
+        )
+        answer = transaction.registry.move_value(read, "supersede", **move)
         assert answer == Refused("successor_required", "a superseded value names its successor")
     # The grant of the build was consumed by another move, long ago.
     with pytest.raises(RefusedByDatabaseError) as raised, store.transaction() as transaction:
-        transaction.move_value(read, "retire", **move)
+        transaction.registry.move_value(read, "retire", **move)
     assert raised.value.context["refusal"] == "HF009"
     assert everything(store) == before
     retire(store, "ship", "1.0.0", **WHO)
     with store.transaction() as transaction:
-        answer = transaction.move_value(read, "retire", **move)
+        answer = transaction.registry.move_value(read, "retire", **move)
         assert answer == Refused("race", "ship@1.0.0 changed meanwhile")
-        now = transaction.registry_value("ship", "1.0.0")
+        now = transaction.registry.value("ship", "1.0.0")
         assert now is not None
-        answer = transaction.move_value(now, "retire", **move)
+        answer = transaction.registry.move_value(now, "retire", **move)
         assert answer == Refused("wrong_state", "VALUE has no event 'retire' from retired")
 
 
@@ -263,7 +265,7 @@ def test_every_refusal_has_a_code_of_its_own_and_leaves_nothing(store: Store[Any
 @pytest.mark.req("L-14", "L-18")
 def test_whoever_holds_the_lease_is_alone(store: Store[Any]) -> None:
     with store.transaction() as transaction:
-        token = transaction.acquire_lease("registry:operations", "a build", 300)
+        token = transaction.leases.acquire("registry:operations", "a build", 300)
     before = everything(store)
     error = refused(supersede, store, "ship", "1.0.0", "2.0.0")
     assert isinstance(error, RuntimeLeaseError)
@@ -271,7 +273,7 @@ def test_whoever_holds_the_lease_is_alone(store: Store[Any]) -> None:
     assert refused(retire, store, "ship", "1.0.0").code == "lease_held"
     assert everything(store) == before
     with store.transaction() as transaction:
-        assert transaction.release_lease("registry:operations", "a build", token or 0)
+        assert transaction.leases.release("registry:operations", "a build", token or 0)
     assert supersede(store, "ship", "1.0.0", "2.0.0", **WHO).changed
 
 
@@ -380,7 +382,7 @@ def test_a_contract_is_held_against_the_registry(store: Store[Any]) -> None:
     assert everything(store) == before
     assert verdict(drops_handlers=True) == "PASS"
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="ship", payload="{}")])
+        transaction.jobs.submit([Submission(operation="ship", payload="{}")])
     assert verdict(drops_handlers=True) == "RBP-3"
     assert verdict() == "PASS"
     retire(store, "ship", "1.0.0", **WHO)

@@ -51,7 +51,7 @@ def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, ledger_url
         assert states(store) == NEW
         with store.reading() as reading:
             assert faults(reading) == []
-            assert [(grant.action, grant.state) for grant in reading.grants()][:1] == [
+            assert [(grant.action, grant.state) for grant in reading.grants.page()][:1] == [
                 ("registry.supersede", "consumed")
             ]
 
@@ -71,9 +71,9 @@ def test_of_many_that_race_one_wins(forks: ForkServer, ledger_url: str, tmp_path
         assert said.keys() <= {"VALUE_NOT_ACTIVE", "lease_held"}
         assert said.total() == 3
         with store.reading() as reading:
-            rows = reading.registry_values(operation_code="ship")
+            rows = reading.registry.values(operation_code="ship")
             assert faults(reading) == []
-            spent = [grant for grant in reading.grants(target="value:ship@1.0.0") if grant.state == "consumed"]
+            spent = [grant for grant in reading.grants.page(target="value:ship@1.0.0") if grant.state == "consumed"]
             [[kept]] = reading.execute("SELECT count(*) FROM holdfast_evidence WHERE run_id IS NULL")
         assert rows[0].state in ("superseded", "retired")
         assert [row.state for row in rows[1:]] in ([], ["active"])
@@ -119,11 +119,11 @@ def test_after_a_supersession_nothing_is_taken_at_the_old_version(
         for client in ("both", "none"):
             assert {said for _, _, said, *_ in answers(client)} == {"taken"}
         with store.reading() as reading:
-            jobs = reading.list_jobs(limit=100_000)
-            old = reading.registry_value("ship", "1.0.0")
+            jobs = reading.jobs.page(limit=100_000)
+            old = reading.registry.value("ship", "1.0.0")
             assert old is not None
-            moved = reading.journal(old.value_id, "VALUE")[-1]
-            born = {job.job_id: reading.journal(job.job_id)[0] for job in jobs}
+            moved = reading.journal.of(old.value_id, "VALUE")[-1]
+            born = {job.job_id: reading.journal.of(job.job_id)[0] for job in jobs}
         assert {(job.client, job.operation_version) for job in jobs} == {
             ("old", "1.0.0"), ("both", "1.0.0"), ("both", "2.0.0"), ("none", "1.0.0"), ("none", "2.0.0"),
         }  # fmt: skip
@@ -139,7 +139,7 @@ def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_o
         ship = Submission(operation="ship", payload="{}")
         done: list[Any] = []
         with store.transaction() as transaction:
-            transaction.submit([ship])
+            transaction.jobs.submit([ship])
             thread = threading.Thread(target=lambda: done.append(supersede(other, "ship", "1.0.0", "2.0.0", **WHO)))
             thread.start()
             thread.join(0.3)
@@ -151,7 +151,7 @@ def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_o
             new = Submission(operation="ship", payload="{}", operation_version="2.0.0")
             try:
                 with other.transaction() as transaction:
-                    done.append(transaction.submit([new]))
+                    done.append(transaction.jobs.submit([new]))
             except RegistryError as error:
                 done.append(error.code)
 
@@ -179,7 +179,7 @@ def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(ledger_url: str
             while not stop.is_set():
                 try:
                     with own.transaction() as transaction:
-                        transaction.submit([Submission(operation="ship", payload="{}")])
+                        transaction.jobs.submit([Submission(operation="ship", payload="{}")])
                         time.sleep(0.05)
                 except RegistryError:
                     return

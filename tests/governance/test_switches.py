@@ -44,7 +44,7 @@ def stage(ledger_url: str) -> Iterator[Store[Any]]:
 
 def on_now(store: Store[Any]) -> list[str]:
     with store.reading() as reading:
-        return list(reading.switches_on())
+        return list(reading.switches.on())
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ def test_a_switch_is_thrown_at_once_and_lifted_by_a_grant(stage: Store[Any]) -> 
     lifted = lift(stage, "replay", grant_id=number, **EVE)
     assert (lifted.changed, lifted.switch.state, lifted.switch.grant_id) == (True, "off", number)
     with stage.reading() as reading:
-        rows = reading.journal(lifted.switch.switch_id, SWITCH.name)
-        [consumed] = [row for row in reading.journal(number, "GRANT") if row.event == "consume"]
+        rows = reading.journal.of(lifted.switch.switch_id, SWITCH.name)
+        [consumed] = [row for row in reading.journal.of(number, "GRANT") if row.event == "consume"]
     assert [(row.event, row.actor, row.reason, row.grant_id) for row in rows] == [
         ("throw", "eve", "I see it too", None),
         ("lift", "eve", "I see it too", number),
@@ -107,7 +107,7 @@ def test_what_cannot_be_a_switch_is_refused(sqlite_url: str, name: str, changed:
             with pytest.raises(InputError):
                 turn(store, name, **{**THROWER, **changed})
         with store.reading() as reading:
-            assert reading.switches() == []
+            assert reading.switches.page() == []
 
 
 def test_a_name_that_was_never_thrown_is_not_lifted_in_silence(store: Store[Any]) -> None:
@@ -179,9 +179,9 @@ def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(ledg
 def test_an_operation_that_is_switched_off_is_passed_over_and_left_as_it_is(store: Store[Any]) -> None:
     names = ["a", "ab", "a:b", "operation:a", "a;", "ä'\"%_\\ b"]
     with store.transaction() as transaction:
-        transaction.declare({name: Declared() for name in names})
+        transaction.operations.declare({name: Declared() for name in names})
         first = [
-            transaction.submit([Submission(operation=name, payload="{}", priority=n % 2)], actor="t")[0].job_id
+            transaction.jobs.submit([Submission(operation=name, payload="{}", priority=n % 2)], actor="t")[0].job_id
             for n, name in enumerate(names)
         ]
     stopped = {"a", "a;", "ä'\"%_\\ b"}
@@ -189,17 +189,17 @@ def test_an_operation_that_is_switched_off_is_passed_over_and_left_as_it_is(stor
     for name in sorted(stopped):
         throw(store, OPERATION + name, **THROWER)
     with store.transaction() as transaction:
-        assert transaction.next_due(["default"]) is not None
-        taken = {attempt.job.operation for attempt in transaction.claim(Lease(owner="w", seconds=30, n=10))}
-        assert transaction.next_due(["default"]) is None
-        assert transaction.claim(Lease(owner="w", seconds=30, n=10)) == []
+        assert transaction.jobs.next_due(["default"]) is not None
+        taken = {attempt.job.operation for attempt in transaction.executions.claim(Lease(owner="w", seconds=30, n=10))}
+        assert transaction.jobs.next_due(["default"]) is None
+        assert transaction.executions.claim(Lease(owner="w", seconds=30, n=10)) == []
     assert taken == set(names) - stopped
     for job in before:
         if job.operation in stopped:
             assert job_of(store, job.job_id) == job  # not claimed, not given back, no attempt, no version
     lift(store, "operation:a", **THROWER)
     with store.transaction() as transaction:
-        assert [a.job.operation for a in transaction.claim(Lease(owner="w", seconds=30, n=10))] == ["a"]
+        assert [a.job.operation for a in transaction.executions.claim(Lease(owner="w", seconds=30, n=10))] == ["a"]
 
 
 @pytest.mark.req("K-55")

@@ -193,7 +193,7 @@ class _Maker:
             dead.run_until_idle(queues=["gfs"], concurrency=1)
         self._write(ledger, "held", 30, data[30])
         with ledger.store.transaction() as transaction:
-            assert len(transaction.claim(Lease(owner="worker-1", seconds=3600, queues=("gfs",)))) == 1
+            assert len(transaction.executions.claim(Lease(owner="worker-1", seconds=3600, queues=("gfs",)))) == 1
         self._look("claimed")
         self._write(ledger, "third", 3, samples.grib2(REFERENCE, 3, parameter=2), sequencer="0C")
         self._replace(ledger, self._busy.replacing)
@@ -207,7 +207,7 @@ class _Maker:
         """Submit a job that replaces that of a unit, and return the one that it replaces."""
         job_id = self._job(ledger, wal_id)
         with ledger.store.transaction() as transaction:
-            job = transaction.job(job_id)
+            job = transaction.jobs.get(job_id)
             again = Submission(
                 operation=job.operation,
                 payload=job.payload or "",
@@ -216,15 +216,15 @@ class _Maker:
                 queue=job.queue,
                 replaces=job_id,
             )
-            transaction.submit([again])
+            transaction.jobs.submit([again])
         return job_id
 
     def _slim(self, ledger: Ledger, job_ids: list[int]) -> None:
         with ledger.store.transaction() as transaction:
             later = transaction.now() + timedelta(seconds=1)
-            with transaction.maintenance(who="tests", why="long ago") as door:
-                assert transaction.slim(job_ids, before=later) == sorted(job_ids)
-                transaction.note(door, "slim", jobs=len(job_ids), first=min(job_ids), last=max(job_ids))
+            with transaction.maintenance.open(who="tests", why="long ago") as door:
+                assert transaction.retention.slim(job_ids, before=later) == sorted(job_ids)
+                transaction.maintenance.note(door, "slim", jobs=len(job_ids), first=min(job_ids), last=max(job_ids))
         self._look("slimmed")
 
     def _die_between(self, point: str) -> None:

@@ -51,7 +51,7 @@ def test_a_notice_is_a_unit_once(store: Store[Any]) -> None:
     assert (queue, key) == ("gfs", first.wal_id)
     assert asked(store, "SELECT fate, n FROM nodd_counts ORDER BY fate") == [("admitted", 1), ("duplicate", 2)]
     with store.reading() as reading:
-        assert [row.event for row in reading.journal(job_id)] == ["submit"]
+        assert [row.event for row in reading.journal.of(job_id)] == ["submit"]
 
 
 def test_duplicates_within_a_batch_are_one_unit(store: Store[Any]) -> None:
@@ -91,9 +91,9 @@ def test_two_writes_in_one_batch_are_one_unit_of_the_later(store: Store[Any], or
 def test_a_notice_of_a_failed_unit_makes_it_pending_again(store: Store[Any]) -> None:
     taken(store, event(record()))
     with store.transaction() as transaction:
-        [attempt] = transaction.claim(Lease(owner="w", queues=("gfs",), n=1, seconds=30))
+        [attempt] = transaction.executions.claim(Lease(owner="w", queues=("gfs",), n=1, seconds=30))
         failure = Fail(token=attempt.execution.lease_token, code="io_error", message="down")
-        transaction.work([(attempt, failure)], actor="w")
+        transaction.executions.move([(attempt, failure)], actor="w")
     assert states(store) == [(URI, "failed", 1)]
     [again] = taken(store, event(record()))
     assert (again.fate, again.reason) == (Fate.DUPLICATE, "it had failed: pending again")
@@ -108,11 +108,11 @@ def test_a_notice_of_a_unit_that_is_over_does_nothing(store: Store[Any], state: 
     [first] = taken(store, event(record()))
     with store.transaction() as transaction:
         if state == JobState.SUCCEEDED:
-            [attempt] = transaction.claim(Lease(owner="w", queues=("gfs",), n=1, seconds=30))
-            transaction.work([(attempt, Complete(attempt.execution.lease_token))], actor="w")
+            [attempt] = transaction.executions.claim(Lease(owner="w", queues=("gfs",), n=1, seconds=30))
+            transaction.executions.move([(attempt, Complete(attempt.execution.lease_token))], actor="w")
         else:
-            [job] = transaction.jobs([1])
-            transaction.rule([(job, Quarantine("governance_hard_fail"))], actor="w")
+            [job] = transaction.jobs.get_many([1])
+            transaction.jobs.rule([(job, Quarantine("governance_hard_fail"))], actor="w")
     versions = asked(store, "SELECT version FROM holdfast_jobs")
     [again] = taken(store, event(record()))
     assert (again.fate, again.wal_id, again.reason) == (Fate.DUPLICATE, first.wal_id, f"its record is {state}")

@@ -205,7 +205,7 @@ def test_what_is_no_ledger_is_a_typed_error(ledger_url: str, busy_datasets: Data
 
 def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(ledger_url: str, busy_datasets: Datasets) -> None:
     with create_store(ledger_url) as store, store.transaction() as transaction:
-        transaction.set_meta(SETTING, VERSION)
+        transaction.settings.set(SETTING, VERSION)
     with pytest.raises(StoreDamagedError):
         checked(ledger_url, busy_datasets)
 

@@ -43,17 +43,17 @@ def failed(store: Store[Any]) -> Store[Any]:
     for key in KEYS:
         admit(store, [FeedMessage(event(record(key=key)))], shipped())
     with store.transaction() as transaction:
-        jobs = transaction.jobs(range(1, 5))
-        transaction.rule([(jobs[2], Quarantine("governance_hard_fail"))], actor="t")
-        attempts = transaction.claim_these([1, 2], Lease(owner="w", queues=("gfs",), n=2, seconds=30))
+        jobs = transaction.jobs.get_many(range(1, 5))
+        transaction.jobs.rule([(jobs[2], Quarantine("governance_hard_fail"))], actor="t")
+        attempts = transaction.executions.claim_these([1, 2], Lease(owner="w", queues=("gfs",), n=2, seconds=30))
         fails = [(one, Fail(one.execution.lease_token, "io_error", "down")) for one in attempts]
-        transaction.work(fails, actor="w")
+        transaction.executions.move(fails, actor="w")
     return store
 
 
 def states(store: Store[Any]) -> list[str]:
     with store.reading() as reading:
-        return [str(job.state) for job in reading.jobs(range(1, 10))]
+        return [str(job.state) for job in reading.jobs.get_many(range(1, 10))]
 
 
 @pytest.mark.req("K-33", "K-56")
@@ -64,8 +64,12 @@ def test_a_drain_tells_the_ledger_first_and_replays_only_what_failed(failed: Sto
     assert done.fates == {"already_pending": 1, "already_quarantined": 1, "replayed": 2}
     assert states(failed) == ["pending", "pending", "quarantined", "pending"]
     with failed.reading() as reading:
-        assert [(row.event, row.actor, row.reason) for row in reading.journal(1)][-1] == ("replay", "ann", "ticket 7")
-        assert reading.job(1).replay_reason == "dlq-drain"
+        assert [(row.event, row.actor, row.reason) for row in reading.journal.of(1)][-1] == (
+            "replay",
+            "ann",
+            "ticket 7",
+        )
+        assert reading.jobs.get(1).replay_reason == "dlq-drain"
 
 
 @pytest.mark.req("K-56")
@@ -87,8 +91,8 @@ def test_the_same_error_again_stops_a_drain(failed: Store[Any], dead: Queue) -> 
 
     def work() -> None:
         with failed.transaction() as transaction:
-            attempts = transaction.claim_these([1], Lease(owner="w", queues=("gfs",), n=1, seconds=30))
-            transaction.work(
+            attempts = transaction.executions.claim_these([1], Lease(owner="w", queues=("gfs",), n=1, seconds=30))
+            transaction.executions.move(
                 [(a, Fail(a.execution.lease_token, "io_error", "still down")) for a in attempts], actor="w"
             )
 

@@ -220,7 +220,7 @@ def test_an_item_that_was_refused_is_not_called_so_while_it_is_made_again(
     release(ledger.store, 1, operator="ann", reason="the reader was mended")
     look()
     with ledger.store.transaction() as transaction:
-        [attempt] = transaction.claim(Lease(owner="worker-1", seconds=3600, queues=("gfs",)))
+        [attempt] = transaction.executions.claim(Lease(owner="worker-1", seconds=3600, queues=("gfs",)))
     look()
     assert attempt.execution.attempt == 2
     code = "stac_validation_failed"

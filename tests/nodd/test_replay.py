@@ -190,7 +190,7 @@ def test_every_filter_speaks_of_what_the_record_holds(mixed: Ledger, tmp_path: P
 @pytest.mark.req("K-06", "K-52")
 def test_statuses_and_ids_are_those_of_the_record(mixed: Ledger) -> None:
     with mixed.store.transaction() as transaction:
-        transaction.claim(Lease(owner="w", seconds=600, queues=("gfs",)))
+        transaction.executions.claim(Lease(owner="w", seconds=600, queues=("gfs",)))
     rows = {row["wal_id"]: row for row in records(mixed)}
     for status, n in (("failed", 4), ("pending", 0), ("in_progress", 1), ("succeeded", 1), ("quarantined", 0)):
         told = replay(mixed, "inspect", "--status", status).json

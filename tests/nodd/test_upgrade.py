@@ -61,7 +61,7 @@ def children() -> Iterator[ForkServer]:
 
 def version_of(store: Store[Any]) -> str | None:
     with store.reading() as reading:
-        return reading.meta().get(SETTING)
+        return reading.settings.read().get(SETTING)
 
 
 def upgraded(url: str, datasets: Datasets) -> Records:
@@ -277,7 +277,7 @@ def test_whoever_only_looks_is_told_what_to_do(ledger_url: str, source: MemorySo
 @pytest.mark.parametrize("version", ["0", "3", "x"])
 def test_a_version_that_is_not_known_is_refused(store: Store[Any], ledger_url: str, version: str) -> None:
     with store.transaction() as transaction:
-        transaction.set_meta(SETTING, version)
+        transaction.settings.set(SETTING, version)
     before = everything_in(ledger_url)
     for look in (prepare, is_prepared):
         with pytest.raises(SchemaVersionError) as raised:
@@ -289,7 +289,7 @@ def test_a_version_that_is_not_known_is_refused(store: Store[Any], ledger_url: s
 def test_tables_that_were_lost_are_not_upgraded(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
-            transaction.set_meta(SETTING, "1")
+            transaction.settings.set(SETTING, "1")
         with pytest.raises(StoreDamagedError):
             prepare(store)
         assert version_of(store) == "1"

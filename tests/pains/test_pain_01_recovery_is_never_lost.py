@@ -38,7 +38,7 @@ def interrupt(ledger: Ledger, clock: VirtualClock, jobs: int) -> None:
     """Leave this many jobs behind under leases that have run out."""
     ledger.submit_many([{"operation": "noop"} for _ in range(jobs)])
     with ledger.store.transaction() as transaction:
-        assert len(transaction.claim(Lease(owner="dead", seconds=10, n=jobs))) == jobs
+        assert len(transaction.executions.claim(Lease(owner="dead", seconds=10, n=jobs))) == jobs
     clock.advance(11)
 
 

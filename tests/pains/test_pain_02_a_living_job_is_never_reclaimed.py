@@ -29,7 +29,7 @@ def test_a_job_may_run_for_two_hundred_leases(ledger_url: str) -> None:
     with Ledger(ledger_url, world=World(clock=clock)) as ledger:
         ledger.operation("long", lease_s=30)(lambda run: None)
         job_id = ledger.submit("long", {}).job_id
-        [attempt] = ledger.perform(lambda tx: tx.claim(Lease(owner="living", seconds=30)))
+        [attempt] = ledger.perform(lambda tx: tx.executions.claim(Lease(owner="living", seconds=30)))
         running = Running(ledger, attempt)
         heart = Heartbeat(ledger, lambda: [running], nothing)
         heart.stop()  # the test beats by hand, on its own clock
@@ -51,7 +51,7 @@ def test_a_silent_job_is_reclaimed_as_soon_as_its_lease_ends_and_not_before(ledg
     clock = VirtualClock()
     with Ledger(ledger_url, world=World(clock=clock)) as ledger:
         job_id = ledger.submit("noop", {}).job_id
-        ledger.perform(lambda tx: tx.claim(Lease(owner="silent", seconds=30)))
+        ledger.perform(lambda tx: tx.executions.claim(Lease(owner="silent", seconds=30)))
         clock.advance(29.999999)
         assert recover(ledger, actor="reaper").recovered == 0
         assert ledger.job(job_id).state == "running"
@@ -90,7 +90,7 @@ def test_a_clock_that_is_set_forward_ends_no_lease_for_a_lease_period(
     host = Host()
     with Ledger(ledger_url, world=World(clock=host.wall, monotonic=host.monotonic)) as ledger:
         job_id = ledger.submit("noop", {}).job_id
-        ledger.perform(lambda tx: tx.claim(Lease(owner="living", seconds=30)))
+        ledger.perform(lambda tx: tx.executions.claim(Lease(owner="living", seconds=30)))
         with caplog.at_level(logging.WARNING, "holdfast"):
             reaper = Reaper(ledger, actor="reaper", period_s=0.002, lease_s=30, on_recovered=nothing)
             try:

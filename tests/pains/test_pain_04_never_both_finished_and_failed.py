@@ -45,7 +45,7 @@ def test_completion_and_expiry_at_the_edge_of_a_lease_have_one_winner(ledger_url
             ahead.jump_to(at)
             receipt = holder.submit("noop", {})
             with holder.store.transaction() as transaction:
-                [attempt] = transaction.claim_these([receipt.job_id], Lease(owner="holder", seconds=10))
+                [attempt] = transaction.executions.claim_these([receipt.job_id], Lease(owner="holder", seconds=10))
             token = attempt.execution.lease_token
             values = {"job_id": receipt.job_id, "exec_id": token, "attempt": 1}
             task = EndTask(attempt, Complete(token, "1"), [staged(EFFECT, values, 1)])
@@ -90,5 +90,5 @@ def test_the_database_itself_refuses_to_fail_what_has_finished(ledger: Ledger) -
         f"UPDATE holdfast_executions SET status = 'ABORTED', version = version + 1 WHERE job_id = {job_id}",
     ):
         with pytest.raises(RefusedByDatabaseError), ledger.store.transaction() as transaction:
-            ledger.store.execute(transaction._connection, statement)
+            ledger.store.execute(transaction.connection, statement)
     assert ledger.job(job_id).state == "succeeded"

@@ -20,7 +20,7 @@ def test_counts_are_read_without_looking_at_a_single_job(ledger: Ledger) -> None
         assert "holdfast_counts" in statement
     ledger.submit_many([{"operation": "count", "payload": {"key": str(n)}} for n in range(MANY)])
     assert {(c.operation, c.state): c.n for c in ledger.counts()} == {("count", JobState.PENDING): MANY}
-    ledger.perform(lambda transaction: transaction.fold_counts())
+    ledger.perform(lambda transaction: transaction.counts.fold())
     with ledger.store.reading() as reading:
         [[rows]] = reading.execute("SELECT count(*) FROM holdfast_counts")
         [[unfolded]] = reading.execute("SELECT count(*) FROM holdfast_count_deltas")
@@ -29,7 +29,7 @@ def test_counts_are_read_without_looking_at_a_single_job(ledger: Ledger) -> None
 
 def test_a_count_that_is_wrong_is_found(ledger: Ledger) -> None:
     ledger.submit("count", {"key": "a"})
-    ledger.perform(lambda transaction: transaction.fold_counts())
+    ledger.perform(lambda transaction: transaction.counts.fold())
     assert check(ledger.store).violations == ()
     with ledger.store.transaction() as transaction:
         transaction.execute("UPDATE holdfast_counts SET n = n + 41")

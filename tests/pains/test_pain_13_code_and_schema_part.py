@@ -23,7 +23,7 @@ def test_newer_code_waits_for_the_migration_and_older_code_is_kept_out(
         assert newer.value.hint == "Run `holdfast migrate`."
         with connect(ledger_url) as store:
             with store.reading() as reading:
-                planned = migrations.plan(store, reading._connection)
+                planned = migrations.plan(store, reading.connection)
             assert planned.statements[0] == "CREATE TABLE holdfast_more (n integer)"  # seen before it is done
             assert migrations.migrate(store) == ("more",)
         with Ledger(ledger_url) as ledger:

@@ -33,7 +33,7 @@ def phases() -> list[Phase]:
 
 def make(url: str) -> None:
     with create_store(url, VirtualClock()) as store, store.transaction() as transaction:
-        transaction.declare(OPERATIONS)
+        transaction.operations.declare(OPERATIONS)
 
 
 @pytest.fixture(scope="session")

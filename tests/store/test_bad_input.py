@@ -173,14 +173,14 @@ def test_a_ledger_can_live_beside_other_tables(directory: Path) -> None:
     foreign(directory / "app.db", "CREATE TABLE users (id INTEGER)", "INSERT INTO users VALUES (1)")
     create_store(str(directory / "app.db")).close()
     with open_store(str(directory / "app.db")) as store, store.reading() as reading:
-        assert store.execute(reading._connection, "SELECT id FROM users") == [(1,)]
+        assert store.execute(reading.connection, "SELECT id FROM users") == [(1,)]
 
 
 @pytest.mark.parametrize("opener", OPENERS)
 def test_a_newer_schema(opener: Opener, ledger_url: str) -> None:
     with create_store(ledger_url) as store, store.transaction() as transaction:
         row = "INSERT INTO holdfast_migrations VALUES (9999, 'from the future', 'digest', 'later')"
-        store.execute(transaction._connection, row)
+        store.execute(transaction.connection, row)
     files = Path(ledger_url.removeprefix("sqlite:///")).parent if ledger_url.startswith("sqlite") else None
     before = contents(files) if files else None
     error = refused(ledger_url, opener, SchemaVersionError, 4)
@@ -193,7 +193,7 @@ def test_a_newer_schema(opener: Opener, ledger_url: str) -> None:
 @pytest.mark.parametrize("opener", OPENERS)
 def test_a_schema_whose_history_was_changed(opener: Opener, ledger_url: str) -> None:
     with create_store(ledger_url) as store, store.transaction() as transaction:
-        store.execute(transaction._connection, "UPDATE holdfast_migrations SET digest = 'another' WHERE number = 1")
+        store.execute(transaction.connection, "UPDATE holdfast_migrations SET digest = 'another' WHERE number = 1")
     error = refused(ledger_url, opener, SchemaVersionError, 4)
     assert error.context == {"changed": [1]}
 
@@ -212,14 +212,14 @@ known = migrations.migrations("sqlite")
 migrations.migrations = lambda _: known
 with tempfile.TemporaryDirectory() as warm, create_store(warm + "/ledger.db") as store:
     with store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}")], actor="root")
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="root")
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(int(uid))
     os.setuid(int(uid))
 try:
     with {"open": open_store, "create": create_store}[mode](url) as store, store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}")], actor="nobody")
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="nobody")
     print(json.dumps({"error_code": None}))
 except HoldfastError as error:
     print(json.dumps(error.as_dict() | {"exit_code": error.exit_code}))
@@ -340,7 +340,7 @@ def test_a_role_that_may_not_write(pg_url: str) -> None:
                 pytest.raises(StoreReadOnlyError) as caught,
                 store.transaction() as transaction,
             ):
-                transaction.submit([Submission(operation="noop", payload="{}")], actor="reader")
+                transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="reader")
             assert caught.value.exit_code == 4
             assert admin.execute("SELECT count(*) FROM holdfast_jobs").fetchone() == (0,)
         finally:
@@ -449,7 +449,7 @@ def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
     }  # fmt: skip
     before = verbs.everything()
     with pytest.raises(RefusedByDatabaseError), verbs.store.transaction() as transaction:
-        transaction._run("insert_jobs", **params)
+        transaction.run("insert_jobs", **params)
     assert verbs.everything() == before
 
 
@@ -458,11 +458,11 @@ def test_a_job_that_does_not_exist(verbs: Verbs) -> None:
         verbs.job(12345)
     assert (caught.value.exit_code, caught.value.context) == (1, {"job_id": 12345})
     with verbs.store.reading() as reading:
-        assert reading.attempt(12345) is None
-        assert reading.executions(12345) == []
-        assert reading.journal(12345) == []
-        assert reading.jobs([12345]) == []
-        assert reading.grant(12345) is None
+        assert reading.executions.attempt(12345) is None
+        assert reading.executions.of_job(12345) == []
+        assert reading.journal.of(12345) == []
+        assert reading.jobs.get_many([12345]) == []
+        assert reading.grants.get(12345) is None
 
 
 def test_a_claim_of_less_than_nothing_gives_nothing(verbs: Verbs) -> None:

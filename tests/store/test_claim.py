@@ -160,10 +160,10 @@ def test_a_queue_named_twice_gives_each_job_once(verbs: Verbs) -> None:
 def test_a_paused_queue_gives_out_nothing_until_it_is_resumed(verbs: Verbs) -> None:
     red, blue = verbs.submit(queue="red"), verbs.submit(queue="blue")
     with verbs.store.transaction() as transaction:
-        transaction.pause_queue("red", actor="operator-1", reason="upstream is down")
+        transaction.queues.pause("red", actor="operator-1", reason="upstream is down")
     assert claimed(verbs.claim(5, queues=("red", "blue"))) == [blue]
     with verbs.store.transaction() as transaction:
-        assert transaction.resume_queue("red", actor="operator-1", reason="upstream is back")
+        assert transaction.queues.resume("red", actor="operator-1", reason="upstream is back")
     assert claimed(verbs.claim(5, queues=("red", "blue"))) == [red]
 
 
@@ -199,11 +199,11 @@ def test_chosen_jobs_are_claimed_if_they_could_be_claimed_at_all(verbs: Verbs) -
     paused = verbs.submit(queue="paused")
     resting = [verbs.job_in(state, queue=state).job_id for state in JobState if state is not JobState.PENDING]
     with verbs.store.transaction() as transaction:
-        transaction.pause_queue("paused", actor="operator-1", reason="upstream is down")
+        transaction.queues.pause("paused", actor="operator-1", reason="upstream is down")
     now = verbs.clock()
     with verbs.store.transaction() as transaction:
         lease = Lease(owner=WORKER, seconds=30, seconds_by_operation={"noop": 7})
-        attempts = transaction.claim_these([*due, later, paused, *resting, *due, 10_000], lease)
+        attempts = transaction.executions.claim_these([*due, later, paused, *resting, *due, 10_000], lease)
     assert sorted(claimed(attempts)) == due
     for attempt in attempts:
         assert verbs.attempt(attempt.execution.exec_id) == attempt
@@ -218,7 +218,7 @@ def test_chosen_jobs_are_claimed_if_they_could_be_claimed_at_all(verbs: Verbs) -
 def test_any_name_of_an_operation_finds_its_lease(verbs: Verbs) -> None:
     names = ["nodd.ingest", "$.a", "0", "it's", "ünïcode", "a b", 'in "quotes"', "back\\slash"]
     with verbs.store.transaction() as transaction:
-        transaction.declare(dict.fromkeys(names, OPERATIONS["echo"]))
+        transaction.operations.declare(dict.fromkeys(names, OPERATIONS["echo"]))
     for name in names:
         verbs.submit(operation=name)
     attempts = verbs.claim(20, seconds_by_operation={name: 100 + at for at, name in enumerate(names)})
@@ -240,11 +240,11 @@ def test_what_a_claim_answers_is_what_it_stored(ledger_url: str) -> None:
     """By the real clocks: each statement may read another moment, and the answer must not show it."""
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}")] * 2, actor="client-1")
+            transaction.jobs.submit([Submission(operation="noop", payload="{}")] * 2, actor="client-1")
         with store.transaction() as transaction:
-            attempts = transaction.claim(Lease(owner=WORKER, seconds=30, n=2))
+            attempts = transaction.executions.claim(Lease(owner=WORKER, seconds=30, n=2))
         with store.reading() as reading:
-            assert [reading.attempt(attempt.execution.exec_id) for attempt in attempts] == attempts
+            assert [reading.executions.attempt(attempt.execution.exec_id) for attempt in attempts] == attempts
     for attempt in attempts:
         assert attempt.execution.started_at == attempt.execution.created_at == attempt.execution.updated_at
 
@@ -291,7 +291,7 @@ def _sqlite_cost(verbs: Verbs) -> tuple[list[str], int]:
         return 0
 
     with verbs.store.transaction() as transaction:
-        connection = transaction._connection
+        connection = transaction.connection
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", params)]
         connection.set_progress_handler(count, 1)
         assert connection.execute(sql, params).fetchall() == []
@@ -313,7 +313,7 @@ def _postgres_cost(verbs: Verbs) -> list[tuple[str, str]]:
         "leases": "{}", "lease_s": 1.0, "begins": True, "n": 10, "move_id": "m", "now": verbs.clock(),
     }  # fmt: skip
     with verbs.store.transaction() as transaction:
-        connection = transaction._connection
+        connection = transaction.connection
         connection.execute("ANALYZE holdfast_jobs")
         rows = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF, BUFFERS OFF, COSTS OFF) {sql}", params).fetchall()
     plan = [row[0].strip() for row in rows]

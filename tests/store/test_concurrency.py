@@ -36,12 +36,12 @@ def claimers(url: str) -> Any:
 
 def submit(url: str, n: int) -> None:
     with create_store(url) as store, store.transaction() as transaction:
-        transaction.submit([Submission(operation="noop", payload=f"[{at}]") for at in range(n)], actor="client-1")
+        transaction.jobs.submit([Submission(operation="noop", payload=f"[{at}]") for at in range(n)], actor="client-1")
 
 
 def rows(url: str, sql: str) -> list[tuple[Any, ...]]:
     with open_store(url) as store, store.reading() as reading:
-        return store.execute(reading._connection, sql)
+        return store.execute(reading.connection, sql)
 
 
 @pytest.mark.req("K-32", "M-07", "G-29")
@@ -104,7 +104,7 @@ def test_a_process_killed_in_a_transaction_leaves_no_lock_and_no_row(ledger_url:
         # A server notices the end of its client a moment later.
         while claimed < 5 and time.monotonic() < deadline:
             with store.transaction() as transaction:
-                claimed += len(transaction.claim(Lease(owner="heir", seconds=60, n=5)))
+                claimed += len(transaction.executions.claim(Lease(owner="heir", seconds=60, n=5)))
     assert claimed == 5
     assert rows(ledger_url, "SELECT lease_owner, attempt, count(*) FROM holdfast_executions GROUP BY 1, 2") == [
         ("heir", 1, 5)
@@ -128,7 +128,7 @@ def test_of_many_rulings_on_the_same_jobs_one_wins_each(verbs: Verbs) -> None:
         with verbs.store.transaction() as transaction:
             name = verbs.store.url.rpartition("/")[2]
             for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
-                verbs.store.execute(transaction._connection, f"ALTER DATABASE {name} SET {setting} = off")
+                verbs.store.execute(transaction.connection, f"ALTER DATABASE {name} SET {setting} = off")
         with open_store(verbs.store.url, verbs.clock) as store:
             _rule_in_opposite_orders(Verbs(store, verbs.clock))
     else:
@@ -140,7 +140,7 @@ def _rule_in_opposite_orders(verbs: Verbs) -> None:
     attempts = verbs.claim(300)
     verbs.work_all([(attempt, fail(attempt)) for attempt in attempts])
     with verbs.store.reading() as reading:
-        jobs = reading.jobs(attempt.job.job_id for attempt in attempts)
+        jobs = reading.jobs.get_many(attempt.job.job_id for attempt in attempts)
 
     def ruling(n: int) -> list[Answer]:
         order = slice(None, None, 1 if n % 2 else -1)
@@ -151,8 +151,8 @@ def _rule_in_opposite_orders(verbs: Verbs) -> None:
     with verbs.store.reading() as reading:
         for at, job in enumerate(jobs):
             [winner] = [n for n in range(4) if isinstance(answers[n][at], Move)]
-            assert reading.job(job.job_id).version == job.version + 1
-            assert reading.journal(job.job_id)[-1].event == ("retry" if winner < 2 else "quarantine")
+            assert reading.jobs.get(job.job_id).version == job.version + 1
+            assert reading.journal.of(job.job_id)[-1].event == ("retry" if winner < 2 else "quarantine")
 
 
 def test_threads_of_one_store_claim_each_job_once(verbs: Verbs) -> None:

@@ -13,7 +13,7 @@ from tests.store.verbs import Verbs, fail, together
 
 def counts(verbs: Verbs) -> dict[tuple[str, str, str], int]:
     with verbs.store.reading() as reading:
-        return {(c.operation, c.queue, str(c.state)): c.n for c in reading.counts()}
+        return {(c.operation, c.queue, str(c.state)): c.n for c in reading.counts.current()}
 
 
 def deltas(verbs: Verbs) -> Counter[tuple[str, str, str | None, str]]:
@@ -79,7 +79,7 @@ def test_a_refused_or_undone_move_leaves_no_delta(verbs: Verbs) -> None:
     verbs.beat(attempt.execution.exec_id, attempt.execution.lease_token, 60)
     verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5)
     with verbs.undone() as transaction:
-        transaction.submit([Submission(operation="noop", payload="{}")], actor="client-1")
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")
     assert deltas(verbs) == before
 
 
@@ -113,9 +113,9 @@ def test_counts_stay_exact_while_others_write_and_fold(verbs: Verbs) -> None:
     def read() -> int:
         while not stop.is_set():
             with verbs.store.reading() as reading:
-                seen = {(c.operation, c.queue, str(c.state)): c.n for c in reading.counts()}
+                seen = {(c.operation, c.queue, str(c.state)): c.n for c in reading.counts.current()}
                 sql = "SELECT operation, queue, state, count(*) FROM holdfast_jobs GROUP BY 1, 2, 3"
-                real = {tuple(row[:3]): row[3] for row in verbs.store.execute(reading._connection, sql)}
+                real = {tuple(row[:3]): row[3] for row in verbs.store.execute(reading.connection, sql)}
                 assert seen == real
         return 0
 

@@ -10,12 +10,12 @@ from holdfast.store import Lease, Submission, create_store
 def test_the_reason_of_an_excuse_is_kept_with_its_attempt(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}")])
-            [attempt] = transaction.claim(Lease(owner="w", seconds=30))
+            transaction.jobs.submit([Submission(operation="noop", payload="{}")])
+            [attempt] = transaction.executions.claim(Lease(owner="w", seconds=30))
         with store.transaction() as transaction:
             back = GiveBack(attempt.execution.lease_token, store.now(), "not_published")
-            transaction.work([(attempt, back)], actor="w")
+            transaction.executions.move([(attempt, back)], actor="w")
         with store.reading() as reading:
-            [execution] = reading.executions(attempt.job.job_id)
+            [execution] = reading.executions.of_job(attempt.job.job_id)
             assert (execution.error_code, execution.excused) == ("not_published", True)
-            assert reading.job(attempt.job.job_id).last_error_code is None
+            assert reading.jobs.get(attempt.job.job_id).last_error_code is None

@@ -49,8 +49,8 @@ pytestmark = pytest.mark.req("G-10", "G-13", "M-06", "X-05")
 def deciding(monkeypatch: pytest.MonkeyPatch, move: Move) -> Iterator[None]:
     """Let the verbs write a given move without a decision of their own."""
     with monkeypatch.context() as patched:
-        for module in ("transaction", "moving"):
-            patched.setattr(f"holdfast.store.{module}.decide", lambda *_: move)
+        for module in ("jobs", "executions", "base"):
+            patched.setattr(f"holdfast.store.verbs.{module}.decide", lambda *_: move)
         yield
 
 
@@ -132,8 +132,8 @@ def test_a_move_of_an_attempt_is_written_exactly_when_decide_would_make_it(
                 expected = decide(truth, command, verbs.clock()) == move
                 with verbs.undone() as transaction:
                     with deciding(monkeypatch, move):
-                        [answer] = transaction.work([(truth, command)], actor=WORKER)
-                    after = transaction.attempt(truth.execution.exec_id)
+                        [answer] = transaction.executions.move([(truth, command)], actor=WORKER)
+                    after = transaction.executions.attempt(truth.execution.exec_id)
                     assert (answer == move) == expected, (truth, command)
                     assert isinstance(answer, Refused) != expected
                     assert (after == truth) == (not expected), (truth, command)
@@ -165,17 +165,19 @@ def test_heartbeats_progress_and_checkpoints_agree_with_decide(verbs: Verbs) -> 
         for token in (execution.lease_token, execution.lease_token + 1):
             expected = isinstance(decide(truth, Beat(token), verbs.clock()), Move)
             with verbs.undone() as transaction:
-                beaten = execution.exec_id in transaction.beat([(execution.exec_id, token, 60)])
+                beaten = execution.exec_id in transaction.executions.extend_leases([(execution.exec_id, token, 60)])
                 assert beaten == expected
             with verbs.undone() as transaction:
-                noted = execution.exec_id in transaction.progress([(execution.exec_id, token, 0.5, "half")])
+                noted = execution.exec_id in transaction.executions.save_progress(
+                    [(execution.exec_id, token, 0.5, "half")]
+                )
                 assert noted == expected
             with verbs.undone() as transaction:
                 shown = Attempt(truth.job, changed(execution, lease_token=token))
-                kept = transaction.keep_checkpoints(shown, {"name": "1"})
+                kept = transaction.executions.save_checkpoints(shown, {"name": "1"})
                 # A value is kept by an attempt that is being worked on.
                 assert kept == (expected and execution.status is ExecutionStatus.IN_PROGRESS)
-                assert (transaction.checkpoints(truth.job.job_id) == {"name": "1"}) == kept
+                assert (transaction.executions.checkpoints(truth.job.job_id) == {"name": "1"}) == kept
             if expected:
                 held.add(execution.status)
     assert held == {ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS, ExecutionStatus.COMMITTED}
@@ -217,10 +219,10 @@ def test_a_ruling_is_written_exactly_when_decide_would_make_it(verbs: Verbs, mon
                         signed: dict[str, Any] = {}
                         if isinstance(command, Release):
                             signed = {"move_id": "m", "grant_id": grant.grant_id}
-                            transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id="m")
+                            transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m")
                         with deciding(monkeypatch, move):
-                            [answer] = transaction.rule([(truth, command)], actor=OPERATOR, **signed)
-                        after = transaction.job(truth.job_id)
+                            [answer] = transaction.jobs.rule([(truth, command)], actor=OPERATOR, **signed)
+                        after = transaction.jobs.get(truth.job_id)
                         assert (answer == move) == expected, (truth, command)
                         assert isinstance(answer, Refused) != expected
                         assert (after == truth) == (not expected)
@@ -250,7 +252,7 @@ def test_a_claim_is_made_exactly_when_decide_would_make_it(verbs: Verbs, begin: 
         expected = decide(truth, Claim(begin), verbs.clock())
         with verbs.undone() as transaction:
             lease = Lease(owner=WORKER, seconds=LEASE_S, queues=(truth.queue,), begin=begin)
-            attempts = transaction.claim(lease)
+            attempts = transaction.executions.claim(lease)
             assert [attempt.job.job_id for attempt in attempts] == (
                 [truth.job_id] if isinstance(expected, Move) else []
             )
@@ -269,7 +271,7 @@ def test_a_claim_is_made_exactly_when_decide_would_make_it(verbs: Verbs, begin: 
 
 def test_a_grant_moves_exactly_when_decide_would_move_it(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     with verbs.store.transaction() as transaction:
-        grant_id = transaction.request_grant(
+        grant_id = transaction.grants.request(
             action="release",
             target="job/1",
             scope="one job",
@@ -277,7 +279,7 @@ def test_a_grant_moves_exactly_when_decide_would_move_it(verbs: Verbs, monkeypat
             reason="why",
             expires_at=verbs.clock.after(60),
         )
-        draft = found(transaction.grant(grant_id))
+        draft = found(transaction.grants.get(grant_id))
     truths = [draft, verbs.active_grant(1)]
     accepted = set()
     for truth in truths:
@@ -291,9 +293,9 @@ def test_a_grant_moves_exactly_when_decide_would_move_it(verbs: Verbs, monkeypat
                     expected = decide(truth, command, verbs.clock()) == move
                     with verbs.undone() as transaction:
                         with deciding(monkeypatch, move):
-                            answer = transaction.move_grant(truth, command)
+                            answer = transaction.grants.move(truth, command)
                         assert (answer == move) == expected
-                        assert (transaction.grant(truth.grant_id) == truth) == (not expected)
+                        assert (transaction.grants.get(truth.grant_id) == truth) == (not expected)
                     if expected:
                         accepted.add((str(truth.state), event))
     assert accepted == {("draft", "approve"), ("draft", "revoke"), ("active", "consume"), ("active", "revoke")}
@@ -309,12 +311,14 @@ def runs_in_every_state(verbs: Verbs) -> list[ProcedureRun]:
     made = []
     for state in ProcedureState:
         with verbs.store.transaction() as transaction:
-            assert transaction.begin_run(
+            assert transaction.runs.begin(
                 state, "build", params="{}", plan="p", lease="build", grant_id=None, actor=OPERATOR, reason=None
             )
             for event in ways[state]:
-                assert isinstance(transaction.move_run(found(transaction.run_of(state)), event, actor=OPERATOR), Move)
-            made.append(found(transaction.run_of(state)))
+                assert isinstance(
+                    transaction.runs.move(found(transaction.runs.get(state)), event, actor=OPERATOR), Move
+                )
+            made.append(found(transaction.runs.get(state)))
     assert [run.state for run in made] == list(ProcedureState)
     return made
 
@@ -331,9 +335,9 @@ def test_a_run_moves_exactly_when_decide_would_move_it(verbs: Verbs, monkeypatch
                     expected = decide(truth, ProcedureEvent(event), verbs.clock()) == move
                     with verbs.undone() as transaction:
                         with deciding(monkeypatch, move):
-                            answer = transaction.move_run(truth, event, actor=OPERATOR)
+                            answer = transaction.runs.move(truth, event, actor=OPERATOR)
                         assert (answer == move) == expected, (truth, event)
-                        assert (transaction.run_of(truth.idempotency_root) == truth) == (not expected)
+                        assert (transaction.runs.get(truth.idempotency_root) == truth) == (not expected)
                     if expected:
                         accepted.add((str(truth.state), event))
     assert accepted == {
@@ -346,10 +350,10 @@ def test_a_step_is_undone_exactly_when_decide_would_undo_it(verbs: Verbs, monkey
     run = runs_in_every_state(verbs)[1]
     with verbs.store.transaction() as transaction:
         for number in (0, 1):
-            transaction.perform_step(run.run_id, number, f"S{number}", "{}", actor=OPERATOR)
-        undone = transaction.performed_steps(run.run_id)[0]
-        assert isinstance(transaction.undo_step(undone, actor=OPERATOR), Move)
-        truths = transaction.steps_of(run.run_id)
+            transaction.runs.perform_step(run.run_id, number, f"S{number}", "{}", actor=OPERATOR)
+        undone = transaction.runs.performed_steps(run.run_id)[0]
+        assert isinstance(transaction.runs.undo_step(undone, actor=OPERATOR), Move)
+        truths = transaction.runs.steps(run.run_id)
     assert [(step.number, step.state, step.version) for step in truths] == [(0, "undone", 2), (1, "performed", 1)]
     accepted = []
     for truth in truths:
@@ -362,9 +366,9 @@ def test_a_step_is_undone_exactly_when_decide_would_undo_it(verbs: Verbs, monkey
                 expected = (state, version) == (truth.state, truth.version)
                 with verbs.undone() as transaction:
                     with deciding(monkeypatch, move):
-                        answer = transaction.undo_step(truth, actor=OPERATOR)
+                        answer = transaction.runs.undo_step(truth, actor=OPERATOR)
                     assert (answer == move) == expected
-                    assert (transaction.steps_of(run.run_id) == truths) == (not expected)
+                    assert (transaction.runs.steps(run.run_id) == truths) == (not expected)
                 if expected:
                     accepted.append(truth.number)
     assert accepted == [1]
@@ -372,18 +376,18 @@ def test_a_step_is_undone_exactly_when_decide_would_undo_it(verbs: Verbs, monkey
 
 def test_a_switch_is_lifted_exactly_when_decide_would_lift_it(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
     with verbs.store.transaction() as transaction:
-        assert transaction.throw_switch("lifted", actor=OPERATOR, reason="harm")
-        assert transaction.throw_switch("thrown", actor=OPERATOR, reason="harm")
-        assert not transaction.throw_switch("thrown", actor="another", reason="again")
+        assert transaction.switches.throw("lifted", actor=OPERATOR, reason="harm")
+        assert transaction.switches.throw("thrown", actor=OPERATOR, reason="harm")
+        assert not transaction.switches.throw("thrown", actor="another", reason="again")
     first = verbs.active_grant(1)
     with verbs.store.transaction() as transaction:
-        assert isinstance(transaction.move_grant(first, GrantEvent("consume", OPERATOR), move_id="first"), Move)
-        lifted = transaction.switches_on()["lifted"]
-        answer = transaction.lift_switch(
+        assert isinstance(transaction.grants.move(first, GrantEvent("consume", OPERATOR), move_id="first"), Move)
+        lifted = transaction.switches.on()["lifted"]
+        answer = transaction.switches.lift(
             lifted, grant_id=first.grant_id, actor=OPERATOR, reason="over", move_id="first"
         )
         assert isinstance(answer, Move)
-        truths = transaction.switches()
+        truths = transaction.switches.page()
     assert [(switch.name, switch.state, switch.version) for switch in truths] == [
         ("thrown", "on", 1),
         ("lifted", "off", 2),
@@ -398,13 +402,13 @@ def test_a_switch_is_lifted_exactly_when_decide_would_lift_it(verbs: Verbs, monk
                     continue
                 expected = (state, version) == (truth.state, truth.version)
                 with verbs.undone() as transaction:
-                    transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id="m")
+                    transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m")
                     with deciding(monkeypatch, move):
-                        answer = transaction.lift_switch(
+                        answer = transaction.switches.lift(
                             truth, grant_id=grant.grant_id, actor=OPERATOR, reason="over", move_id="m"
                         )
                     assert (answer == move) == expected
-                    assert (transaction.switches() == truths) == (not expected)
+                    assert (transaction.switches.page() == truths) == (not expected)
                 if expected:
                     accepted.append(truth.name)
     assert accepted == ["thrown"]

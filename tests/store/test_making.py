@@ -20,7 +20,7 @@ def test_switching_to_wal_at_once_only_delays() -> None:
         def make(_: int, folder: Path = folder, together: threading.Barrier = together) -> str:
             together.wait()
             with create_store(str(folder / "ledger.db")) as store, store.reading() as reading:
-                return reading.meta()["epoch"]
+                return reading.settings.read()["epoch"]
 
         with ThreadPoolExecutor(MAKERS) as makers:
             assert list(makers.map(make, range(MAKERS))) == ["1"] * MAKERS

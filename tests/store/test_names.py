@@ -12,16 +12,19 @@ from holdfast.store import Declared, Submission, Transaction, create_store
 def test_a_name_that_cannot_be_held_is_refused(ledger_url: str, where: str, word: str) -> None:
     with create_store(ledger_url) as store:
         with pytest.raises(InputError), store.transaction() as transaction:
-            transaction.submit([replace(Submission(operation="noop", payload="{}"), **{where: word})])
+            transaction.jobs.submit([replace(Submission(operation="noop", payload="{}"), **{where: word})])
         with store.reading() as reading:
-            assert reading.list_jobs() == []
+            assert reading.jobs.page() == []
 
 
 @pytest.mark.parametrize("word", ["é" * 512, "x" * 1024, "tab\tand\nline", "🪸"])
 def test_any_other_name_is_kept_as_it_is(ledger_url: str, word: str) -> None:
     with create_store(ledger_url) as store, store.transaction() as transaction:
-        [admission] = transaction.submit([Submission(operation="noop", payload="{}", client=word, key=word)])
-        assert (transaction.job(admission.job_id).client, transaction.job(admission.job_id).key) == (word, word)
+        [admission] = transaction.jobs.submit([Submission(operation="noop", payload="{}", client=word, key=word)])
+        assert (transaction.jobs.get(admission.job_id).client, transaction.jobs.get(admission.job_id).key) == (
+            word,
+            word,
+        )
 
 
 def test_an_operation_whose_declaration_was_rolled_back_is_unknown(ledger_url: str) -> None:
@@ -30,15 +33,15 @@ def test_an_operation_whose_declaration_was_rolled_back_is_unknown(ledger_url: s
         with pytest.raises(ZeroDivisionError), store.transaction() as transaction:
             _declare_submit_and_fail(transaction, submission)
         with pytest.raises(UnknownOperationError), store.transaction() as transaction:
-            transaction.submit([submission])
+            transaction.jobs.submit([submission])
 
 
 def test_a_page_of_no_jobs_is_refused(ledger_url: str) -> None:
     with create_store(ledger_url) as store, store.reading() as reading, pytest.raises(InputError):
-        reading.list_jobs(limit=0)
+        reading.jobs.page(limit=0)
 
 
 def _declare_submit_and_fail(transaction: Transaction, submission: Submission) -> None:
-    transaction.declare({"never": Declared()})
-    transaction.submit([submission])
+    transaction.operations.declare({"never": Declared()})
+    transaction.jobs.submit([submission])
     raise ZeroDivisionError

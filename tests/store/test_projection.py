@@ -122,10 +122,10 @@ class History:
     def check(self) -> None:
         """Compare the jobs of this history, and the counts of the whole ledger."""
         with self.verbs.store.reading() as reading:
-            for job in reading.jobs(self.jobs):
-                self._check_job(job, reading.executions(job.job_id), reading.journal(job.job_id))
-            real = Counter((job.operation, job.queue, job.state) for job in reading.list_jobs(limit=1_000_000))
-            assert {(c.operation, c.queue, c.state): c.n for c in reading.counts()} == dict(real)
+            for job in reading.jobs.get_many(self.jobs):
+                self._check_job(job, reading.executions.of_job(job.job_id), reading.journal.of(job.job_id))
+            real = Counter((job.operation, job.queue, job.state) for job in reading.jobs.page(limit=1_000_000))
+            assert {(c.operation, c.queue, c.state): c.n for c in reading.counts.current()} == dict(real)
 
     def _check_job(self, job: Job, executions: list[Execution], journal: list[JournalRow]) -> None:
         assert job.state == project(executions, rulings_of(journal))

@@ -136,8 +136,8 @@ def test_release_needs_a_grant_and_uses_it_up(verbs: Verbs) -> None:
         (3, "quarantined", "pending", "release", OPERATOR, "it was mended", 0, grant.grant_id, now),
     ]
     with verbs.store.reading() as reading:
-        used = reading.grant(grant.grant_id)
-        history = reading.journal(grant.grant_id, "GRANT")
+        used = reading.grants.get(grant.grant_id)
+        history = reading.journal.of(grant.grant_id, "GRANT")
     assert used is not None
     assert (used.state, used.version, used.consumed_by) == (GrantState.CONSUMED, 3, OPERATOR)
     assert [(row.event, row.actor) for row in history] == [
@@ -171,7 +171,7 @@ def test_a_grant_that_this_move_did_not_use_up_releases_nothing(verbs: Verbs) ->
     for grant in (active, used):
         command = Release(OPERATOR, "mended", grant.grant_id)
         with pytest.raises(RefusedByDatabaseError) as caught, verbs.store.transaction() as transaction:
-            transaction.rule([(second, command)], actor=OPERATOR, grant_id=grant.grant_id)
+            transaction.jobs.rule([(second, command)], actor=OPERATOR, grant_id=grant.grant_id)
         assert caught.value.context == {"refusal": "HF009"}
         assert verbs.everything() == before
 
@@ -183,9 +183,9 @@ def test_a_release_that_loses_its_race_keeps_its_grant(verbs: Verbs) -> None:
     grant = verbs.active_grant(stale.job_id)
     before = verbs.everything()
     with verbs.undone() as transaction:
-        assert isinstance(transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id="m"), Move)
+        assert isinstance(transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m"), Move)
         command = Release(OPERATOR, "mended", grant.grant_id)
-        [answer] = transaction.rule([(stale, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
+        [answer] = transaction.jobs.rule([(stale, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
         assert refusal(answer) == "race"
     assert verbs.everything() == before
 

@@ -14,9 +14,9 @@ OLD_S = 3600
 def slim(verbs: Verbs, jobs: list[Job], seconds_ago: float) -> list[int]:
     with (
         verbs.store.transaction() as transaction,
-        transaction.maintenance(who=OPERATOR, why="retention"),
+        transaction.maintenance.open(who=OPERATOR, why="retention"),
     ):
-        return transaction.slim([job.job_id for job in jobs], before=verbs.clock.after(-seconds_ago))
+        return transaction.retention.slim([job.job_id for job in jobs], before=verbs.clock.after(-seconds_ago))
 
 
 @pytest.mark.req("W-06", "X-09")

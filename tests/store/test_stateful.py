@@ -153,7 +153,7 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         before = {job_id: Job(**job) for job_id, job in self.oracle.jobs.items()}
         with self.verbs.store.transaction() as transaction:
-            admitted = transaction.submit(submissions, actor=self.tag)
+            admitted = transaction.jobs.submit(submissions, actor=self.tag)
         by_key: dict[str, int] = {}
         for submission, answer, admission in zip(submissions, expected, admitted, strict=True):
             assert admission.is_new == (answer is None)
@@ -187,7 +187,7 @@ class LedgerMachine(RuleBasedStateMachine):
             begin=begin,
         )
         with self.verbs.store.transaction() as transaction:
-            attempts = transaction.claim(lease)
+            attempts = transaction.executions.claim(lease)
         self.oracle.claimed(lease, [(a.job.job_id, a.execution.exec_id) for a in attempts])
         for attempt in attempts:
             assert attempt.job == Job(**self.oracle.jobs[attempt.job.job_id])
@@ -240,8 +240,11 @@ class LedgerMachine(RuleBasedStateMachine):
                 command, given = (Finish() if committed else Expire(at)), {"retry_at": at}
             wanted[exec_id] = verb, token, command, given
         with self.verbs.store.transaction() as transaction:
-            asked = [(found(transaction.attempt(exec_id)), command) for exec_id, (_, _, command, _) in wanted.items()]
-            answers = transaction.work(asked, actor=WORKER)
+            asked = [
+                (found(transaction.executions.attempt(exec_id)), command)
+                for exec_id, (_, _, command, _) in wanted.items()
+            ]
+            answers = transaction.executions.move(asked, actor=WORKER)
         for (exec_id, (verb, token, _, given)), answer in zip(wanted.items(), answers, strict=True):
             accepted = self.oracle.work(verb, exec_id, token, WORKER, **given)
             assert isinstance(answer, Move) == accepted, (verb, answer)
@@ -308,12 +311,12 @@ class LedgerMachine(RuleBasedStateMachine):
         if job.state != "quarantined":
             # Refused, or a no-op: then the grant must not be used up, so the caller gives the transaction up.
             with self.verbs.undone() as transaction:
-                transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id="m")
-                [answer] = transaction.rule([(job, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
+                transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id="m")
+                [answer] = transaction.jobs.rule([(job, command)], actor=OPERATOR, move_id="m", grant_id=grant.grant_id)
                 assert isinstance(answer, Refused) == (job.state != "pending")
             return
         with pytest.raises(RefusedByDatabaseError), self.verbs.store.transaction() as transaction:
-            transaction.rule([(job, command)], actor=OPERATOR, grant_id=grant.grant_id)
+            transaction.jobs.rule([(job, command)], actor=OPERATOR, grant_id=grant.grant_id)
         assert isinstance(self.verbs.release(job, grant, run_at=self.at(delay)), Move)
         self.oracle.release(job.job_id, grant.grant_id, OPERATOR, "it was mended", self.at(delay))
 
@@ -334,21 +337,23 @@ class LedgerMachine(RuleBasedStateMachine):
 
             def rows(columns: str, source: str) -> list[tuple[Any, ...]]:
                 sql = f"SELECT {COLUMNS[columns]} FROM {source}"
-                return self.verbs.store.execute(reading._connection, sql)
+                return self.verbs.store.execute(reading.connection, sql)
 
             jobs = {
                 job.job_id: job
-                for job in map(reading._job, rows("job_columns", f"holdfast_jobs j WHERE j.job_id > {self.first_job}"))
+                for job in map(
+                    reading.jobs._job, rows("job_columns", f"holdfast_jobs j WHERE j.job_id > {self.first_job}")
+                )
             }
             assert jobs == {job_id: Job(**job) for job_id, job in oracle.jobs.items()}
             after = f"holdfast_executions e WHERE e.exec_id > {self.first_execution}"
-            executions = {e.exec_id: e for e in map(reading._execution, rows("execution_columns", after))}
+            executions = {e.exec_id: e for e in map(reading.executions._execution, rows("execution_columns", after))}
             assert executions == {exec_id: Execution(**row) for exec_id, row in oracle.executions.items()}
             after = f"holdfast_grants g WHERE g.grant_id > {self.first_grant}"
-            grants = {grant.grant_id: grant for grant in map(reading._grant, rows("grant_columns", after))}
+            grants = {grant.grant_id: grant for grant in map(reading.grants._grant, rows("grant_columns", after))}
             assert grants == {grant_id: Grant(**grant) for grant_id, grant in oracle.grants.items()}
             after = f"holdfast_journal g WHERE g.seq > {self.first_row}"
-            journal = [reading._journal_row(row) for row in rows("journal_columns", after)]
+            journal = [reading.journal._journal_row(row) for row in rows("journal_columns", after)]
             edges = [
                 (
                     row.machine, row.subject, row.version, row.source, row.target, row.event, row.actor, row.reason,
@@ -357,7 +362,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 for row in journal
             ]  # fmt: skip
             assert sorted(edges, key=repr) == sorted(oracle.journal, key=repr)
-            counted = {(c.operation, c.queue, c.state): c.n for c in reading.counts() if c.queue in self.queues}
+            counted = {(c.operation, c.queue, c.state): c.n for c in reading.counts.current() if c.queue in self.queues}
             assert counted == dict(oracle.counts())
         for job_id, job in jobs.items():
             of_job = [execution for execution in executions.values() if execution.job_id == job_id]

@@ -217,7 +217,7 @@ def test_an_operation_that_another_process_declared_is_known(verbs: Verbs) -> No
     with pytest.raises(UnknownOperationError):
         verbs.submit(operation="later")
     with open_store(verbs.store.url, verbs.clock) as other, other.transaction() as transaction:
-        transaction.declare({"later": OPERATIONS["echo"]})
+        transaction.operations.declare({"later": OPERATIONS["echo"]})
     assert verbs.job(verbs.submit(operation="later")).operation == "later"
 
 
@@ -226,7 +226,7 @@ def test_an_error_in_the_block_leaves_nothing_of_it(verbs: Verbs) -> None:
 
     def fails() -> None:
         with verbs.store.transaction() as transaction:
-            transaction.submit([keyed("a")], actor="client-1")
+            transaction.jobs.submit([keyed("a")], actor="client-1")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -80,12 +80,12 @@ def test_sqlite_refuses_a_time_in_any_other_format(sqlite_url: str) -> None:
     """Text order is time order only while there is one format, so a shell cannot write another."""
     with create_store(sqlite_url) as store:
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}")], actor="client-1")
-            transaction.claim(Lease(owner=WORKER, seconds=30))
+            transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")
+            transaction.executions.claim(Lease(owner=WORKER, seconds=30))
         for table, column in CHECKED:
             for text in OTHER_FORMATS:
                 with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
-                    store.execute(transaction._connection, f"UPDATE {table} SET {column} = ?", (text,))
+                    store.execute(transaction.connection, f"UPDATE {table} SET {column} = ?", (text,))
 
 
 @pytest.mark.parametrize("moment", [
@@ -145,8 +145,8 @@ def test_without_a_clock_of_its_own_a_store_keeps_real_time(ledger_url: str) -> 
     before = datetime.now(UTC) - timedelta(seconds=60)
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
-            [admission] = transaction.submit([Submission(operation="noop", payload="{}")], actor="client-1")
-            [attempt] = transaction.claim(Lease(owner=WORKER, seconds=30))
+            [admission] = transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")
+            [attempt] = transaction.executions.claim(Lease(owner=WORKER, seconds=30))
         assert attempt.job.job_id == admission.job_id
         assert before < attempt.execution.created_at < store.now() + timedelta(seconds=60)
         assert attempt.execution.lease_expires_at > attempt.execution.created_at + timedelta(seconds=29)
@@ -158,8 +158,8 @@ def test_the_databases_clock_decides_about_leases_on_postgresql(pg_url: str) -> 
     with create_store(pg_url) as store:
         assert isinstance(store, PostgresStore)
         with store.transaction() as transaction:
-            transaction.submit([Submission(operation="noop", payload="{}")], actor="client-1")
-            [attempt] = transaction.claim(Lease(owner=WORKER, seconds=0))
+            transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")
+            [attempt] = transaction.executions.claim(Lease(owner=WORKER, seconds=0))
         token, exec_id = attempt.execution.lease_token, attempt.execution.exec_id
         store.now()
         assert store._server_time is not None
@@ -167,13 +167,13 @@ def test_the_databases_clock_decides_about_leases_on_postgresql(pg_url: str) -> 
         store._server_time = at - timedelta(hours=1), since
         assert isinstance(decide(attempt, Beat(token), store.now()), Move)
         with store.transaction() as transaction:
-            [answer] = transaction.work([(attempt, Complete(token))], actor=WORKER)
+            [answer] = transaction.executions.move([(attempt, Complete(token))], actor=WORKER)
             assert refusal(answer) == "lease_lost"
-            assert exec_id not in transaction.beat([(exec_id, token, 60)])
+            assert exec_id not in transaction.executions.extend_leases([(exec_id, token, 60)])
         with store.transaction() as transaction:
-            [(found, answer)] = transaction.recover(actor="reaper")
+            [(found, answer)] = transaction.executions.recover(actor="reaper")
             assert found.execution.exec_id == exec_id
             assert isinstance(answer, Move)
         with store.reading() as reading:
-            [execution] = reading.executions(attempt.job.job_id)
+            [execution] = reading.executions.of_job(attempt.job.job_id)
             assert execution.status == ExecutionStatus.ABORTED

@@ -648,7 +648,7 @@ def test_beats_of_a_set_answer_for_each(verbs: Verbs) -> None:
     alive, ended, wrong = verbs.claim(3)
     verbs.work(ended, Complete(token(ended)))
     with verbs.store.transaction() as transaction:
-        held = transaction.beat(
+        held = transaction.executions.extend_leases(
             [(a.execution.exec_id, token(a), 60) for a in (alive, ended)] + [(wrong.execution.exec_id, 0, 60)]
         )
     assert set(held) == {alive.execution.exec_id}

@@ -70,7 +70,7 @@ class Verbs:
 
     def submit_all(self, submissions: Sequence[Submission]) -> list[Admission]:
         with self.store.transaction() as transaction:
-            return transaction.submit(submissions, actor="client-1", reason="asked for")
+            return transaction.jobs.submit(submissions, actor="client-1", reason="asked for")
 
     def submit(self, **fields: Any) -> int:
         """Submit one job and return its id."""
@@ -79,7 +79,7 @@ class Verbs:
 
     def claim(self, n: int = 1, **fields: Any) -> list[Attempt]:
         with self.store.transaction() as transaction:
-            return transaction.claim(Lease(n=n, **{"owner": WORKER, "seconds": 30, **fields}))
+            return transaction.executions.claim(Lease(n=n, **{"owner": WORKER, "seconds": 30, **fields}))
 
     def claim_one(self, **fields: Any) -> Attempt:
         [attempt] = self.claim(1, **fields)
@@ -87,7 +87,7 @@ class Verbs:
 
     def work_all(self, moves: Sequence[tuple[Attempt, object]], reason: str | None = None) -> list[Answer]:
         with self.store.transaction() as transaction:
-            return transaction.work(moves, actor=WORKER, reason=reason)
+            return transaction.executions.move(moves, actor=WORKER, reason=reason)
 
     def work(self, attempt: Attempt, command: object, reason: str | None = None) -> Answer:
         [answer] = self.work_all([(attempt, command)], reason)
@@ -95,7 +95,7 @@ class Verbs:
 
     def rule_all(self, rulings: Sequence[tuple[Job, object]], reason: str | None = None) -> list[Answer]:
         with self.store.transaction() as transaction:
-            return transaction.rule(rulings, actor=OPERATOR, reason=reason)
+            return transaction.jobs.rule(rulings, actor=OPERATOR, reason=reason)
 
     def rule(self, job: Job, command: object, reason: str | None = None) -> Answer:
         [answer] = self.rule_all([(job, command)], reason)
@@ -103,24 +103,24 @@ class Verbs:
 
     def recover(self, **fields: Any) -> list[tuple[Attempt, Answer]]:
         with self.store.transaction() as transaction:
-            return transaction.recover(actor=REAPER, **fields)
+            return transaction.executions.recover(actor=REAPER, **fields)
 
     def beat(self, exec_id: int, token: int, seconds: float) -> bool:
         with self.store.transaction() as transaction:
-            return exec_id in transaction.beat([(exec_id, token, seconds)])
+            return exec_id in transaction.executions.extend_leases([(exec_id, token, seconds)])
 
     def progress(self, exec_id: int, token: int, fraction: float, note: str | None = None) -> bool:
         with self.store.transaction() as transaction:
-            return exec_id in transaction.progress([(exec_id, token, fraction, note)])
+            return exec_id in transaction.executions.save_progress([(exec_id, token, fraction, note)])
 
     def fold(self) -> None:
         with self.store.transaction() as transaction:
-            transaction.fold_counts()
+            transaction.counts.fold()
 
     def active_grant(self, target: int, seconds: float = 600) -> Grant:
         """Request and approve a grant to release one job; no two are alike, so that a job can have several."""
         with self.store.transaction() as transaction:
-            grant_id = transaction.request_grant(
+            grant_id = transaction.grants.request(
                 action="release",
                 target=f"job/{target}",
                 scope=f"one job, asked for {next(self._asked)} times",
@@ -128,19 +128,19 @@ class Verbs:
                 reason="it was mended",
                 expires_at=self.clock.after(seconds),
             )
-            draft = found(transaction.grant(grant_id))
-            answer = transaction.move_grant(draft, GrantEvent("approve", "approver-1"))
+            draft = found(transaction.grants.get(grant_id))
+            answer = transaction.grants.move(draft, GrantEvent("approve", "approver-1"))
             assert isinstance(answer, Move)
-            return found(transaction.grant(grant_id))
+            return found(transaction.grants.get(grant_id))
 
     def release(self, job: Job, grant: Grant, **fields: Any) -> Answer:
         """Consume the grant and release the job in one transaction, under one move id."""
         with self.store.transaction() as transaction:
             move_id = f"release-{job.job_id}-{grant.grant_id}"
-            consumed = transaction.move_grant(grant, GrantEvent("consume", OPERATOR), move_id=move_id)
+            consumed = transaction.grants.move(grant, GrantEvent("consume", OPERATOR), move_id=move_id)
             assert isinstance(consumed, Move), consumed
             command = Release(operator=OPERATOR, reason="it was mended", grant_id=grant.grant_id, **fields)
-            [answer] = transaction.rule(
+            [answer] = transaction.jobs.rule(
                 [(job, command)], actor=OPERATOR, reason="it was mended", move_id=move_id, grant_id=grant.grant_id
             )
             return answer
@@ -159,33 +159,33 @@ class Verbs:
 
     def job(self, job_id: int) -> Job:
         with self.store.reading() as reading:
-            return reading.job(job_id)
+            return reading.jobs.get(job_id)
 
     def attempt(self, exec_id: int) -> Attempt:
         with self.store.reading() as reading:
-            return found(reading.attempt(exec_id))
+            return found(reading.executions.attempt(exec_id))
 
     def executions(self, job_id: int) -> list[Execution]:
         with self.store.reading() as reading:
-            return reading.executions(job_id)
+            return reading.executions.of_job(job_id)
 
     def journal(self, job_id: int) -> list[JournalRow]:
         with self.store.reading() as reading:
-            return reading.journal(job_id)
+            return reading.journal.of(job_id)
 
     def journal_of_executions(self, job_id: int) -> list[JournalRow]:
         with self.store.reading() as reading:
-            return reading.journal_of_executions(job_id)
+            return reading.journal.of_executions(job_id)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with self.store.reading() as reading:
-            return self.store.execute(reading._connection, sql)
+            return self.store.execute(reading.connection, sql)
 
     def everything(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return every row of every table of the ledger."""
         with self.store.reading() as reading:
             return {
-                table: sorted(self.store.execute(reading._connection, f"SELECT * FROM {table}"), key=repr)
+                table: sorted(self.store.execute(reading.connection, f"SELECT * FROM {table}"), key=repr)
                 for table in TABLES
             }
 

@@ -20,7 +20,7 @@ import holdfast
 FOLDER = "tests/golden"
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
 CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-USED = re.compile(r"\b(store|transaction|reading|row)\.(\w+)")
+USED = re.compile(r"\b(store|transaction|reading(?:\.journal)?|row)\.(?!journal\b)(\w+)")
 UNSET = object()
 SPECIAL = ("__call__", "__enter__", "__exit__")
 
@@ -39,7 +39,8 @@ def store() -> dict[str, str]:
         with ledger.store.transaction() as transaction:
             kinds: dict[str, type] = {"store": type(ledger.store), "transaction": type(transaction)}
         with ledger.store.reading() as reading:
-            kinds |= {"reading": type(reading), "row": type(reading.journal(1)[0])}
+            kinds |= {"reading": type(reading), "row": type(reading.journal.of(1)[0])}
+            kinds["reading.journal"] = type(reading.journal)
     lines = [line for owner, name in used for line in _member(f"{owner}.{name}", kinds[owner], name)]
     return {f"{FOLDER}/store_api.txt": "".join(f"{line}\n" for line in lines)}
 

@@ -14,7 +14,7 @@ from holdfast import Ledger
 from holdfast.core.machines import EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Execution, Job, JournalRow
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 
 EVERYTHING = 1_000_000_000
 
@@ -24,26 +24,26 @@ class Facts:
 
     def __init__(self, ledger: Ledger, *, effects: bool = True) -> None:
         with ledger.store.reading() as reading:
-            self.jobs: dict[int, Job] = {job.job_id: job for job in reading.list_jobs(limit=EVERYTHING)}
+            self.jobs: dict[int, Job] = {job.job_id: job for job in reading.jobs.page(limit=EVERYTHING)}
             self.executions: dict[int, list[Execution]] = defaultdict(list)
             for row in _rows(ledger, reading, Execution, "holdfast_executions", "job_id, attempt"):
-                execution = reading._execution(row)
+                execution = reading.executions._execution(row)
                 self.executions[execution.job_id].append(execution)
             self.journal: dict[tuple[str, int], list[JournalRow]] = defaultdict(list)
             for row in _rows(ledger, reading, JournalRow, "holdfast_journal", "machine, subject, version"):
-                entry = reading._journal_row(row)
+                entry = reading.journal._journal_row(row)
                 self.journal[entry.machine, entry.subject].append(entry)
             self.effects: dict[int, list[int]] = defaultdict(list)
             if effects:
-                for job_id, exec_id in ledger.store.execute(reading._connection, "SELECT job_id, exec_id FROM effects"):
+                for job_id, exec_id in ledger.store.execute(reading.connection, "SELECT job_id, exec_id FROM effects"):
                     self.effects[job_id].append(exec_id)
-            self.counts = {(c.operation, c.queue, c.state): c.n for c in reading.counts()}
+            self.counts = {(c.operation, c.queue, c.state): c.n for c in reading.counts.current()}
             self.by_key = {(job.client, job.key): job for job in self.jobs.values() if job.key is not None}
 
 
 def _rows(ledger: Ledger, reading: Reading, record: Any, table: str, order: str) -> list[tuple[Any, ...]]:
     columns = ", ".join(record.__struct_fields__)
-    return ledger.store.execute(reading._connection, f"SELECT {columns} FROM {table} ORDER BY {order}")
+    return ledger.store.execute(reading.connection, f"SELECT {columns} FROM {table} ORDER BY {order}")
 
 
 def require_promises(facts: Facts, *, acknowledged: Iterable[tuple[str, str]] = (), effects: bool = True) -> None:

@@ -65,7 +65,7 @@ def stage_effect(run: Execution) -> None:
 def create_effects(ledger: Ledger) -> None:
     """Make the table of effects in the ledger's own database."""
     with ledger.store.transaction() as transaction:
-        ledger.store.execute(transaction._connection, EFFECTS)
+        ledger.store.execute(transaction.connection, EFFECTS)
 
 
 def note(path: str | Path, line: str) -> None:

@@ -71,7 +71,7 @@ def _submit(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
     for keys in options["batches"]:
         with store.transaction() as transaction:
             batch = [Submission(operation="noop", payload=json.dumps(key), client="c", key=key) for key in keys]
-            admitted = transaction.submit(batch, actor="child")
+            admitted = transaction.jobs.submit(batch, actor="child")
         answers |= {key: [admission.job_id, admission.is_new] for key, admission in zip(keys, admitted, strict=True)}
     return answers
 
@@ -81,9 +81,9 @@ def _claim(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
     claimed, spare = 0, 0
     while spare < 3:
         with store.transaction() as transaction:
-            attempts = transaction.claim(lease)
+            attempts = transaction.executions.claim(lease)
         with store.transaction() as transaction:
-            transaction.work([(a, Complete(a.execution.lease_token)) for a in attempts], actor=lease.owner)
+            transaction.executions.move([(a, Complete(a.execution.lease_token)) for a in attempts], actor=lease.owner)
         claimed += len(attempts)
         # Jobs that another process holds locked are passed over, so one empty answer is not yet the end.
         spare = 0 if attempts else spare + 1
@@ -92,7 +92,7 @@ def _claim(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
 
 def _hold(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
     with store.transaction() as transaction:
-        attempts = transaction.claim(Lease(owner="doomed", seconds=600, n=options["n"]))
+        attempts = transaction.executions.claim(Lease(owner="doomed", seconds=600, n=options["n"]))
         print(f"holding {len(attempts)}", flush=True)
         time.sleep(600)
     return {}

@@ -51,7 +51,7 @@ async def use() -> None:
     assert_type(await receipt.wait_async(1.0), Receipt)
     assert_type(receipt.wait(timeout=1), Receipt)
     assert_type(ledger.run_until_idle(), int)
-    assert_type(ledger.perform(lambda transaction: transaction.paused_queues()), list[str])
+    assert_type(ledger.perform(lambda transaction: transaction.queues.paused()), list[str])
     Worker(Ledger("work.db", operations), queues=["images"], concurrency=2).stop()
     with ledger.bound_to("other.db", world=virtual_world(VirtualClock())) as bound:
         assert_type(bound, Ledger)

@@ -16,7 +16,8 @@ import msgspec
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, ExecutionStatus, JobState
 from holdfast.core.records import Execution, Job, JournalRow, time_text
-from holdfast.store.reading import Count, Reading
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.counts import Count
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +83,16 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 def counts_at(reading: Reading, at: datetime, now: datetime) -> list[Count]:
     """Return how many jobs stood where at a moment, or raise HistoryArchivedError if the journal cannot tell."""
     _require_past(at, now)
-    counts, untold = reading.counts_as_of(at)
+    counts, untold = reading.counts.as_of(at)
     if untold:
-        raise _untold(f"the journal no longer tells where {untold} jobs stood", at, reading.told_from())
+        raise _untold(f"the journal no longer tells where {untold} jobs stood", at, reading.journal.complete_since())
     return counts
 
 
 def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
     """Return a job as it was at a moment; raise JobNotFoundError if it was not there yet."""
     _require_past(at, now)
-    job = reading.job(job_id)
+    job = reading.jobs.get(job_id)
     if job.created_at > at:
         born = time_text(job.created_at)
         raise JobNotFoundError(
@@ -99,12 +100,12 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
             next_step=f"Ask for a time from {born} on.",
             context={"job_id": job_id, "at": time_text(at), "submitted_at": born},
         )
-    begins = reading.histories_of(job_id)
-    rows = [*reading.journal(job_id), *reading.journal_of_executions(job_id)]
+    begins = reading.journal.first_versions(job_id)
+    rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
     kept = [row for row in rows if row.version >= begins[row.machine, row.subject]]
     executions = tuple(
         _execution_then(execution, _History(EXECUTION.name, execution.exec_id, kept, begins, at))
-        for execution in reading.executions(job_id)
+        for execution in reading.executions.of_job(job_id)
         if execution.created_at <= at
     )
     history = _History(JOB.name, job_id, kept, begins, at)

@@ -23,7 +23,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.project import RULED_EDGES
 from holdfast.core.records import JournalRow
 from holdfast.store import Clock, Store
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 
 SOURCE = "state_machine"
 STATUS = "validated"
@@ -150,7 +150,7 @@ def _journal(reading: Reading, job_id: str | int) -> Iterator[JournalRow]:
         number = job_id if isinstance(job_id, int) else find(reading, job_id).job_id
     except JobNotFoundError:
         return
-    yield from reading.journal(number)
+    yield from reading.journal.of(number)
 
 
 def _of_journal(job_id: str, row: JournalRow) -> AuditEvent:

@@ -39,15 +39,15 @@ class JobBoard:
         asked = submission(job)
         self._declare(asked.operation)
         with self.store.transaction() as transaction:
-            [admission] = transaction.submit([asked], actor=self.worker)
+            [admission] = transaction.jobs.submit([asked], actor=self.worker)
         return admission.is_new
 
     def _declare(self, job_type: str) -> None:
         if job_type in self._declared:
             return
         with self.store.transaction() as transaction:
-            if job_type not in transaction.operations():
-                transaction.declare({job_type: Declared()})
+            if job_type not in transaction.operations.declared():
+                transaction.operations.declare({job_type: Declared()})
         self._declared.add(job_type)
 
     def fetch_pending(self, limit: int = 10) -> list[JobRow]:
@@ -67,7 +67,7 @@ class JobBoard:
         """Return jobs, newest first."""
         _require_count(limit)
         with self.store.reading() as reading:
-            return [row(job) for job in reading.list_jobs(state=status, queue=QUEUE, client=CLIENT, limit=limit)]
+            return [row(job) for job in reading.jobs.page(state=status, queue=QUEUE, client=CLIENT, limit=limit)]
 
     def pending_count(self, since: datetime | None = None) -> int:
         """Return how many jobs wait; with `since`, those that came there at that time or later."""
@@ -89,7 +89,9 @@ class JobBoard:
         require_aware("since", since)
         with self.store.reading() as reading:
             if since is None:
-                return sum(count.n for count in reading.counts() if (count.queue, count.state) == (QUEUE, status))
+                return sum(
+                    count.n for count in reading.counts.current() if (count.queue, count.state) == (QUEUE, status)
+                )
             return sum(job.updated_at >= since for job in every(reading, status))
 
     def _read(self, job_id: str) -> Job:

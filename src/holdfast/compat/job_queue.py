@@ -34,7 +34,7 @@ from holdfast.core.records import Attempt, Job
 from holdfast.engine.redact import short_code
 from holdfast.governance.switches import stopping, switched_off_error
 from holdfast.store import Clock, Lease
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 
 LEASE_S = 600.0
 LEASE_S_MAX = 30 * 86_400
@@ -80,9 +80,9 @@ class IdempotentJobQueue(JobBoard):
         """Lease the next due job, or the given one if it is due; return its token, or None if nothing was won."""
         with self.store.transaction() as transaction:
             if job_id is None:
-                won = transaction.claim(self._lease())
+                won = transaction.executions.claim(self._lease())
             else:
-                won = transaction.claim_these([find(transaction, job_id).job_id], self._lease())
+                won = transaction.executions.claim_these([find(transaction, job_id).job_id], self._lease())
             for attempt in won:
                 if attempt.job.client != CLIENT:
                     raise InputError(
@@ -101,7 +101,7 @@ class IdempotentJobQueue(JobBoard):
         if shown is None:
             return False
         with self.store.transaction() as transaction:
-            return shown in transaction.beat([(shown, shown, self.lease_s)])
+            return shown in transaction.executions.extend_leases([(shown, shown, self.lease_s)])
 
     def _lease(self) -> Lease:
         return Lease(owner=self.worker, seconds=self.lease_s, queues=(QUEUE,))
@@ -121,7 +121,7 @@ class IdempotentJobQueue(JobBoard):
 
         def take(job: Job) -> Path:
             with self.store.transaction() as transaction:
-                won = transaction.claim_these([job.job_id], self._lease())
+                won = transaction.executions.claim_these([job.job_id], self._lease())
                 if not won:
                     raise self._unclaimable(transaction, job)
             self._keep(won[0])
@@ -206,7 +206,7 @@ class IdempotentJobQueue(JobBoard):
                 return find(transaction, job_id).state
             committed = attempt.execution.status == ExecutionStatus.COMMITTED
             command = Finish() if committed else Expire(retry_at)
-            [answer] = transaction.work([(attempt, command)], actor=self.worker, reason="stalled")
+            [answer] = transaction.executions.move([(attempt, command)], actor=self.worker, reason="stalled")
             if isinstance(answer, Refused) and answer.code != "lease_live":
                 # The attempt has ended, by its worker or by somebody else's recovery.
                 return find(transaction, job_id).state
@@ -230,10 +230,10 @@ class IdempotentJobQueue(JobBoard):
             if shown is None:
                 raise LeaseLostError(f"Job {job_id} is not held by this worker", context={"job_id": job_id})
             with self.store.transaction() as transaction:
-                attempt = transaction.attempt(shown)
+                attempt = transaction.executions.attempt(shown)
                 if attempt is None or attempt.job.job_id != job.job_id:
                     raise LeaseLostError(f"the token shown is not one of job {job_id}", context={"job_id": job_id})
-                [answer] = transaction.work([(attempt, command(shown))], actor=self.worker)
+                [answer] = transaction.executions.move([(attempt, command(shown))], actor=self.worker)
             return _taken(job_id, answer)
 
         try:
@@ -250,7 +250,7 @@ class IdempotentJobQueue(JobBoard):
 
         def rule(job: Job) -> Path:
             with self.store.transaction() as transaction:
-                [answer] = transaction.rule([(job, command(job))], actor=operator or self.worker, reason=reason)
+                [answer] = transaction.jobs.rule([(job, command(job))], actor=operator or self.worker, reason=reason)
             return _taken(job.key or "", answer)
 
         return rule
@@ -312,7 +312,7 @@ class IdempotentJobQueue(JobBoard):
         answer = decide(job, Claim(), self.store.now())
         if isinstance(answer, Refused):
             return _error(job.key or "", answer)
-        if QUEUE in reading.paused_queues():
+        if QUEUE in reading.queues.paused():
             return RefusedError(f"the queue {QUEUE!r} is paused", next_step="Resume the queue, then claim.")
         switch = stopping(reading, job.operation)
         if switch is not None:
@@ -322,8 +322,8 @@ class IdempotentJobQueue(JobBoard):
 
 def _latest(reading: Reading, job_id: str) -> Attempt | None:
     """Return a job with its latest attempt, if there was one: read together, so that they belong together."""
-    executions = reading.executions(find(reading, job_id).job_id)
-    return reading.attempt(executions[-1].exec_id) if executions else None
+    executions = reading.executions.of_job(find(reading, job_id).job_id)
+    return reading.executions.attempt(executions[-1].exec_id) if executions else None
 
 
 def _taken(job_id: str, answer: Move | Refused) -> Path:

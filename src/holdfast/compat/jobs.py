@@ -17,7 +17,7 @@ from holdfast.core.digest import payload_text
 from holdfast.core.errors import InputError, JobNotFoundError
 from holdfast.core.records import MAX_ATTEMPTS, Attempt, Job
 from holdfast.store import Submission
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 
 CLIENT = "compat"
 QUEUE = "compat"
@@ -116,7 +116,7 @@ def lease_token(attempt: Attempt) -> LeaseToken:
 def find(reading: Reading, job_id: str) -> Job:
     """Return the job that was enqueued under this id, or raise JobNotFoundError."""
     _require_text("job_id", job_id)
-    found = reading.jobs_by_key([(CLIENT, job_id)])
+    found = reading.jobs.by_key([(CLIENT, job_id)])
     if not found:
         raise JobNotFoundError(f"Job {job_id} not found", context={"job_id": job_id})
     return found[CLIENT, job_id]
@@ -125,7 +125,7 @@ def find(reading: Reading, job_id: str) -> Job:
 def every(reading: Reading, status: JobStatus | None = None) -> Iterator[Job]:
     """Yield all jobs of the queue, or those with one status, newest first."""
     before = None
-    while page := reading.list_jobs(state=status, queue=QUEUE, client=CLIENT, before=before, limit=_PAGE):
+    while page := reading.jobs.page(state=status, queue=QUEUE, client=CLIENT, before=before, limit=_PAGE):
         yield from page
         before = page[-1].job_id
 

@@ -50,7 +50,7 @@ from holdfast.store.effects import Effect, staged
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 LEASE_S = 2.0
 MAX_ATTEMPTS = 5
@@ -162,13 +162,13 @@ class Wal(EntryMover):
         require_client(client)
         pair = client, key_text(key)
         with self._store().reading() as reading:
-            job = reading.jobs_by_key([pair]).get(pair)
+            job = reading.jobs.by_key([pair]).get(pair)
         return entry_of(job) if job is not None and job.queue == self.queue else None
 
     def pending_entries(self) -> list[WalEntry]:
         """Return the entries that have not ended, in the order of their ids."""
         with self._store().reading() as reading:
-            return [entry_of(job) for job in reading.jobs(self._pending_ids(reading))]
+            return [entry_of(job) for job in reading.jobs.get_many(self._pending_ids(reading))]
 
     def pending_count(self) -> int:
         """Return how many entries have not ended; the first time that it is a thousand or more, warn."""
@@ -211,7 +211,7 @@ class Wal(EntryMover):
                 found = self._pending_ids(reading)
             for entry_id in found:
                 ended[self._replayed(entry_id, apply, wait_s).status].append(entry_id)
-            self._ledger.perform(lambda transaction: transaction.fold_counts())
+            self._ledger.perform(lambda transaction: transaction.counts.fold())
         return WalRecovery(completed=tuple(ended[EntryStatus.COMPLETED]), failed=tuple(ended[EntryStatus.FAILED]))
 
     def cleanup(self, older_than: datetime | timedelta | int = RETENTION) -> int:
@@ -225,19 +225,21 @@ class Wal(EntryMover):
             cutoff, last, dropped = cutoff_of(older_than, store.now()), 0, 0
             while True:
                 with store.reading() as reading:
-                    old = reading.slimmable(
+                    old = reading.retention.slimmable(
                         before=cutoff, states=ENDED, queue=self.queue, after=last, limit=CLEANUP_BATCH
                     )
                 if not old:
                     return dropped
                 last = old[-1]
                 with store.transaction() as transaction:
-                    transaction.retain_alone()
-                    with transaction.maintenance(who=self.worker, why=f"cleanup of the log {self.name}") as door:
-                        slimmed = transaction.slim(old, before=cutoff, states=ENDED)
+                    transaction.retention.lock()
+                    with transaction.maintenance.open(who=self.worker, why=f"cleanup of the log {self.name}") as door:
+                        slimmed = transaction.retention.slim(old, before=cutoff, states=ENDED)
                         if slimmed:
-                            transaction.note(door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1])
-                    transaction.fold_counts()
+                            transaction.maintenance.note(
+                                door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1]
+                            )
+                    transaction.counts.fold()
                 dropped += len(slimmed)
 
     def _replayed(self, entry_id: int, apply: Apply, wait_s: float | None) -> WalEntry:

@@ -33,7 +33,7 @@ from holdfast.store.effects import Effect
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 RACES_MAX = 100
 ID_MAX = (1 << 63) - 1
@@ -81,12 +81,12 @@ class EntryMover:
         store = self._ledger.store
         if store is not self._known_to:  # the first use, or a ledger that was bound to another database
             with store.reading() as reading:
-                known = self._declared.items() <= reading.operations().items()
-                paused = self.queue in reading.paused_queues()
+                known = self._declared.items() <= reading.operations.declared().items()
+                paused = self.queue in reading.queues.paused()
             if not (known and paused):
                 with store.transaction() as transaction:
-                    transaction.declare(self._declared)
-                    transaction.pause_queue(self.queue, actor=self.worker, reason=PAUSE_REASON)
+                    transaction.operations.declare(self._declared)
+                    transaction.queues.pause(self.queue, actor=self.worker, reason=PAUSE_REASON)
             store.operations.update(self._declared)
             self._known_to = store
         return store
@@ -98,7 +98,7 @@ class EntryMover:
         return cast("Store[Any]", store).now()
 
     def _job(self, reading: Reading, entry_id: int) -> Job:
-        found = reading.jobs([entry_id]) if _is_id(entry_id) else []
+        found = reading.jobs.get_many([entry_id]) if _is_id(entry_id) else []
         if not found or found[0].queue != self.queue:
             raise JobNotFoundError(f"the log {self.name} has no entry {entry_id}", context={"entry": entry_id})
         return found[0]
@@ -124,7 +124,7 @@ class EntryMover:
                 return held
             transaction.apply(effects)
             if followups:
-                transaction.submit(followups)
+                transaction.jobs.submit(followups)
             return self._job(transaction, entry_id)
 
         return self._until_ended(write, ("before_commit", "after_commit"))
@@ -142,9 +142,9 @@ class EntryMover:
         """End an attempt by a command; if its lease is lost, somebody else has ended it."""
 
         def write(transaction: Transaction) -> None:
-            now = transaction.attempt(attempt.execution.exec_id)
+            now = transaction.executions.attempt(attempt.execution.exec_id)
             if now is not None:
-                transaction.work([(now, command)], actor=self.worker)
+                transaction.executions.move([(now, command)], actor=self.worker)
 
         self._perform(write, points)
 
@@ -154,7 +154,7 @@ class EntryMover:
         """Hold an entry and end it by a command that is given the token; return the attempt, or why there is none."""
         held = self._seized(transaction, self._job(transaction, entry_id))
         if isinstance(held, Attempt):
-            [answer] = transaction.work([(held, command(held.execution.lease_token))], actor=self.worker)
+            [answer] = transaction.executions.move([(held, command(held.execution.lease_token))], actor=self.worker)
             if isinstance(answer, Refused):
                 raise _AgainError(answer.message)
         return held
@@ -171,16 +171,16 @@ class EntryMover:
                     return found
                 job = found
             if job.state is JobState.FAILED:
-                transaction.rule([(job, Retry(job.run_at))], actor=self.worker, reason="put back by its log")
-                job = transaction.job(job.job_id)
+                transaction.jobs.rule([(job, Retry(job.run_at))], actor=self.worker, reason="put back by its log")
+                job = transaction.jobs.get(job.job_id)
             if job.state is not JobState.PENDING:
                 return job
-            won = transaction.claim_these([job.job_id], Lease(owner=self.worker, seconds=self.lease_s))
+            won = transaction.executions.claim_these([job.job_id], Lease(owner=self.worker, seconds=self.lease_s))
         if won:
             return won[0]
         if job.run_at > self._now():
             return Busy(job.run_at, "is not due before")
-        job = transaction.job(job.job_id)
+        job = transaction.jobs.get(job.job_id)
         switch = stopping(transaction, job.operation) if job.state is JobState.PENDING else None
         if switch is not None:
             raise switched_off_error(job.operation, switch)
@@ -188,24 +188,24 @@ class EntryMover:
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
         """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has run out."""
-        latest = transaction.executions(job.job_id)[-1]
-        attempt = transaction.attempt(latest.exec_id)
+        latest = transaction.executions.of_job(job.job_id)[-1]
+        attempt = transaction.executions.attempt(latest.exec_id)
         if attempt is None or attempt.job.version != job.version:
-            return transaction.job(job.job_id)
+            return transaction.jobs.get(job.job_id)
         if latest.lease_expires_at > self._now():
             ours = self._held.get(job.job_id) == latest.lease_token
             return attempt if ours else Busy(latest.lease_expires_at, f"is held by {latest.lease_owner} until")
         committed = latest.status is ExecutionStatus.COMMITTED
         command = Finish() if committed else Expire(job.run_at)
-        transaction.work([(attempt, command)], actor=self.worker, reason="its lease ran out")
-        return transaction.job(job.job_id)
+        transaction.executions.move([(attempt, command)], actor=self.worker, reason="its lease ran out")
+        return transaction.jobs.get(job.job_id)
 
     @contextmanager
     def _lifted(self, transaction: Transaction) -> Iterator[None]:
         """Lift the queue's pause for this transaction alone: nobody else ever sees it lifted."""
-        transaction.resume_queue(self.queue, actor=self.worker, reason=PAUSE_REASON)
+        transaction.queues.resume(self.queue, actor=self.worker, reason=PAUSE_REASON)
         yield
-        transaction.pause_queue(self.queue, actor=self.worker, reason=PAUSE_REASON)
+        transaction.queues.pause(self.queue, actor=self.worker, reason=PAUSE_REASON)
         transaction.queues_to_announce.discard(self.queue)
 
     # -- around transactions ------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class EntryMover:
             try:
                 if leases:
                     with self._store().transaction() as transaction:
-                        transaction.beat(leases)
+                        transaction.executions.extend_leases(leases)
             except HoldfastError as error:
                 logger.warning("A heartbeat of the log %s failed and is tried again: %s", self.name, error)
 

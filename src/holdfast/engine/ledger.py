@@ -38,8 +38,8 @@ from holdfast.engine.submit import Calling
 from holdfast.engine.tasks import CallTask, RuleTask, SubmitTask, Task
 from holdfast.engine.world import World
 from holdfast.store import Admission, Store, Submission, Transaction, create_store, open_store
-from holdfast.store.reading import Count
 from holdfast.store.requests import ENGINE
+from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
     from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription
@@ -139,7 +139,7 @@ class Ledger:
         if connection is not None:
             # Where there is one write lock, the caller holds it: nothing may be written but through its connection.
             with self.opened_store().borrowed(connection) as transaction:
-                [admission] = self.calling.admitted([made], transaction.submit, transaction)
+                [admission] = self.calling.admitted([made], transaction.jobs.submit, transaction)
             return self._receipt(admission)
         [receipt] = self._submitted([made])
         return receipt
@@ -181,7 +181,7 @@ class Ledger:
     def job(self, job_id: int) -> Job:
         """Return a job's record, or raise JobNotFoundError."""
         with self.store.reading() as reading:
-            return reading.job(job_id)
+            return reading.jobs.get(job_id)
 
     def receipt(self, job_id: int) -> Receipt:
         """Return a receipt of a job as it is now."""
@@ -190,7 +190,7 @@ class Ledger:
     def counts(self) -> list[Count]:
         """Return how many jobs stand where."""
         with self.store.reading() as reading:
-            return reading.counts()
+            return reading.counts.current()
 
     def wait(self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:
         """Follow a job until it has ended; see `Receipt.wait`."""
@@ -222,7 +222,7 @@ class Ledger:
     def cancel(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Cancel a job: at once if it waits or has failed; a running one is asked to stop. Return its state."""
         job = self.job(job_id)
-        if job.state is JobState.RUNNING and self.perform(lambda tx: tx.ask_cancel(job_id)):
+        if job.state is JobState.RUNNING and self.perform(lambda tx: tx.executions.request_cancel(job_id)):
             return JobState.RUNNING
         return self.rule(job, commands.Cancel(), actor=actor, reason=reason)
 
@@ -237,7 +237,7 @@ class Ledger:
 
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
         """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
-        task = RuleTask(job, lambda tx: tx.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
+        task = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
         self.perform_tasks([task])
         answer: Move | Refused = task.result()
         if isinstance(answer, Refused):
@@ -248,11 +248,11 @@ class Ledger:
 
     def pause(self, queue: str, *, actor: str = "local", reason: str = "paused") -> None:
         """Stop giving out work of a queue; what is running goes on."""
-        self.perform(lambda tx: tx.pause_queue(queue, actor=actor, reason=reason))
+        self.perform(lambda tx: tx.queues.pause(queue, actor=actor, reason=reason))
 
     def resume(self, queue: str, *, actor: str = "local", reason: str = "resumed") -> None:
         """Give out work of a queue again."""
-        self.perform(lambda tx: tx.resume_queue(queue, actor=actor, reason=reason))
+        self.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
 
     # -- working ------------------------------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class Ledger:
     def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
         """Submit a job's staged calls in a given transaction."""
         if calls:
-            submit = transaction.submit
+            submit = transaction.jobs.submit
             self.calling.admitted(calls, lambda submissions: submit(_keyed(attempt, submissions)), transaction)
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -422,9 +422,9 @@ class Ledger:
         names = {name for name, _ in every.keys() - opened.declared}
         new = {name: newest.declared for name in names if (newest := self.operations.get(name)) is not None}
         if new and transaction is not None and opened.store.one_writer:
-            transaction.declare(new)  # and again next time: the caller may roll it back
+            transaction.operations.declare(new)  # and again next time: the caller may roll it back
         elif new:
-            task = CallTask(lambda tx: tx.declare(new))
+            task = CallTask(lambda tx: tx.operations.declare(new))
             opened.committer.perform([task])
             task.result()
             opened.declared.update(every)
@@ -455,7 +455,7 @@ def _check_at_open(ledger: Ledger, store: Store[Any]) -> None:
     """Run the quick checks, where there is anything to check; whatever they find or fail at, the ledger is open."""
     try:
         with store.reading() as reading:
-            if not reading.anything_to_check():
+            if not reading.executions.anything_to_check():
                 return
         from holdfast.engine.upkeep.checks import check_at_open  # noqa: PLC0415 - audit, where there is work for it
 

@@ -125,7 +125,7 @@ class Calling:
         known = store.operations
         if (name not in known and not store.governed) or time.monotonic() - self._known_at > KNOWN_S:
             with store.reading() as reading:
-                known.update(reading.operations())
+                known.update(reading.operations.declared())
                 governed = reading.governed
             self._known_at = time.monotonic()
             if name not in known and not governed:

@@ -122,7 +122,7 @@ class RecoverTask(CallTask):
 
     def __init__(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None) -> None:
         super().__init__(
-            lambda transaction: transaction.recover(actor=actor, n=n, at=at, retry_at=retry_at),
+            lambda transaction: transaction.executions.recover(actor=actor, n=n, at=at, retry_at=retry_at),
             ("during_recovery", "after_recovery"),
         )
         self.actor = actor
@@ -161,7 +161,7 @@ class EndTask(Task[Move | Refused]):
         for task in tasks:
             by_owner.setdefault(task.attempt.execution.lease_owner, []).append(task)
         for owner, owned in by_owner.items():
-            given = transaction.work([(task.attempt, task.command) for task in owned], actor=owner)
+            given = transaction.executions.move([(task.attempt, task.command) for task in owned], actor=owner)
             answers.update((id(task), answer) for task, answer in zip(owned, given, strict=True))
         accepted = [task for task in tasks if isinstance(answers[id(task)], Move)]
         effects = in_turn([task.effects for task in accepted if task.effects])
@@ -204,7 +204,7 @@ class ClaimTask(Task[list[Attempt]]):
 
     @staticmethod
     def write(tasks: Sequence[ClaimTask], transaction: Transaction) -> list[list[Attempt]]:
-        return [transaction.claim(task.lease) for task in tasks]
+        return [transaction.executions.claim(task.lease) for task in tasks]
 
     def events(self, at: datetime) -> Iterator[Transition]:
         from holdfast.engine.events import of_claims  # noqa: PLC0415 - only in a process with a subscriber
@@ -214,5 +214,5 @@ class ClaimTask(Task[list[Attempt]]):
 
 def _submitted(groups: Sequence[Sequence[Submission]], transaction: Transaction) -> list[list[Admission]]:
     """Submit groups of submissions as one set; return the admissions of each group."""
-    admissions = iter(transaction.submit([submission for group in groups for submission in group]))
+    admissions = iter(transaction.jobs.submit([submission for group in groups for submission in group]))
     return [[next(admissions) for _ in group] for group in groups]

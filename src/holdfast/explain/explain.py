@@ -21,7 +21,8 @@ from holdfast.explain.explanation import Explanation, Finding, FindingCode, verd
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
 from holdfast.governance.switches import stopping
-from holdfast.store.reading import Reading, WorkerRow
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.workers import WorkerRow
 
 MISSED_BEATS = 3
 ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
@@ -33,7 +34,7 @@ AHEAD_MAX = 10_000
 
 def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
     """Say why a job is not running at this moment; raise JobNotFoundError if there is none."""
-    job = reading.job(job_id)
+    job = reading.jobs.get(job_id)
     seen = _Seen(reading, job, now)
     found = tuple(sorted(_FINDERS[job.state](seen), key=lambda finding: list(FindingCode).index(finding.code)))
     return Explanation(job_id, job.state, verdict_of(found[0]), found)
@@ -46,8 +47,8 @@ class _Seen:
         self.reading = reading
         self.job = job
         self.now = now
-        self.all_workers = reading.workers()
-        since, lost = now - timedelta(seconds=ALIVE_S), reading.lost_by_owner(now)
+        self.all_workers = reading.workers.all()
+        since, lost = now - timedelta(seconds=ALIVE_S), reading.executions.lost_by_owner(now)
         # Those that live. One that let its own lease run out, and has not been seen since, does not.
         self.workers = [
             worker
@@ -104,7 +105,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     if log is not None:
         yield _log_entry(seen, log)
         return
-    pause = seen.reading.pause_of(job.queue)
+    pause = seen.reading.queues.pause_of(job.queue)
     if pause is not None:
         yield seen.finding(
             FindingCode.QUEUE_PAUSED,
@@ -133,7 +134,7 @@ def _log_entry(seen: _Seen, name: str) -> Finding:
 
 def _not_due(seen: _Seen) -> Finding:
     job = seen.job
-    executions = seen.reading.executions(job.job_id)
+    executions = seen.reading.executions.of_job(job.job_id)
     last = executions[-1] if executions else None
     why = ""
     if last is not None and last.excused:
@@ -185,11 +186,11 @@ def _does(job: Job, operation: str) -> bool:
 
 def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
     job = seen.job
-    held = seen.reading.held_by_owner(seen.now)
+    held = seen.reading.executions.held_by_owner(seen.now)
     slots = {worker.worker_id: worker.concurrency for worker in knowing}
     busy = {name: held.get(name, 0) for name in slots}
     full = all(busy[name] >= slots[name] for name in slots)
-    ahead = seen.reading.due_ahead(job, seen.now, AHEAD_MAX)
+    ahead = seen.reading.jobs.due_ahead(job, seen.now, AHEAD_MAX)
     if full:
         yield seen.finding(
             FindingCode.WORKERS_BUSY,
@@ -219,7 +220,7 @@ def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
 
 
 def _of_running(seen: _Seen) -> Iterator[Finding]:
-    executions = [e for e in seen.reading.executions(seen.job.job_id) if e.status in OPEN]
+    executions = [e for e in seen.reading.executions.of_job(seen.job.job_id) if e.status in OPEN]
     if not executions:
         yield seen.finding(
             FindingCode.NO_EXECUTION,
@@ -314,7 +315,7 @@ def _of_failed(seen: _Seen) -> Iterator[Finding]:
 
 def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
     job = seen.job
-    rows = [row for row in seen.reading.journal(job.job_id) if row.target == JobState.QUARANTINED]
+    rows = [row for row in seen.reading.journal.of(job.job_id) if row.target == JobState.QUARANTINED]
     row = rows[-1] if rows else None
     by, at, reason = (row.actor, row.at, row.reason) if row else (None, job.updated_at, None)
     who = f"by {by} " if by else ""

@@ -40,8 +40,7 @@ from holdfast.core.records import Approver, Grant
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 KEY_BYTES = 32
 
@@ -56,7 +55,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 def environment_of(reading: Reading) -> str:
     """Return what the ledger is for: dev, stage or prod. One that does not say so is treated as prod."""
-    said = reading.meta().get("environment")
+    said = reading.settings.read().get("environment")
     return said if said in (DEV, STAGE) else PROD
 
 
@@ -87,7 +86,7 @@ def approval_record(reading: Reading, grant: Grant, approver: Identity) -> dict[
 
 
 def _require_role(reading: Reading, grant: Grant, approver: Identity, environment: str) -> None:
-    role = reading.session_role()
+    role = reading.grants.session_role()
     if role is None:
         raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
     if approver.name != role:
@@ -100,7 +99,7 @@ def _require_role(reading: Reading, grant: Grant, approver: Identity, environmen
 
 def _require_signature(reading: Reading, grant: Grant, name: str, signature: object) -> None:
     approver = active_approver(reading, name)
-    told = approval_text(grant, reading.meta()["ledger_id"])
+    told = approval_text(grant, reading.settings.read()["ledger_id"])
     if not isinstance(signature, str) or not verified(told, signature, approver.public_key):
         raise ApprovalError(
             f"this is not the signature of {name} under grant {grant.grant_id}",
@@ -114,10 +113,10 @@ def active_approver(reading: Reading, name: str) -> Approver:
 
     The key is that of a grant, which is in the journal: a row that somebody wrote or changed by hand has none.
     """
-    approver = reading.approvers().get(name)
+    approver = reading.grants.approvers().get(name)
     if approver is None or approver.revoked_at is not None:
         raise ApprovalError(f"{name} is not registered to approve", code="approver_unknown")
-    grant = reading.grant(approver.grant_id) if approver.grant_id is not None else None
+    grant = reading.grants.get(approver.grant_id) if approver.grant_id is not None else None
     scope = scope_of(grant) if grant else None
     if (
         grant is None
@@ -126,7 +125,7 @@ def active_approver(reading: Reading, name: str) -> Approver:
         or scope.manifest != sha256(approver.public_key)
     ):
         raise ApprovalError(f"{name} was not registered under a grant for that key", code="approver_unknown")
-    dismissed = reading.grants(action=str(Act.DISMISS), target=name, state=GrantState.CONSUMED, limit=1)
+    dismissed = reading.grants.page(action=str(Act.DISMISS), target=name, state=GrantState.CONSUMED, limit=1)
     if dismissed and dismissed[0].grant_id > grant.grant_id:
         raise ApprovalError(f"{name} was revoked, whatever the table says", code="approver_unknown")
     return approver
@@ -148,7 +147,7 @@ def approval_doubt(reading: Reading, grant: Grant) -> str | None:
         return "nobody else than its requester has approved it"
     if method not in (CLAIMED, *AUTHENTIC):
         return "its approval does not say how the approver was known"
-    if method == ROLE and (reading.session_role() is None or grant.approved_by == _role_of(grant)):
+    if method == ROLE and (reading.grants.session_role() is None or grant.approved_by == _role_of(grant)):
         return "the database could not have told the approver from the requester"
     if environment == PROD and method not in AUTHENTIC:
         return "nothing but a word speaks for its approval"
@@ -157,8 +156,8 @@ def approval_doubt(reading: Reading, grant: Grant) -> str | None:
             _require_signature(reading, grant, grant.approved_by, via.get("signature"))
         except ApprovalError as error:
             return error.message
-    last = reading.journal(grant.grant_id, GRANT.name)[-1:]
-    mark = approval_mark(grant, reading.meta().get("ledger_id", ""))
+    last = reading.journal.of(grant.grant_id, GRANT.name)[-1:]
+    mark = approval_mark(grant, reading.settings.read().get("ledger_id", ""))
     if [(row.event, row.actor, row.move_id) for row in last] != [("approve", grant.approved_by, mark)]:
         return "it is not what the journal says was approved"
     return None
@@ -166,7 +165,7 @@ def approval_doubt(reading: Reading, grant: Grant) -> str | None:
 
 def existing_grant(reading: Reading, grant_id: int) -> Grant:
     """Return a grant, or raise RecordNotFoundError."""
-    grant = reading.grant(grant_id)
+    grant = reading.grants.get(grant_id)
     if grant is None:
         raise RecordNotFoundError(f"there is no grant {grant_id}", context={"grant_id": grant_id})
     return grant
@@ -180,7 +179,7 @@ def approval_method(grant: Grant) -> str | None:
 
 def requested_via(reading: Reading) -> str | None:
     """Return how whoever asks is known to the database, as it is kept; None if by nothing."""
-    role = reading.session_role()
+    role = reading.grants.session_role()
     return None if role is None else canonical({"role": role})
 
 
@@ -210,17 +209,17 @@ def register_approver(
         raise AuthorityError("an approver has a name of their own: no wildcards", code=Reject.GENERIC_SCOPE)
     key = _key(public_key)
     with store.transaction() as transaction:
-        transaction.lock_approvers()
-        others = transaction.approvers()
+        transaction.grants.lock_approvers()
+        others = transaction.grants.approvers()
         _require_free(others, name, key)
         wanted = _wanted(transaction, Act.APPROVER, name, key, actor)
         approved = wanted.environment == DEV or grant_id is not None or (wanted.environment == PROD and others)
         issued_as = None if approved else BOOTSTRAP if wanted.environment == PROD else FREE
         used = _consume_grant(transaction, wanted, reason=reason, issued_as=issued_as, grant_id=grant_id)
-        added = transaction.add_approver(name, key, actor=actor, reason=reason, grant_id=used)
+        added = transaction.grants.add_approver(name, key, actor=actor, reason=reason, grant_id=used)
         if not added:
             raise _taken(name)
-        return transaction.approvers()[name]
+        return transaction.grants.approvers()[name]
 
 
 def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) -> Approver:
@@ -228,19 +227,19 @@ def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) ->
     require_words(actor=actor)
     require_words(TEXT_BYTES_MAX, reason=reason)
     with store.transaction() as transaction:
-        transaction.lock_approvers()
-        approver = transaction.approvers().get(name)
+        transaction.grants.lock_approvers()
+        approver = transaction.grants.approvers().get(name)
         if approver is None:
             raise RecordNotFoundError(
                 f"nobody is registered as {name}",
                 next_step="List them with `holdfast grant approvers list`.",
                 context={"name": name},
             )
-        if not transaction.revoke_approver(name, actor=actor):
+        if not transaction.grants.revoke_approver(name, actor=actor):
             raise ApprovalError(f"{name} was revoked before", code="approver_revoked", context={"name": name})
         wanted = _wanted(transaction, Act.DISMISS, name, approver.public_key, actor)
         _consume_grant(transaction, wanted, reason=reason, issued_as=FREE)
-        return transaction.approvers()[name]
+        return transaction.grants.approvers()[name]
 
 
 def _consume_grant(

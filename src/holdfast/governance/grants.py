@@ -48,8 +48,7 @@ from holdfast.governance.approval import (
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 SELF_ROLLBACK = "undo by hand: a dev ledger"
 # ---------------------------------------------------------------------------------------------------------------------
@@ -81,7 +80,7 @@ def request(
                 f"this is a {here} ledger, not a {wanted.environment} one", code=Reject.WRONG_ENVIRONMENT
             )
         _make_room(transaction, wanted, scope)
-        grant_id = transaction.request_grant(
+        grant_id = transaction.grants.request(
             action=str(wanted.act),
             target=wanted.target,
             scope=scope,
@@ -104,13 +103,13 @@ def require_ttl(ttl: timedelta) -> None:
 def _make_room(transaction: Transaction, wanted: Wanted, scope: str) -> None:
     """Put away a grant alike that has run out; refuse a second one that is still good."""
     now = transaction.now()
-    for grant in transaction.grants_for(str(wanted.act), wanted.target):
+    for grant in transaction.grants.open_for(str(wanted.act), wanted.target):
         if grant.scope != scope:
             continue
         if grant.expires_at > now:
             raise _exists(grant)
         event = "expire" if grant.state == GrantState.ACTIVE else "revoke"
-        answer = transaction.move_grant(grant, GrantEvent(event, "holdfast"), reason="it ran out unused")
+        answer = transaction.grants.move(grant, GrantEvent(event, "holdfast"), reason="it ran out unused")
         if isinstance(answer, Refused):
             raise _changed(grant, answer)
 
@@ -122,7 +121,7 @@ def _one_of_a_kind(store: Store[Any], wanted: Wanted, scope: str) -> Iterator[No
         yield
     except RefusedByDatabaseError:
         with store.reading() as reading:
-            alike = [g for g in reading.grants_for(str(wanted.act), wanted.target) if g.scope == scope]
+            alike = [g for g in reading.grants.open_for(str(wanted.act), wanted.target) if g.scope == scope]
         if alike:
             raise _exists(alike[0]) from None
         raise
@@ -146,8 +145,8 @@ def approve(store: Store[Any], grant_id: int, approver: Identity, *, reason: str
         grant = existing_grant(transaction, grant_id)
         via = canonical(approval_record(transaction, grant, approver))
         command = GrantEvent("approve", approver.name, may_self_approve=environment_of(transaction) == DEV)
-        mark = approval_mark(grant, transaction.meta()["ledger_id"])
-        answer = transaction.move_grant(grant, command, reason=reason, via=via, move_id=mark)
+        mark = approval_mark(grant, transaction.settings.read()["ledger_id"])
+        answer = transaction.grants.move(grant, command, reason=reason, via=via, move_id=mark)
         if isinstance(answer, Refused):
             raise _changed(grant, answer)
         return existing_grant(transaction, grant_id)
@@ -159,7 +158,7 @@ def revoke(store: Store[Any], grant_id: int, *, actor: str, reason: str) -> Gran
     require_words(TEXT_BYTES_MAX, reason=reason)
     with store.transaction() as transaction:
         grant = existing_grant(transaction, grant_id)
-        answer = transaction.move_grant(grant, GrantEvent("revoke", actor), reason=reason)
+        answer = transaction.grants.move(grant, GrantEvent("revoke", actor), reason=reason)
         if isinstance(answer, Refused):
             raise _changed(grant, answer)
         return existing_grant(transaction, grant_id)
@@ -238,8 +237,8 @@ def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant 
 
 def _named(reading: Reading, wanted: Wanted, grant_id: int | None) -> list[Grant]:
     if grant_id is None:
-        return [g for g in reading.grants_for(str(wanted.act), wanted.target) if g.state == GrantState.ACTIVE]
-    named = reading.grant(grant_id)
+        return [g for g in reading.grants.open_for(str(wanted.act), wanted.target) if g.state == GrantState.ACTIVE]
+    named = reading.grants.get(grant_id)
     return [named] if named else []
 
 
@@ -285,7 +284,7 @@ def issue(
     executor = wanted.executor
     scope = wanted.scope(SELF_ROLLBACK if under is None else f"as grant {under} says").text
     _make_room(transaction, wanted, scope)
-    grant_id = transaction.request_grant(
+    grant_id = transaction.grants.request(
         action=str(wanted.act),
         target=wanted.target,
         scope=scope,
@@ -296,8 +295,8 @@ def issue(
     )
     draft = existing_grant(transaction, grant_id)
     command = GrantEvent("approve", executor, may_self_approve=True)
-    mark = approval_mark(draft, transaction.meta().get("ledger_id", ""))
-    answer = transaction.move_grant(draft, command, via=canonical(via), move_id=mark)
+    mark = approval_mark(draft, transaction.settings.read().get("ledger_id", ""))
+    answer = transaction.grants.move(draft, command, via=canonical(via), move_id=mark)
     invariant(not isinstance(answer, Refused), "a grant of one's own was not approved")
     _consume(transaction, existing_grant(transaction, grant_id), wanted, reason, move_id)
     return grant_id
@@ -305,7 +304,7 @@ def issue(
 
 def _consume(transaction: Transaction, grant: Grant, wanted: Wanted, reason: str, move_id: str | None) -> None:
     command = GrantEvent("consume", wanted.executor)
-    answer = transaction.move_grant(grant, command, reason=reason, move_id=move_id or uuid4().hex)
+    answer = transaction.grants.move(grant, command, reason=reason, move_id=move_id or uuid4().hex)
     if isinstance(answer, Refused):
         # It was good a moment ago: somebody was faster, or its time was up.
         verdict = verdict_on(transaction, wanted, grant.grant_id)

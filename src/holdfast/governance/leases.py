@@ -30,20 +30,20 @@ def acquire(store: Store[Any], name: str, holder: str, ttl: timedelta) -> int | 
     require_words(name=name, holder=holder)
     seconds = _seconds(ttl)
     with store.transaction() as transaction:
-        return transaction.acquire_lease(name, holder, seconds)
+        return transaction.leases.acquire(name, holder, seconds)
 
 
 def hold(store: Store[Any], name: str, holder: str, token: int, ttl: timedelta) -> bool:
     """Let a lease last for some time from now, if that is longer; return False if it was lost."""
     seconds = _seconds(ttl)
     with store.transaction() as transaction:
-        return transaction.hold_lease(name, holder, token, seconds)
+        return transaction.leases.extend(name, holder, token, seconds)
 
 
 def release(store: Store[Any], name: str, holder: str, token: int) -> bool:
     """Give a lease back; return False if it was lost before."""
     with store.transaction() as transaction:
-        return transaction.release_lease(name, holder, token)
+        return transaction.leases.release(name, holder, token)
 
 
 class NamedLease(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def held(store: Store[Any], name: str, holder: str, ttl: timedelta) -> Iterator[
 
 def _holder(store: Store[Any], name: str) -> str | None:
     with store.reading() as reading:
-        lease = reading.leases().get(name)
+        lease = reading.leases.all().get(name)
     return lease.holder if lease else None
 
 

@@ -30,7 +30,7 @@ from holdfast.governance.switches import actor_and_reason, retry_races
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 JOB_TARGET = "job:"  # and the id: what a grant to release one job is for
 _PAGE = 500
@@ -79,7 +79,7 @@ def _matching(
 ) -> Iterator[Job]:
     until = None if filters.older_than is None else reading.now() - filters.older_than
     while True:
-        page = reading.quarantined(
+        page = reading.quarantine.page(
             code=filters.code,
             but=filters.but,
             operation=filters.operation,
@@ -131,9 +131,9 @@ class QuarantineDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 def show(reading: Reading, job_id: int) -> QuarantineDetails:
     """Tell why a job is in quarantine, how it came and went, and what to type next."""
-    job = reading.job(job_id)
+    job = reading.jobs.get(job_id)
     there = job.state is JobState.QUARANTINED
-    rows = [row for row in reading.journal(job_id) if JobState.QUARANTINED in (row.source, row.target)]
+    rows = [row for row in reading.journal.of(job_id) if JobState.QUARANTINED in (row.source, row.target)]
     last = rows[-1] if there and rows else None
     # A claim asks for no budget: what was released runs once, however much it has spent.
     left = max(1, job.max_attempts - job.spent)
@@ -160,7 +160,7 @@ def release_commands(reading: Reading, job: Job) -> tuple[str, ...]:
     if environment_of(reading) == DEV:
         return (release,)
     target = f"{JOB_TARGET}{job.job_id}"
-    active = [grant for grant in reading.grants_for(Act.RELEASE, target) if grant.state == GrantState.ACTIVE]
+    active = [grant for grant in reading.grants.open_for(Act.RELEASE, target) if grant.state == GrantState.ACTIVE]
     if active:
         return (f"{release} --grant {active[-1].grant_id}",)
     ask = f"holdfast grant request {Act.RELEASE} {target} --executor NAME --rollback-plan TEXT --reason TEXT"
@@ -171,7 +171,7 @@ def history(
     reading: Reading, *, job_id: int | None = None, limit: int = 100, before: int | None = None
 ) -> list[PastRelease]:
     """Return the releases that were made, newest first; `before` continues below a grant."""
-    grants = reading.grants(
+    grants = reading.grants.page(
         state=GrantState.CONSUMED,
         action=Act.RELEASE,
         target=None if job_id is None else f"{JOB_TARGET}{job_id}",
@@ -179,7 +179,7 @@ def history(
         limit=limit,
     )
     ids = {grant.grant_id: _released(grant) for grant in grants}
-    states = {job.job_id: job.state for job in reading.jobs(sorted({id_ for id_ in ids.values() if id_}))}
+    states = {job.job_id: job.state for job in reading.jobs.get_many(sorted({id_ for id_ in ids.values() if id_}))}
     return [_past(grant, job_id, states.get(job_id)) for grant in grants if (job_id := ids[grant.grant_id])]
 
 
@@ -234,7 +234,7 @@ def statistics(reading: Reading, *, cancelled: bool = False) -> QuarantineStatis
     now = reading.now()
     reasons, operations, queues, ages = (Counter[str]() for _ in range(4))
     slimmed = called_off = 0
-    for fact in reading.quarantined_facts():
+    for fact in reading.quarantine.facts():
         called_off += fact.code == CANCELLED
         if fact.code == CANCELLED and not cancelled:
             continue
@@ -281,12 +281,12 @@ def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str
 
     def once() -> QuarantineResult:
         with store.transaction() as transaction:
-            job = transaction.job(job_id)
-            [answer] = transaction.rule([(job, Quarantine(code, why))], actor=who, reason=why)
+            job = transaction.jobs.get(job_id)
+            [answer] = transaction.jobs.rule([(job, Quarantine(code, why))], actor=who, reason=why)
             if isinstance(answer, Refused):
                 error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
                 raise error(answer.message, context={"job_id": job_id, "refusal": answer.code})
-            return QuarantineResult(transaction.job(job_id), changed=bool(answer.steps))
+            return QuarantineResult(transaction.jobs.get(job_id), changed=bool(answer.steps))
 
     return retry_races(once)
 

@@ -39,8 +39,7 @@ from holdfast.store.store import Store
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 MANY_TARGET = "quarantine:"  # and the hash of the jobs' ids: what a grant to release many is for
 GO, OWN = "GO", "OWN"
@@ -91,7 +90,7 @@ def release(
     _require_zone(run_at)
 
     def act(transaction: Transaction) -> ReleaseResult:
-        job = transaction.job(job_id)
+        job = transaction.jobs.get(job_id)
         due = run_at or transaction.now()
         if not _may_go(transaction, job, who):
             return ReleaseResult(job, Move(), grant_id=None)
@@ -99,7 +98,7 @@ def release(
         wanted = _wanted(transaction, Act.RELEASE, f"{JOB_TARGET}{job_id}", who)
         used = authorise(transaction, wanted, grant_id=grant_id, reason=why, move_id=move_id)
         move = _let_go(transaction, job, Release(who, why, used, due), move_id)
-        return ReleaseResult(transaction.job(job_id), move, used)
+        return ReleaseResult(transaction.jobs.get(job_id), move, used)
 
     return retry_races(lambda: _performed(where, job_id, act, who))
 
@@ -181,7 +180,7 @@ def _meant(reading: Reading, which: QuarantineFilters | Sequence[int], expected:
     if isinstance(which, QuarantineFilters):
         jobs = sorted(find(reading, which, limit=MANY_MAX + 1, releasable=True), key=lambda job: job.job_id)
     else:
-        jobs = reading.jobs(sorted(set(which))[: MANY_MAX + 1])
+        jobs = reading.jobs.get_many(sorted(set(which))[: MANY_MAX + 1])
         missing = set(which) - set(_ids(jobs))
         if missing and len(jobs) <= MANY_MAX:
             raise JobNotFoundError(f"there is no job {min(missing)}", context={"job_id": min(missing)})
@@ -237,7 +236,7 @@ def _may_go(reading: Reading, job: Job, operator: str) -> bool:
 
 
 def _let_go(transaction: Transaction, job: Job, command: Release, move_id: str) -> Move:
-    [answer] = transaction.rule(
+    [answer] = transaction.jobs.rule(
         [(job, command)], actor=command.operator, reason=command.reason, move_id=move_id, grant_id=command.grant_id
     )
     if isinstance(answer, Refused):

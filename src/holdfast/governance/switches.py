@@ -34,8 +34,7 @@ from holdfast.governance.grants import authorise, environment_of
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 REPLAY = "replay"
 REPLAY_OF = "replay:"  # and the dataset
@@ -66,8 +65,8 @@ def throw(store: Store[Any], name: str, *, actor: str, reason: str) -> SwitchCha
     who, why = actor_and_reason(actor, reason)
     for _ in range(RACES_MAX):
         with store.transaction() as transaction:
-            changed = transaction.throw_switch(name, actor=who, reason=why)
-            switch = transaction.switches_on().get(name)
+            changed = transaction.switches.throw(name, actor=who, reason=why)
+            switch = transaction.switches.on().get(name)
             if switch is not None:  # else it was lifted between the two, and is to be thrown again
                 return SwitchChange(switch, changed)
     raise StateTransitionRaceError(f"the switch {name} is being lifted all the time", context={"switch": name})
@@ -86,13 +85,13 @@ def lift(store: Store[Any], name: str, *, actor: str, reason: str, grant_id: int
 
 
 def _lifted(transaction: Transaction, name: str, actor: str, reason: str, grant_id: int | None) -> SwitchChange:
-    switch = transaction.switches_on().get(name)
+    switch = transaction.switches.on().get(name)
     if switch is None:
         return SwitchChange(_off(transaction, name), changed=False)
     move_id = uuid4().hex
     wanted = lift_act(transaction, name, actor)
     used = authorise(transaction, wanted, grant_id=grant_id, reason=reason, move_id=move_id)
-    answer = transaction.lift_switch(switch, grant_id=used, actor=actor, reason=reason, move_id=move_id)
+    answer = transaction.switches.lift(switch, grant_id=used, actor=actor, reason=reason, move_id=move_id)
     if isinstance(answer, Refused):
         raise StateTransitionRaceError(answer.message, context={"switch": name})
     if name.startswith(OPERATION):
@@ -107,7 +106,7 @@ def lift_act(reading: Reading, name: str, actor: str) -> Wanted:
 
 def _off(reading: Reading, name: str) -> Switch:
     """Return the last throwing of a switch that is off, or raise: a name that was never thrown may be misspelt."""
-    thrown = reading.last_switch(name)
+    thrown = reading.switches.last(name)
     if thrown is None:
         raise RecordNotFoundError(
             f"no switch was ever thrown under the name {name!r}",
@@ -121,7 +120,7 @@ def _waiting(reading: Reading, operation: str) -> set[str]:
     """Return the queues where jobs of an operation wait."""
     return {
         count.queue
-        for count in reading.counts()
+        for count in reading.counts.current()
         if count.operation == operation and count.state is JobState.PENDING and count.n
     }
 
@@ -132,8 +131,8 @@ def _waiting(reading: Reading, operation: str) -> set[str]:
 
 def known_switches(reading: Reading) -> list[str]:
     """Return the switches that something looks at, as far as the ledger knows: none of anybody's own."""
-    operations = reading.operations()
-    queues = {declared.queue for declared in operations.values()} | {count.queue for count in reading.counts()}
+    operations = reading.operations.declared()
+    queues = {declared.queue for declared in operations.values()} | {count.queue for count in reading.counts.current()}
     return [
         *(OPERATION + name for name in sorted(operations)),
         REPLAY,
@@ -146,7 +145,7 @@ def require_known_switch(reading: Reading, name: str) -> None:
     """Raise InputError if a switch would stop nothing: a slip of the pen must not look like a stop."""
     require_name(name)
     names = known_switches(reading)
-    if name in names or reading.last_switch(name) is not None:
+    if name in names or reading.switches.last(name) is not None:
         return
     near = get_close_matches(name, names, n=SUGGESTED)
     more = [known for known in names if known not in near][: NAMED_MAX - len(near)]
@@ -161,7 +160,7 @@ def require_known_switch(reading: Reading, name: str) -> None:
 
 def on(reading: Reading, names: Iterable[str]) -> list[Switch]:
     """Return those of some switches that are on, in the order that they were asked for."""
-    thrown = reading.switches_on()
+    thrown = reading.switches.on()
     return [thrown[name] for name in dict.fromkeys(names) if name in thrown]
 
 

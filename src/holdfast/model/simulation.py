@@ -213,7 +213,7 @@ class Simulation:
         if not leases:
             return
         at = process.ledger.store.now()
-        kept = process.ledger.perform(lambda transaction: transaction.beat(leases))
+        kept = process.ledger.perform(lambda transaction: transaction.executions.extend_leases(leases))
         for running in process.held:
             if running.attempt.execution.exec_id in kept:
                 running.extended(at + timedelta(seconds=running.lease_s))
@@ -309,8 +309,8 @@ class Simulation:
     def _jobs(self) -> dict[int, Job]:
         """Return the jobs that this simulation has made, follow-ups included, by their ids."""
         with self._processes[0].ledger.store.reading() as reading:
-            made = [job for job in reading.list_jobs(limit=1000) if job.client == self._client]
-            followups = reading.jobs_by_key([_followup(job) for job in made])
+            made = [job for job in reading.jobs.page(limit=1000) if job.client == self._client]
+            followups = reading.jobs.by_key([_followup(job) for job in made])
         return {job.job_id: job for job in (*made, *followups.values())}
 
     def _judge(self) -> None:

@@ -140,7 +140,10 @@ class _Admission:
         notices = [(message, notice) for message, said in read for notice in said.notices]
         units = [(message, notice) for message, notice in notices if notice.sidecar_of is None]
         known = self._latest({_source(notice) for _, notice in units})
-        jobs = {job.job_id: job for job in self._transaction.jobs(sorted({found.job_id for found in known.values()}))}
+        jobs = {
+            job.job_id: job
+            for job in self._transaction.jobs.get_many(sorted({found.job_id for found in known.values()}))
+        }
         fates: dict[int, Admitted] = {}
         fresh: dict[_Source, tuple[Unit, FeedMessage]] = {}
         for message, notice in units:
@@ -232,7 +235,7 @@ class _Admission:
         reason = f"its record is {_status(job)}"
         if job.state == JobState.FAILED:
             retry = Retry(run_at=self._transaction.now())
-            [answer] = self._transaction.rule([(job, retry)], actor=self._actor, reason="announced again")
+            [answer] = self._transaction.jobs.rule([(job, retry)], actor=self._actor, reason="announced again")
             self._moved.append((job, answer))
             reason = f"it had failed: {answer.message if isinstance(answer, Refused) else 'pending again'}"
         return _told(Fate.DUPLICATE, notice, message, wal_id=before.wal_id, reason=reason)
@@ -248,8 +251,8 @@ class _Admission:
         units = [unit for unit, _ in fresh.values()]
         if not units:
             return
-        self._transaction.declare({OPERATION: DECLARED})
-        admissions = self._transaction.submit([_submission(unit) for unit in units], actor=self._actor)
+        self._transaction.operations.declare({OPERATION: DECLARED})
+        admissions = self._transaction.jobs.submit([_submission(unit) for unit in units], actor=self._actor)
         rows = [
             [
                 unit.wal_id, admission.job_id, unit.dataset, unit.source_uri, unit.object_uri, unit.generation,
@@ -274,11 +277,11 @@ class _Admission:
             for before, unit in followed
             if jobs[before.job_id].state in (JobState.PENDING, JobState.FAILED)
         ]
-        answers = self._transaction.rule(taken_out, actor=self._actor, reason="a later write came")
+        answers = self._transaction.jobs.rule(taken_out, actor=self._actor, reason="a later write came")
         self._moved += zip((job for job, _ in taken_out), answers, strict=True)
         for before, _ in followed:
             if jobs[before.job_id].state == JobState.RUNNING:
-                self._transaction.ask_cancel(before.job_id)
+                self._transaction.executions.request_cancel(before.job_id)
 
     def _keep_sidecars(self, notices: Sequence[Notice]) -> None:
         latest: dict[str, Notice] = {}

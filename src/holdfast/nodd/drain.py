@@ -100,7 +100,7 @@ class Drain:
             self._admit(message)
             told["admitted"] += unknown
         with self._store.reading() as reading:
-            jobs = reading.jobs(job_ids)
+            jobs = reading.jobs.get_many(job_ids)
         for job in jobs:
             told[self._replayed(job)] += 1
         if not units:
@@ -130,7 +130,7 @@ class Drain:
             return f"already_{job.state}"
         with self._store.transaction() as transaction:
             command = Replay(REASON, run_at=transaction.now())
-            [answer] = transaction.rule([(job, command)], actor=self._actor, reason=self._reason)
+            [answer] = transaction.jobs.rule([(job, command)], actor=self._actor, reason=self._reason)
             at = transaction.now()
         if isinstance(answer, Refused):
             return answer.code
@@ -143,7 +143,7 @@ class Drain:
         if not self._watched:
             return False
         with self._store.reading() as reading:
-            jobs = reading.jobs(sorted(self._watched))
+            jobs = reading.jobs.get_many(sorted(self._watched))
         return any(
             job.attempts > self._watched[job.job_id][1]
             and job.state != JobState.SUCCEEDED

@@ -173,7 +173,7 @@ class Feed:
 
     def _states(self, wal_ids: Sequence[str]) -> dict[str, JobState]:
         with self._store.reading() as reading:
-            jobs = reading.jobs_by_key([(CLIENT, wal_id) for wal_id in wal_ids])
+            jobs = reading.jobs.by_key([(CLIENT, wal_id) for wal_id in wal_ids])
         return {wal_id: job.state for (_, wal_id), job in jobs.items()}
 
 

@@ -259,7 +259,7 @@ class IngestAttempt:
         """Stage that the record is carried on by this job, which replaces another."""
         with self._ledger.store.reading() as reading:
             [[job_id]] = run_statement(reading, "unit_job", wal_id=self._unit.wal_id)
-            before = reading.job(job_id)
+            before = reading.jobs.get(job_id)
         self._effect(
             "take_over",
             rows=1,

@@ -24,7 +24,7 @@ from holdfast.nodd.statements import run_statement
 from holdfast.nodd.units import Unit
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 CREATED = "created"  # the field of a key that tells when the file was made
 BEFORE, AFTER = "predecessor-version", "successor-version"

@@ -18,7 +18,7 @@ from holdfast.nodd.units import Operator
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 DRAIN = "dlq"
 _BROUGHT = frozenset({"replay", "submit"})  # what a replay does to a job, or makes one by
@@ -43,8 +43,8 @@ def replay_of(store: Store[Any], job: Job) -> ReplayOf | None:
 
 def _read(reading: Reading, job: Job) -> ReplayOf:
     original = _ingest_run(reading, job.replaces or job.job_id)
-    run_id = _run_named([row for row in reading.journal(job.job_id) if row.event in _BROUGHT])
-    run = None if run_id is None else reading.run_of(run_id)
+    run_id = _run_named([row for row in reading.journal.of(job.job_id) if row.event in _BROUGHT])
+    run = None if run_id is None else reading.runs.get(run_id)
     # Whoever drains a queue may give any reason, and so one that reads as a run's.
     if run is None or run.procedure != PROCEDURE:
         return ReplayOf(mode=DRAIN, reason=job.replay_reason, original_run=original)
@@ -54,10 +54,10 @@ def _read(reading: Reading, job: Job) -> ReplayOf:
 
 def _ingest_run(reading: Reading, job_id: int) -> str | None:
     """Return the ingest run of a job that has begun."""
-    kept = reading.checkpoints(job_id).get(str(Operator.PARSE))
+    kept = reading.executions.checkpoints(job_id).get(str(Operator.PARSE))
     if kept is not None:
         return str(msgspec.json.decode(kept)["data"]["ingest_run_id"])
-    result = reading.job(job_id).result
+    result = reading.jobs.get(job_id).result
     return None if result is None else msgspec.json.decode(result).get("ingest_run_id")
 
 

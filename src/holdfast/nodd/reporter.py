@@ -308,7 +308,7 @@ class TelemetryReporter:
     def _job(self, job_id: int) -> Job | None:
         try:
             with self._store.reading() as reading:
-                return next(iter(reading.jobs([job_id])), None)
+                return next(iter(reading.jobs.get_many([job_id])), None)
         except HoldfastError:
             return None
 

@@ -14,7 +14,7 @@ from holdfast.core.errors import invariant
 from holdfast.store.statements import gathered
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 PACKAGE = "holdfast.nodd.sql"
 SHARED = ("ingest.sql", "rejected.sql", "catalog.sql", "operations.sql", "checks.sql")

@@ -30,16 +30,16 @@ def prepare(store: Store[Any]) -> bool:
         if found is not None:
             _require_there(store)
         with store.transaction() as transaction:
-            store.lock_schema(transaction._connection)  # noqa: SLF001 - the schema lives below the verbs
-            found = transaction.meta().get(SETTING)
+            store.lock_schema(transaction.connection)
+            found = transaction.settings.read().get(SETTING)
             if found is None:
                 for statement in schema(store.dialect):
                     transaction.execute(statement)
-                transaction.set_meta(SETTING, VERSION)
+                transaction.settings.set(SETTING, VERSION)
                 return True
             if found in UPGRADES:
                 UPGRADES[found](transaction)
-                transaction.set_meta(SETTING, VERSION)
+                transaction.settings.set(SETTING, VERSION)
                 return False
     _require_known(store, found)
     return False
@@ -55,7 +55,7 @@ def is_prepared(store: Store[Any]) -> bool:
 
 def _version(store: Store[Any]) -> str | None:
     with store.reading() as reading:
-        return reading.meta().get(SETTING)
+        return reading.settings.read().get(SETTING)
 
 
 def _require_known(store: Store[Any], found: str) -> None:

@@ -15,11 +15,10 @@ from holdfast.core.digest import sha256
 from holdfast.core.errors import EnforcementDriftError, NotALedgerError, SchemaVersionError
 from holdfast.core.machines import MACHINES
 from holdfast.core.records import time_text
-from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
 from holdfast.store.settings import Settings
 from holdfast.store.store import Store
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import Reading, Transaction
 
 RECORD = (
     "CREATE TABLE holdfast_migrations"
@@ -100,7 +99,7 @@ def migrate(
     With `only_empty`, a ledger that somebody else has made meanwhile is left as it is.
     """
     with store.transaction() as transaction:
-        connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+        connection = transaction.connection
         store.lock_schema(connection)
         if only_empty and store.tables(connection):
             return ()
@@ -112,7 +111,7 @@ def migrate(
 
 def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes: bool = False) -> None:
     """Write the machines' digests and every trigger anew; or, with `indexes`, the unique indexes that are gone."""
-    connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+    connection = transaction.connection
     epoch = _epoch(store, connection)
     statements = (
         _lost_indexes(store, connection)
@@ -127,24 +126,24 @@ def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes:
     if not indexes:
         for table, _, greatest in behind(transaction):
             store.begin_numbers(connection, table)
-            transaction._run("advance_sequence", table=table, value=greatest)  # noqa: SLF001 - the same
+            transaction.run("advance_sequence", table=table, value=greatest)
 
 
 def behind(reading: Reading) -> list[tuple[str, int, int]]:
     """Return the tables whose next number was given out before: the table, the last number, the greatest one known."""
-    last = dict(reading._run("read_sequences"))  # noqa: SLF001 - the schema lives below the verbs
-    greatest = [(f"holdfast_{name}", int(n)) for name, n in reading._run("greatest_numbers")]  # noqa: SLF001
+    last = dict(reading.run("read_sequences"))
+    greatest = [(f"holdfast_{name}", int(n)) for name, n in reading.run("greatest_numbers")]
     return [(table, int(last.get(table, 0)), n) for table, n in greatest if int(last.get(table, 0)) < n]
 
 
 def begin_epoch(store: Store[Any]) -> int:
     """Begin the next epoch, and return it: what is journalled from now on sorts after all that was before."""
     with store.transaction() as transaction:
-        connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+        connection = transaction.connection
         require_ledger(store, connection)
         epoch = _epoch(store, connection) + 1
         prepare(store, connection, epoch)
-        transaction.set_meta("epoch", str(epoch))
+        transaction.settings.set("epoch", str(epoch))
     return epoch
 
 
@@ -158,13 +157,13 @@ def prepare(store: Store[Any], connection: Any, epoch: int) -> None:
 def is_empty(store: Store[Any]) -> bool:
     """Tell whether the database holds nothing of Holdfast's yet."""
     with store.reading() as reading:
-        return not store.tables(reading._connection)  # noqa: SLF001 - the schema lives below the verbs
+        return not store.tables(reading.connection)
 
 
 def verify(store: Store[Any]) -> dict[str, str]:
     """Return the ledger's settings if it is one that this code may use; raise a StoreError that says why not."""
     with store.reading() as reading:
-        connection = reading._connection  # noqa: SLF001 - the schema lives below the verbs
+        connection = reading.connection
         require_ledger(store, connection)
         store.require_present(connection, _epoch(store, connection))
         differing = drift(store, connection)
@@ -173,7 +172,7 @@ def verify(store: Store[Any]) -> dict[str, str]:
                 f"what the ledger enforces differs from this version of Holdfast: {', '.join(differing)}",
                 context={"differs": differing},
             )
-        return reading.meta()
+        return reading.settings.read()
 
 
 def require_ledger(store: Store[Any], connection: Any) -> None:

@@ -19,9 +19,8 @@ from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavail
 from holdfast.core.records import Seal
 from holdfast.store.effects import Effect
 from holdfast.store.pool import Pool
-from holdfast.store.reading import Reading
 from holdfast.store.requests import Declared
-from holdfast.store.transaction import Transaction
+from holdfast.store.transaction import Reading, Transaction
 
 logger = logging.getLogger("holdfast")
 
@@ -367,7 +366,7 @@ class Store(ABC, Generic[Connection]):
     def tables_beside(self) -> list[str]:
         """Return the tables of the database that are not Holdfast's, without writing anything."""
         with self.reading() as reading:
-            return [name for (name,) in self.run(reading._connection, "tables_beside", {})]  # noqa: SLF001 - below verbs
+            return [name for (name,) in self.run(reading.connection, "tables_beside", {})]
 
     def plain(self, column: str, kind: str) -> str:  # noqa: ARG002 - where what is stored is plain already
         """Return the expression that gives a column's plain value: text, a number, or null."""

@@ -126,7 +126,7 @@ def test_ids_grow_and_pending_entries_come_in_their_order(wal: Wal, ledger: Ledg
     assert isinstance(running, Attempt)
     assert isinstance(resting, Attempt)
     fail = Fail(resting.execution.lease_token, "x", "x")
-    ledger.perform(lambda transaction: transaction.work([(resting, fail)], actor="test"))
+    ledger.perform(lambda transaction: transaction.executions.move([(resting, fail)], actor="test"))
     states = [ledger.job(entry_id).state for entry_id in (ids[0], ids[1], ids[3])]
     assert states == [JobState.RUNNING, JobState.FAILED, JobState.PENDING]
     assert [(entry.id, entry.status) for entry in wal.pending_entries()] == [
@@ -148,7 +148,7 @@ def test_a_thousand_pending_entries_are_warned_of_once(
         for _ in range(898)
     ]
     with ledger.store.transaction() as transaction:
-        transaction.submit(submissions)
+        transaction.jobs.submit(submissions)
     with caplog.at_level(logging.WARNING):
         for _ in range(100):  # append looks now and then by itself: at its hundredth there are 999
             last = wal.append("alice", "Create", b"")
@@ -172,7 +172,7 @@ def test_appending_warns_by_itself(wal: Wal, ledger: Ledger, caplog: pytest.LogC
         for _ in range(950)
     ]
     with ledger.store.transaction() as transaction:
-        transaction.submit(submissions)
+        transaction.jobs.submit(submissions)
     with caplog.at_level(logging.WARNING):
         for _ in range(99):
             wal.append("alice", "Create", b"")
@@ -396,8 +396,8 @@ def test_no_worker_of_the_fleet_takes_an_entry(wal: Wal, ledger: Ledger, ledger_
     assert ledger.run_until_idle() == 1
     Worker(ledger, queues=["wal:main"], executor="inline").run(until_idle=True)
     with ledger.store.transaction() as transaction:
-        assert transaction.claim(Lease(owner="w", seconds=30, n=10, queues=("wal:main", "default"))) == []
-        assert transaction.claim_these([entry_id], Lease(owner="w", seconds=30)) == []
+        assert transaction.executions.claim(Lease(owner="w", seconds=30, n=10, queues=("wal:main", "default"))) == []
+        assert transaction.executions.claim_these([entry_id], Lease(owner="w", seconds=30)) == []
     assert rows(ledger_url, "SELECT * FROM holdfast_jobs WHERE queue = 'wal:main'") == before
     assert ledger.receipt(receipt.job_id).state is JobState.SUCCEEDED
     for _ in range(2):
@@ -435,7 +435,7 @@ def test_an_entry_that_somebody_holds_is_not_ended_by_another(
     [entry_id] = append(wal, 1)
     ledger.resume("wal:main")
     with ledger.store.transaction() as transaction:
-        [attempt] = transaction.claim(Lease(owner="stranger", seconds=30, queues=("wal:main",)))
+        [attempt] = transaction.executions.claim(Lease(owner="stranger", seconds=30, queues=("wal:main",)))
     assert attempt.job.job_id == entry_id
     before = rows(ledger_url, "SELECT * FROM holdfast_jobs")
     ends: list[Callable[[], object]] = [

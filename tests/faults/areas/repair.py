@@ -36,7 +36,9 @@ FAULTS = (
     SeededFault(
         id="repair.before_image_not_kept",
         meaning="A repair does not note in the journal what was there before.",
-        patches=(Patch(SURGEON, "Surgeon._note", "self._transaction.note(self._door, EVENT, **note)", "pass"),),
+        patches=(
+            Patch(SURGEON, "Surgeon._note", "self._transaction.maintenance.note(self._door, EVENT, **note)", "pass"),
+        ),
         tests=(f"{TESTS}::test_a_state_that_was_edited_comes_back_from_the_journal",),
         databases=BOTH,
     ),

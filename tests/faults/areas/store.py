@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.faults.seeded import BOTH, Patch, SeededFault
 
-VERBS = "store/transaction.py"
+JOBS = "store/verbs/jobs.py"
+EXECUTIONS = "store/verbs/executions.py"
 AGREE = "tests/store/test_guards_agree.py"
 CLAIM = "tests/store/test_claim.py"
 LEASES = "tests/governance/test_leases.py"
@@ -210,8 +211,8 @@ ANSWERED = (
         meaning="Other work under a key that a stored job has is answered as if it were the same work.",
         patches=(
             Patch(
-                VERBS,
-                "Transaction._admissions",
+                JOBS,
+                "JobWrites._admissions",
                 "_require_same(submissions[index], digests[index], job.digest)",
                 "pass",
             ),
@@ -222,21 +223,21 @@ ANSWERED = (
     SeededFault(
         id="store.lost_ruling_reported_as_done",
         meaning="A ruling that matched no row is answered as done.",
-        patches=(Patch(VERBS, "Transaction.rule", "if i in lost else answer", "if False else answer"),),
+        patches=(Patch(JOBS, "JobWrites.rule", "if i in lost else answer", "if False else answer"),),
         tests=(f"{RULE}::test_a_job_that_changed_since_it_was_read_is_a_race_and_leaves_no_trace",),
         databases=BOTH,
     ),
     SeededFault(
         id="store.job_does_not_follow_its_execution",
         meaning="An execution ends and its job is not moved with it.",
-        patches=(Patch(VERBS, "Transaction.work", "self._move_jobs_of(accepted, signature)", "pass"),),
+        patches=(Patch(EXECUTIONS, "ExecutionWrites.move", "self._move_jobs_of(accepted, signature)", "pass"),),
         tests=(f"{WORK}::test_complete_is_commit_and_finish_in_one_write",),
         databases=BOTH,
     ),
     SeededFault(
         id="store.result_of_a_commit_lost",
         meaning="The result of an execution that commits without finishing is not stored.",
-        patches=(Patch(VERBS, "Transaction.work", "self._store_results(moves, answers, lost)", "pass"),),
+        patches=(Patch(EXECUTIONS, "ExecutionWrites.move", "self._store_results(moves, answers, lost)", "pass"),),
         tests=(f"{WORK}::test_commit_keeps_the_result_and_leaves_the_job_running",),
         databases=BOTH,
     ),
@@ -245,8 +246,8 @@ ANSWERED = (
         meaning="Recovery tries to put back what has committed, and never finishes it.",
         patches=(
             Patch(
-                VERBS,
-                "Transaction.recover",
+                EXECUTIONS,
+                "ExecutionWrites.recover",
                 "Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now)",
                 "Expire(retry_at or now)",
             ),
@@ -257,7 +258,9 @@ ANSWERED = (
     SeededFault(
         id="store.secret_written_with_an_error",
         meaning="The message of an error is written without being redacted.",
-        patches=(Patch(VERBS, "_fit", "redacted(answer.error_message)", "answer.error_message"),),
+        patches=(
+            Patch("store/verbs/base.py", "redacted_move", "redacted(answer.error_message)", "answer.error_message"),
+        ),
         tests=(MESSAGES,),
     ),
 )

@@ -13,7 +13,7 @@ from holdfast.audit.check import ledger_rules as surveys
 from holdfast.audit.check import record_rules as histories
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, Invariant, Severity
-from holdfast.store.evidence import Case, History
+from holdfast.store.verbs.evidence import Case, History
 
 RecordRule = Callable[[History, RuleContext], Iterator[Finding]]
 JobRule = Callable[[Case, RuleContext], Iterator[Finding]]

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.machines import GRANT
-from holdfast.store.evidence import Entry, Evidence, History, Permit
+from holdfast.store.verbs.evidence import Entry, Evidence, History, Permit
 
 
 class RuleContext:

@@ -16,8 +16,8 @@ from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, of_execution, of_job
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
-from holdfast.store.evidence import Case, Entry, History
 from holdfast.store.requests import digest_of
+from holdfast.store.verbs.evidence import Case, Entry, History
 
 FOLLOWUP_CLIENT = "holdfast"
 MESSAGE_MAX = 4096

@@ -21,8 +21,8 @@ from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
 from holdfast.core.records import Seal, time_text
 from holdfast.store.enforcement import INDEXES
 from holdfast.store.migrations import DOOR_OPEN
-from holdfast.store.sealed import SEQ_MIN
 from holdfast.store.settings import REQUIRED, declared_from
+from holdfast.store.verbs.seals import SEQ_MIN
 
 OVERDUE_S = 60.0
 ROWS_A_PAGE = 50_000

@@ -17,7 +17,7 @@ from holdfast.audit.check.findings import Finding, of_record
 from holdfast.core.authority import Act
 from holdfast.core.machine import NOTHING, Machine, Path
 from holdfast.core.machines import JOB, MACHINES, SWITCH, VALUE
-from holdfast.store.evidence import Entry, History
+from holdfast.store.verbs.evidence import Entry, History
 
 NAMED_MAX = 20  # how many versions a finding names
 JOB_TARGET = "job:"  # and the id: what a grant to release one job is for

@@ -18,9 +18,9 @@ from holdfast.audit.check.job_rules import parent_of
 from holdfast.audit.check.walker import LIMIT, Progress, Walker, chosen
 from holdfast.core.errors import HoldfastError, StoreDamagedError
 from holdfast.core.machine import Machine
-from holdfast.store.evidence import OTHERS, Case, Evidence, History
-from holdfast.store.reading import Reading
 from holdfast.store.store import Store
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.evidence import OTHERS, Case, Evidence, History
 
 BATCH = 1000
 KINDS = ("jobs", "executions", "journal")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from holdfast.audit.check.findings import CheckReport, Finding, Invariant, Violation
 from holdfast.core.errors import InputError
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 
 LIMIT = 1000
 

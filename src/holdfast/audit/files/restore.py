@@ -32,8 +32,8 @@ from holdfast.core.errors import (
 from holdfast.core.machines import JobState
 from holdfast.store import Clock, connect
 from holdfast.store import migrations as schema_steps
-from holdfast.store.portable import TABLES, Row, Table, advance, bring, end_leases, occupied
 from holdfast.store.store import Store, host_clock
+from holdfast.store.tables import TABLES, Row, Table
 from holdfast.store.transaction import Transaction
 
 ACTOR = "restore"
@@ -128,23 +128,23 @@ def _written(
 ) -> Restored:
     header, epoch = verified.header, verified.header.epoch + 1
     with store.transaction() as transaction:
-        connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+        connection = transaction.connection
         store.lock_schema(connection)
         existed = bool(store.tables(connection))
         schema_steps.prepare(store, connection, epoch)
         # Its tables are locked now: nobody can put work into them.
         _require_empty(transaction)
         if existed:
-            _require_alike(transaction.meta(), verified)
-        advance(transaction, _given_out(verified, store))
+            _require_alike(transaction.settings.read(), verified)
+        transaction.portable.advance(_given_out(verified, store))
         while store.extend_journal(connection):
             pass
         grant_id = kept(transaction, permit, ledger_id=header.ledger_id, reason=permission.why) if permit else None
-        with transaction.maintenance(who=permission.who, why=permission.why, grant_id=grant_id) as door:
+        with transaction.maintenance.open(who=permission.who, why=permission.why, grant_id=grant_id) as door:
             _bring_all(transaction, Path(verified.file), verified, progress)
-            transaction.set_meta("epoch", str(epoch))
+            transaction.settings.set("epoch", str(epoch))
             expired, finished = _end_open_leases(transaction)
-            transaction.note(
+            transaction.maintenance.note(
                 door,
                 "restore",
                 sha256=verified.trailer.sha256,
@@ -155,7 +155,7 @@ def _written(
                 expired=expired,
                 finished=finished,
             )
-        transaction.fold_counts()
+        transaction.counts.fold()
     return Restored(
         ledger_id=header.ledger_id,
         epoch=epoch,
@@ -169,7 +169,7 @@ def _written(
 
 
 def _require_empty(transaction: Transaction) -> None:
-    tables = occupied(transaction)
+    tables = transaction.portable.occupied()
     if tables:
         raise LedgerNotEmptyError(f"the ledger has rows in {', '.join(tables)}", context={"tables": tables})
 
@@ -203,11 +203,11 @@ def _bring_all(transaction: Transaction, path: Path, verified: Verified, progres
         for table in TABLES:
             for rows in _batches(snapshot, table):
                 try:
-                    bring(transaction, table, rows)
+                    transaction.portable.bring(table, rows)
                 except RefusedByDatabaseError as error:
                     raise _refused(table, error) from error
                 except Exception as error:
-                    translated = transaction._store.translated(error)  # noqa: SLF001 - the driver's own words
+                    translated = transaction.store.translated(error)
                     if isinstance(translated, RefusedByDatabaseError):
                         raise _refused(table, translated) from error
                     raise
@@ -245,8 +245,8 @@ def _batches(snapshot: SnapshotFile, table: Table) -> Iterator[list[Row]]:
 def _end_open_leases(transaction: Transaction) -> tuple[int, int]:
     """End every attempt that was under way; return how many expired and how many had committed and are done."""
     expired = finished = 0
-    while end_leases(transaction):  # twice only if the clock was set back meanwhile
-        while ended := transaction.recover(actor=ACTOR, n=BATCH_LEASES):
+    while transaction.portable.end_leases():  # twice only if the clock was set back meanwhile
+        while ended := transaction.executions.recover(actor=ACTOR, n=BATCH_LEASES):
             for attempt, answer in ended:
                 if isinstance(answer, Refused):
                     raise SnapshotInvalidError(

@@ -233,7 +233,7 @@ def _rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
 def kept(transaction: Transaction, permit: Permit, *, ledger_id: str, reason: str) -> int:
     """Make a slip a grant of the ledger that is being made, used up by this transaction; return its id."""
     slip, wanted = permit.slip, permit.wanted
-    grant_id = transaction.request_grant(
+    grant_id = transaction.grants.request(
         action=slip.action,
         target=slip.target,
         scope=wanted.scope(slip.rollback_plan).text,
@@ -247,13 +247,13 @@ def kept(transaction: Transaction, permit: Permit, *, ledger_id: str, reason: st
     approval = GrantEvent("approve", slip.approved_by, may_self_approve=wanted.environment == DEV)
     for command, moved, why in ((approval, mark, slip.reason), (GrantEvent("consume", wanted.executor), None, reason)):
         grant = _known(transaction, grant_id)
-        answer = transaction.move_grant(grant, command, reason=why, via=canonical(permit.via), move_id=moved)
+        answer = transaction.grants.move(grant, command, reason=why, via=canonical(permit.via), move_id=moved)
         if isinstance(answer, Refused):  # its time was up meanwhile
             raise AuthorityError(answer.message, code=Reject.EXPIRED)
     return grant_id
 
 
 def _known(transaction: Transaction, grant_id: int) -> Grant:
-    grant = transaction.grant(grant_id)
+    grant = transaction.grants.get(grant_id)
     invariant(grant is not None, "a grant that was written is there")
     return grant  # type: ignore[return-value] # checked above

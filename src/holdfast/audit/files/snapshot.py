@@ -23,9 +23,9 @@ from holdfast.core.errors import HoldfastError, InputError, SnapshotInvalidError
 from holdfast.core.records import time_text
 from holdfast.store.files import new_file
 from holdfast.store.migrations import migrations
-from holdfast.store.portable import NUMBERED, TABLES, Kind, Row, Table, count_of, rows_of, sequences
-from holdfast.store.reading import Reading
 from holdfast.store.store import Store
+from holdfast.store.tables import NUMBERED, TABLES, Kind, Row, Table
+from holdfast.store.transaction import Reading
 
 FORMAT = 1
 LEVEL = 3  # of compression: beyond it, a snapshot takes longer and is hardly smaller
@@ -123,7 +123,7 @@ class LiveLedger:
     """A ledger at one moment, as a source."""
 
     def __init__(self, store: Store[Any], reading: Reading) -> None:
-        meta = reading.meta()
+        meta = reading.settings.read()
         self._reading = reading
         self.header = Header(
             holdfast_snapshot=FORMAT,
@@ -134,17 +134,17 @@ class LiveLedger:
             dialect=store.dialect,
             environment=meta["environment"],
             governed=meta["governed"] == "yes",
-            sequences=sequences(reading),
+            sequences=reading.portable.sequences(),
             tables={table.name: table.names for table in TABLES},
         )
 
     def rows(self, table: Table) -> Iterator[Row]:
         """Yield a table's rows in the order of its key."""
-        return rows_of(self._reading, table)
+        return self._reading.portable.rows_of(table)
 
     def size(self) -> int:
         """Return how many rows there are."""
-        return sum(count_of(self._reading, table) for table in TABLES)
+        return sum(self._reading.portable.count_of(table) for table in TABLES)
 
 
 def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -> Summary:

@@ -19,7 +19,7 @@ from holdfast.audit.files.framed import GZIP
 from holdfast.audit.files.snapshot import EVERY, Header, LiveLedger, Progress, SnapshotFile, Source
 from holdfast.core.errors import InputError
 from holdfast.store import open_store
-from holdfast.store.portable import TABLES, Row, Table
+from holdfast.store.tables import TABLES, Row, Table
 
 SHOWN = 20
 # The epoch is a restore's to change; the others repeat what the seals say.

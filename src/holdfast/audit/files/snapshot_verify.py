@@ -16,7 +16,7 @@ from holdfast.audit.files.snapshot import Progress, SnapshotFile, Summary
 from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
 from holdfast.core.errors import SealsBrokenError, SnapshotInvalidError
 from holdfast.core.records import Archive, Seal
-from holdfast.store.portable import TABLES, Row
+from holdfast.store.tables import TABLES, Row
 
 
 class Verified(Summary, frozen=True, kw_only=True):

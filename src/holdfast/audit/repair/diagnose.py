@@ -16,8 +16,8 @@ from holdfast.core.digest import Json
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_text
-from holdfast.store.reading import Reading
 from holdfast.store.requests import digest_of
+from holdfast.store.transaction import Reading
 
 LOST, UNSOUND = "lost", "integrity"
 
@@ -127,7 +127,7 @@ def _settled(reading: Reading, job: Record, *, alone: bool = False) -> tuple[lis
     executions: list[Settled] = []
     acts: list[Act] = []
     succeeded = job.vouched and job.last is not None and job.last.target == JobState.SUCCEEDED
-    for image in reading.images("holdfast_executions", job_id=job.id):
+    for image in reading.maintenance.images("holdfast_executions", job_id=job.id):
         record = Record(reading, EXECUTION, image["exec_id"])
         settled, mended = execution_acts(record, succeeded=succeeded, alone=alone)
         executions.append(settled)
@@ -137,7 +137,7 @@ def _settled(reading: Reading, job: Record, *, alone: bool = False) -> tuple[lis
 
 def committed(reading: Reading, job_id: int) -> bool:
     """Tell whether the journal of one of a job's executions says that it committed."""
-    for image in reading.images("holdfast_executions", job_id=job_id):
+    for image in reading.maintenance.images("holdfast_executions", job_id=job_id):
         record = Record(reading, EXECUTION, image["exec_id"])
         if record.vouched and record.last is not None and record.last.target in COMMITTED:
             return True
@@ -286,7 +286,7 @@ def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
     at = (at_of(last) if last else None) or time_text(EPOCH)
     created_at = (at_of(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
     at = max(at, created_at)
-    executions = reading.images("holdfast_executions", job_id=job.id)
+    executions = reading.maintenance.images("holdfast_executions", job_id=job.id)
     if not job.rows and not executions:
         return  # nothing tells of it any more: what had its id has got its own back
     claimed = [row.attempt or 0 for row in job.rows]

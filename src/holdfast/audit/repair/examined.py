@@ -18,8 +18,8 @@ from holdfast.core.machine import Machine
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import time_from, time_text
 from holdfast.store.enforcement import GUARDED
-from holdfast.store.evidence import Entry, Evidence, History
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.evidence import Entry, Evidence, History
 
 GUARDED_BY_NAME = {guarded.machine.name: guarded for guarded in GUARDED}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +43,7 @@ class Record:
 
     def __init__(self, reading: Reading, machine: Machine, subject: int) -> None:
         self.guarded, self.machine, self.id = GUARDED_BY_NAME[machine.name], machine, subject
-        images = reading.images(self.guarded.table, **{self.guarded.id: subject})
+        images = reading.maintenance.images(self.guarded.table, **{self.guarded.id: subject})
         self.image: dict[str, Any] | None = images[0] if images else None
         evidence = Evidence(reading)
         self.rows, readable = evidence.told(machine, subject)

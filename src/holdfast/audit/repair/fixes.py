@@ -15,8 +15,8 @@ from holdfast.core.digest import Json
 from holdfast.core.environments import DEV
 from holdfast.core.machine import Machine
 from holdfast.core.machines import GRANT, SWITCH, VALUE, GrantState, SwitchState, ValueState
-from holdfast.store.evidence import Evidence
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.evidence import Evidence
 
 
 def uncut(reading: Reading, machine: Machine, subject: int) -> list[Act]:
@@ -58,7 +58,7 @@ def _fallen_back(reading: Reading, record: Record) -> str | None:
         return GrantState.REVOKED if known or image["consumed_by"] is None else GrantState.CONSUMED
     if record.machine is SWITCH:
         # Nobody can show that it was lifted under a grant. But what stops something is on once, not twice.
-        others = reading.images("holdfast_switches", name=image["name"], state=SwitchState.ON)
+        others = reading.maintenance.images("holdfast_switches", name=image["name"], state=SwitchState.ON)
         return SwitchState.OFF if any(other["switch_id"] != record.id for other in others) else SwitchState.ON
     return record.state if known else None
 
@@ -67,7 +67,7 @@ def _doubt(reading: Reading, grant: dict[str, Any]) -> str | None:
     """Return why an active grant permits nothing, if that is so."""
     if grant["approved_by"] is None:
         return "nobody has approved it"
-    if grant["approved_by"] == grant["requested_by"] and reading.meta().get("environment", DEV) != DEV:
+    if grant["approved_by"] == grant["requested_by"] and reading.settings.read().get("environment", DEV) != DEV:
         return "nobody else has approved it"
     return None
 

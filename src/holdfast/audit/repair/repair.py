@@ -28,7 +28,7 @@ from holdfast.core.errors import (
 from holdfast.core.machines import JOB
 from holdfast.store import Store, Transaction
 from holdfast.store.migrations import require_ledger, rewrite_enforcement
-from holdfast.store.sealed import SEQ_MAX
+from holdfast.store.verbs.seals import SEQ_MAX
 
 Permit = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
 HOPELESS = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
@@ -93,14 +93,14 @@ def repair(store: Store[Any], *, operator: str, reason: str, expected: str, perm
 
 
 def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str, permit: Permit | None) -> Repair:
-    connection = transaction._connection  # noqa: SLF001 - the schema lives below the verbs
+    connection = transaction.connection
     require_ledger(store, connection)
     if store.journal_is_full(connection):
         raise StoreDamagedError(
             f"row {SEQ_MAX} of holdfast_journal has the last number there is: nothing can be journalled after it",
             context={"table": "holdfast_journal", "seq": SEQ_MAX},
         )
-    transaction.lock_records()
+    transaction.maintenance.lock_records()
     violations = check_in(transaction, limit=ALL).violations
     rounds = _Rounds(store, transaction, violations, who=who, why=why, permit=permit)
     for _ in range(ROUNDS_MAX):
@@ -204,7 +204,7 @@ class _Rounds:
     def _operate(self, violations: Sequence[Violation], standing: Iterable[int]) -> list[Act]:
         transaction = self._transaction
         grant_id = self._permit(transaction) if self._permit else None
-        with transaction.maintenance(who=self._who, why=self._why, grant_id=grant_id) as door:
+        with transaction.maintenance.open(who=self._who, why=self._why, grant_id=grant_id) as door:
             surgeon = Surgeon(self._store, transaction, door, self._who, self.given_up)
             surgeon.shut(standing)
             surgeon.mend(violations)

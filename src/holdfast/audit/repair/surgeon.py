@@ -17,7 +17,7 @@ from holdfast.core.errors import HoldfastError, RefusedByDatabaseError
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
 from holdfast.store import Store, Transaction
 from holdfast.store.enforcement import MAINTENANCE
-from holdfast.store.reading import Reading
+from holdfast.store.transaction import Reading
 
 EVENT = "repair"
 LEASES = "LEASES"
@@ -38,7 +38,7 @@ def unit_of(reading: Reading, violation: Violation) -> str:
 def unit(reading: Reading, machine: str, subject: int) -> str:
     """Return the job of an execution that is there, and any other record itself."""
     if machine == EXECUTION.name:
-        for image in reading.images("holdfast_executions", exec_id=subject):
+        for image in reading.maintenance.images("holdfast_executions", exec_id=subject):
             return f"{JOB.name} {image['job_id']}"
     return f"{machine} {subject}"
 
@@ -60,7 +60,7 @@ class Surgeon:
     def shut(self, doors: Iterable[int]) -> None:
         """Tell the end of maintenance that somebody left without one."""
         for subject in doors:
-            rows = self._transaction.images("holdfast_journal", machine=MAINTENANCE, subject=subject)
+            rows = self._transaction.maintenance.images("holdfast_journal", machine=MAINTENANCE, subject=subject)
             last = max(rows, key=lambda row: row["version"], default=None)
             if last is not None and last["target"] == "open":
                 why = "its door was found open"
@@ -70,7 +70,7 @@ class Surgeon:
                     "target": "shut", "event": "shut", "reason": why, "attempt": None, "move_id": last["move_id"],
                     "at": last["at"],
                 }  # fmt: skip
-                self._transaction.tell_repair(self._door, row)
+                self._transaction.maintenance.record_repair(self._door, row)
 
     def mend(self, violations: Sequence[Violation]) -> None:
         """Do all that the violations ask for: lost rows first, because the others are judged by them."""
@@ -101,7 +101,7 @@ class Surgeon:
         exec_ids = {subject or 0 for machine, subject in named if machine == EXECUTION.name}
         jobs = {subject or 0 for machine, subject in named if machine == JOB.name} | set(self._jobs_of(exec_ids))
         for job_id in sorted(jobs):
-            if not self._transaction.images("holdfast_jobs", job_id=job_id):
+            if not self._transaction.maintenance.images("holdfast_jobs", job_id=job_id):
                 self._on(f"{JOB.name} {job_id}", self._mend_job, job_id)
         taken = self._taken_keys(violations)
         loose = {v.id for v in violations if v.evidence.get("kind") == "replaces"}
@@ -150,7 +150,7 @@ class Surgeon:
         last, guarded = lost.rows[-1], lost.guarded
         signed = {"event": last.event, "move_id": last.move_id, "version": last.version, guarded.state: last.target}
         found = []
-        for image in self._transaction.images(guarded.table, **signed):
+        for image in self._transaction.maintenance.images(guarded.table, **signed):
             other = Record(self._transaction, lost.machine, image[guarded.id])
             if not other.rows and self._unit(machine, other.id) not in self._left_out:
                 found.append(other)
@@ -163,7 +163,9 @@ class Surgeon:
         wrong = [v for v in violations if v.invariant in STRAYS_BREAK]
         exec_ids = {v.id or 0 for v in wrong if v.machine == EXECUTION.name}
         for job_id in {v.id for v in wrong if v.machine == JOB.name}:
-            exec_ids |= {image["exec_id"] for image in self._transaction.images("holdfast_executions", job_id=job_id)}
+            exec_ids |= {
+                image["exec_id"] for image in self._transaction.maintenance.images("holdfast_executions", job_id=job_id)
+            }
         for exec_id in sorted(exec_ids):
             self._on(self._unit(EXECUTION.name, exec_id), self._bring_one_home, exec_id)
 
@@ -206,14 +208,16 @@ class Surgeon:
         open_jobs = [
             job_id
             for job_id in self._claimed(move_id, attempt)
-            if self._transaction.images("holdfast_jobs", job_id=job_id)
-            and not self._transaction.images("holdfast_executions", job_id=job_id, attempt=attempt)
+            if self._transaction.maintenance.images("holdfast_jobs", job_id=job_id)
+            and not self._transaction.maintenance.images("holdfast_executions", job_id=job_id, attempt=attempt)
         ]
         ends = {job_id: Record(self._transaction, JOB, job_id).rows[-1].target for job_id in open_jobs}
         return sorted(open_jobs, key=lambda job_id: (ends[job_id] != JobState.SUCCEEDED, job_id))
 
     def _claimed(self, move_id: str, attempt: int) -> set[int]:
-        claims = self._transaction.images("holdfast_journal", machine=JOB.name, move_id=move_id, attempt=attempt)
+        claims = self._transaction.maintenance.images(
+            "holdfast_journal", machine=JOB.name, move_id=move_id, attempt=attempt
+        )
         return {row["subject"] for row in claims if row["target"] == JobState.RUNNING}
 
     def _taken_keys(self, violations: Iterable[Violation]) -> dict[int, str]:
@@ -238,7 +242,7 @@ class Surgeon:
             self._on(self._unit(machine, subject), self._drop_rows_of, machine, subject)
 
     def _drop_rows_of(self, machine: str, subject: int) -> None:
-        rows = self._transaction.images("holdfast_journal", machine=machine, subject=subject)
+        rows = self._transaction.maintenance.images("holdfast_journal", machine=machine, subject=subject)
         rows.sort(key=lambda row: row["seq"])
         name = f"{machine} {subject}"
         if subject < 1:
@@ -251,7 +255,7 @@ class Surgeon:
 
     def _jobs_of(self, exec_ids: Iterable[int]) -> Iterator[int]:
         for exec_id in exec_ids:
-            for image in self._transaction.images("holdfast_executions", exec_id=exec_id):
+            for image in self._transaction.maintenance.images("holdfast_executions", exec_id=exec_id):
                 yield image["job_id"]
 
     def _forget_orphans(self, violations: Iterable[Violation]) -> None:
@@ -268,25 +272,25 @@ class Surgeon:
 
     def _forget_history(self, subject: str, why: str) -> None:
         machine, _, number = subject.rpartition(" ")
-        rows = self._transaction.images("holdfast_journal", machine=machine, subject=int(number))
+        rows = self._transaction.maintenance.images("holdfast_journal", machine=machine, subject=int(number))
         self._forget_rows(subject, why, rows)
         if machine == MAINTENANCE and rows:
             # What was written under it names it still: that there was such an act stays told.
             row = {**rows[-1], "version": 1, "source": "open", "target": "shut", "event": "shut", "reason": why}
             names = ("machine", "subject", "version", "source", "target", "event", "reason", "attempt", "move_id", "at")
-            self._transaction.tell_repair(self._door, {name: row[name] for name in names})
+            self._transaction.maintenance.record_repair(self._door, {name: row[name] for name in names})
 
     def _forget_checkpoints(self, subject: str, why: str, job_id: int) -> None:
-        before = self._transaction.images("holdfast_checkpoints", job_id=job_id)
+        before = self._transaction.maintenance.images("holdfast_checkpoints", job_id=job_id)
         if before:
             self._note(Act(kind="forget", subject=subject, why=why, before={"checkpoints": before}))
-            self._transaction.forget_checkpoints([job_id])
+            self._transaction.retention.forget_checkpoints([job_id])
 
     def _forget_rows(self, subject: str, why: str, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
             self._note(Act(kind="forget", subject=subject, why=why, before=row))
         if rows:
-            self._transaction.forget_journal_rows([row["seq"] for row in rows])
+            self._transaction.maintenance.forget_journal_rows([row["seq"] for row in rows])
 
     # -- the acts -----------------------------------------------------------------------------------------------------
 
@@ -295,9 +299,9 @@ class Surgeon:
             self._note(act)
             guarded = GUARDED_BY_NAME[act.machine or ""]
             if act.kind == "put_back":
-                self._transaction.put_back(guarded, act.after)
+                self._transaction.maintenance.put_back(guarded, act.after)
             elif act.kind == "mend":
-                self._transaction.mend(guarded, act.id or 0, act.after)
+                self._transaction.maintenance.mend(guarded, act.id or 0, act.after)
             else:
                 self._settle(act)
             if act.machine == JOB.name and act.id is not None and "payload" in act.after and not act.after["payload"]:
@@ -306,7 +310,7 @@ class Surgeon:
     def _settle(self, act: Act) -> None:
         """Move a record, or say that it stays; either is a journal row, marked as written under this door."""
         guarded = GUARDED_BY_NAME[act.machine or ""]
-        [now] = self._transaction.images(guarded.table, **{guarded.id: act.id})
+        [now] = self._transaction.maintenance.images(guarded.table, **{guarded.id: act.id})
         source, target = now[guarded.state], act.after[guarded.state]
         path = guarded.machine.between(source, target)
         version = now["version"] + (len(path.edges) if path else 1)
@@ -319,16 +323,16 @@ class Surgeon:
                 "event": EVENT, "reason": act.why, "attempt": columns.get("attempts", now.get(guarded.attempt)),
                 "move_id": columns["move_id"], "at": columns.get("updated_at", now["updated_at"]),
             }  # fmt: skip
-            self._transaction.tell_repair(self._door, row)
-        self._transaction.mend(guarded, act.id or 0, columns)
+            self._transaction.maintenance.record_repair(self._door, row)
+        self._transaction.maintenance.mend(guarded, act.id or 0, columns)
 
     def _note(self, act: Act) -> None:
         self.acts.append(act)
         note = {"act": act.kind, "subject": act.subject, "why": act.why, "before": act.before, "after": act.after}
-        self._transaction.note(self._door, EVENT, **note)
+        self._transaction.maintenance.note(self._door, EVENT, **note)
 
     def _end_leases(self) -> None:
-        while ended := self._transaction.recover(actor=self._who):
+        while ended := self._transaction.executions.recover(actor=self._who):
             moved = [attempt for attempt, answer in ended if not isinstance(answer, Refused)]
             for attempt in moved:
                 exec_id = attempt.execution.exec_id
@@ -338,9 +342,9 @@ class Surgeon:
                 break
 
     def _recount(self) -> None:
-        columns, rows = ("operation", "queue", "state", "n"), self._transaction.raw_counts()
+        columns, rows = ("operation", "queue", "state", "n"), self._transaction.counts.raw()
         before = [dict(zip(columns, row, strict=True)) for row in rows]
-        self._transaction.recount()
-        after = [dict(zip(columns, row, strict=True)) for row in self._transaction.raw_counts()]
+        self._transaction.counts.recount()
+        after = [dict(zip(columns, row, strict=True)) for row in self._transaction.counts.raw()]
         if before != after:
             self._note(Act(kind="recount", subject="COUNTS", why="counted anew", before={"counts": before}))

@@ -17,8 +17,8 @@ from holdfast.audit.seals.sealer import row_lines
 from holdfast.core.errors import ArchiveInvalidError
 from holdfast.core.records import Archive, Seal
 from holdfast.store.enforcement import MAINTENANCE
-from holdfast.store.sealed import Key, SealedValues
 from holdfast.store.store import Store
+from holdfast.store.verbs.seals import Key, SealedValues
 
 NOTE = "archive"  # the event under which an archive is noted
 _MACHINE, _EVENT, _REASON = 3, 8, 10
@@ -44,8 +44,8 @@ class Archives:
 
     def _read(self) -> None:
         with self._store.reading() as reading:
-            self._records = reading.archives()
-            self._begins = reading.journal_begins()
+            self._records = reading.seals.archives()
+            self._begins = reading.seals.journal_begins()
 
     def seen(self, page: Rows) -> None:
         """Look for notes among rows that pass."""
@@ -59,7 +59,7 @@ class Archives:
         if not self._covered(seal):
             return False
         with self._store.reading() as reading:
-            if not reading.journal_block(start, seal, after=0, limit=1):
+            if not reading.seals.journal_block(start, seal, after=0, limit=1):
                 return True
         self._read()  # where the journal begins may have changed since
         if seal.low_seq >= self._begins:
@@ -107,7 +107,9 @@ class Archives:
             self._add("archive_differs", record, "it does not hold what the ledger has on record")
             return
         with self._store.reading() as reading:
-            seals = reading.seals(after=record.first_seal - 1, upto=record.last_seal, limit=len(contents.header.seals))
+            seals = reading.seals.page(
+                after=record.first_seal - 1, upto=record.last_seal, limit=len(contents.header.seals)
+            )
         hashes = {seal.seal_id: seal.hash for seal in seals}
         for seal in contents.header.seals:
             if hashes.get(seal.seal_id) != seal.hash:
@@ -119,7 +121,7 @@ class Archives:
         start = self._left_behind[seal.seal_id]
         kept = [row for row in archived if row[0] >= self._begins and start < (row[1], row[2], row[0]) <= seal.end]
         with self._store.reading() as reading:
-            here = reading.journal_block(start, seal, after=0, limit=seal.rows + 1)
+            here = reading.seals.journal_block(start, seal, after=0, limit=seal.rows + 1)
         if row_lines(here) != row_lines(kept):
             self._add("block_differs", record, "what is left of the block is not what was archived", seal)
 

@@ -13,8 +13,8 @@ from holdfast.audit.seals.horizons import Horizons, floor_of, note_flaw
 from holdfast.audit.seals.problems import Problem, Problems
 from holdfast.audit.seals.sealer import Head, genesis, head_of, seal_hash
 from holdfast.core.records import Seal
-from holdfast.store.sealed import BEFORE_ALL, SEQ_MIN, Key
 from holdfast.store.store import Store
+from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MIN, Key
 
 PAGE = 500
 
@@ -36,12 +36,12 @@ class Chain:
         for head in sorted(set(heads), key=lambda head: head.seal):
             self._heads[head.seal].append(head)
         with store.reading() as reading:
-            self.meta = reading.meta()
-            self._newest = reading.last_seal()
-            early = reading.seals(after=SEQ_MIN, upto=0, limit=PAGE)
-            self._horizons = Horizons(reading, self.meta, one_writer=store.one_writer)
-            self.note_flaw = note_flaw(reading, self.meta)
-            self.floor = floor_of(reading, self.meta, self._newest)  # no row below can still be sealed
+            self.meta = reading.settings.read()
+            self._newest = reading.seals.last()
+            early = reading.seals.page(after=SEQ_MIN, upto=0, limit=PAGE)
+            self._horizons = Horizons(reading.seals, self.meta, one_writer=store.one_writer)
+            self.note_flaw = note_flaw(reading.seals, self.meta)
+            self.floor = floor_of(reading.seals, self.meta, self._newest)  # no row below can still be sealed
         self._upto = max(self._newest.seal_id, 0) if self._newest else 0
         self._read = 0  # the number of the last seal that was read
         self._previous = genesis(self.meta["ledger_id"])
@@ -66,7 +66,7 @@ class Chain:
     def next_links(self) -> list[Link]:
         """Read a page of seals, check them, and return those that can be believed."""
         with self._store.reading() as reading:
-            page = reading.seals(after=self._read, upto=self._upto, limit=PAGE)
+            page = reading.seals.page(after=self._read, upto=self._upto, limit=PAGE)
         if not page:  # somebody removes seals while they are verified
             self._add("seal_missing", self._read + 1, f"{_seals(self._read + 1, self._upto)} went away meanwhile")
             self._read = self._upto

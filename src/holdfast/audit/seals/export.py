@@ -19,8 +19,8 @@ from holdfast.audit.seals.sealer import HASHED, PAGE, genesis
 from holdfast.core.errors import InputError
 from holdfast.core.records import Seal
 from holdfast.store.files import new_file
-from holdfast.store.sealed import BEFORE_ALL, Key
 from holdfast.store.store import Store
+from holdfast.store.verbs.seals import BEFORE_ALL, Key
 
 VERSION = 1
 SEALS_PAGE = 500
@@ -38,9 +38,9 @@ class Exported(msgspec.Struct, frozen=True):
 def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: int | None = None) -> Exported:
     """Write the seals of a range, and their rows, to a stream."""
     with store.reading() as reading:
-        ledger_id, last = reading.meta()["ledger_id"], reading.last_seal()
+        ledger_id, last = reading.settings.read()["ledger_id"], reading.seals.last()
         newest = last.seal_id if last else 0
-        before = reading.seals(after=from_seal - 2, upto=from_seal - 1, limit=1) if from_seal > 1 else []
+        before = reading.seals.page(after=from_seal - 2, upto=from_seal - 1, limit=1) if from_seal > 1 else []
     upto = newest if to_seal is None else to_seal
     if from_seal < 1 or upto > newest or (to_seal is not None and to_seal < from_seal) or from_seal > newest + 1:
         raise InputError(
@@ -75,7 +75,7 @@ def export_file(store: Store[Any], path: Path, *, from_seal: int = 1, to_seal: i
 def _seals(store: Store[Any], after: int, upto: int) -> Iterator[Seal]:
     while True:
         with store.reading() as reading:
-            page = reading.seals(after=after, upto=upto, limit=SEALS_PAGE)
+            page = reading.seals.page(after=after, upto=upto, limit=SEALS_PAGE)
         if not page:
             return
         yield from page
@@ -86,7 +86,7 @@ def _write_block(store: Store[Any], sink: BinaryIO, start: Key, seal: Seal) -> i
     rows, after = 0, seal.low_seq - 1
     while True:
         with store.reading() as reading:
-            page = reading.journal_block(start, seal, after=after, limit=PAGE)
+            page = reading.seals.journal_block(start, seal, after=after, limit=PAGE)
         if not page:
             break
         sink.write(b"".join(json_line({"journal": row}) for row in page))

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from holdfast.core.records import Seal
-from holdfast.store.sealed import SEQ_MAX, SEQ_MIN, SealedReading
+from holdfast.store.verbs.seals import SEQ_MAX, SEQ_MIN, SealReads
 
 NOTE = "seal_floor"  # the setting that keeps a floor: an epoch and a number
 _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
@@ -24,7 +24,7 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 # The floor
 
 
-def floor_of(reading: SealedReading, meta: dict[str, str], last: Seal | None) -> int:
+def floor_of(reading: SealReads, meta: dict[str, str], last: Seal | None) -> int:
     """Return the number up to which every row is sealed; what another epoch left behind tells nothing about this."""
     epoch = int(meta["epoch"])
     if last is None:
@@ -35,7 +35,7 @@ def floor_of(reading: SealedReading, meta: dict[str, str], last: Seal | None) ->
     return noted if noted_epoch == epoch and noted > shown and _is_said(reading, epoch, noted) else shown
 
 
-def note_flaw(reading: SealedReading, meta: dict[str, str]) -> str | None:
+def note_flaw(reading: SealReads, meta: dict[str, str]) -> str | None:
     """Return what is wrong with the floor that the settings keep, or None."""
     text, epoch = meta.get(NOTE), int(meta["epoch"])
     found = _noted(text)
@@ -52,12 +52,12 @@ def _noted(text: str | None) -> tuple[int, int] | None:
     return (epoch, number) if number <= SEQ_MAX else None
 
 
-def _is_said(reading: SealedReading, epoch: int, number: int) -> bool:
+def _is_said(reading: SealReads, epoch: int, number: int) -> bool:
     bounds = reading.sealing_bounds()
     return number <= bounds.seq and reading.is_horizon(epoch, number, bound=bounds.xid)
 
 
-def hidden(reading: SealedReading, meta: dict[str, str], last: Seal | None) -> tuple[int, int] | None:
+def hidden(reading: SealReads, meta: dict[str, str], last: Seal | None) -> tuple[int, int] | None:
     """Return the first row that no seal closes and no sealer will look at, and the floor above it: a long search."""
     floor = floor_of(reading, meta, last)
     first = reading.first_unsealed(last.end, floor=SEQ_MIN, upto=floor) if last else None
@@ -71,7 +71,7 @@ def hidden(reading: SealedReading, meta: dict[str, str], last: Seal | None) -> t
 class Horizons:
     """Judges the horizons of seals that can be believed otherwise, first to last."""
 
-    def __init__(self, reading: SealedReading, meta: dict[str, str], *, one_writer: bool) -> None:
+    def __init__(self, reading: SealReads, meta: dict[str, str], *, one_writer: bool) -> None:
         self._epoch = int(meta["epoch"])
         self._bounds = reading.sealing_bounds()
         self._one_writer = one_writer

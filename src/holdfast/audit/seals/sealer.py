@@ -29,9 +29,9 @@ from holdfast.audit.seals.horizons import NOTE, floor_of
 from holdfast.core.digest import digest, sha256
 from holdfast.core.errors import EpochError, InputError, SealsBrokenError, invariant
 from holdfast.core.records import Seal, time_text
-from holdfast.store.reading import Reading
-from holdfast.store.sealed import BEFORE_ALL, Block, Bounds, Key
 from holdfast.store.store import Store
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.seals import BEFORE_ALL, Block, Bounds, Key
 
 BLOCK_ROWS = 8192
 WINDOW = 16 * BLOCK_ROWS  # how many numbers are looked at in one transaction
@@ -97,9 +97,9 @@ def head(store: Store[Any]) -> Head:
 
 def head_now(reading: Reading) -> Head:
     """Return where the chain ends, without closing anything."""
-    meta, last = reading.meta(), reading.last_seal()
+    meta, last = reading.settings.read(), reading.seals.last()
     require_sound_end(meta, last)
-    return head_of(meta, last, reading.sealed_rows(last.seal_id) if last else 0)
+    return head_of(meta, last, reading.seals.sealed_rows(last.seal_id) if last else 0)
 
 
 def head_of(meta: dict[str, str], last: Seal | None, rows: int) -> Head:
@@ -156,25 +156,25 @@ class _View:
     def look(self) -> None:
         """Find the next blocks that can be closed."""
         with self._store.reading() as reading:
-            meta, last = reading.meta(), reading.last_seal()
+            meta, last = reading.settings.read(), reading.seals.last()
             require_sound_end(meta, last)
             self.ledger_id, self.epoch, self.last = meta["ledger_id"], int(meta["epoch"]), last
-            self.floor = max(self.floor, floor_of(reading, meta, last))
+            self.floor = max(self.floor, floor_of(reading.seals, meta, last))
             if self._bounds is None:
-                self._bounds = reading.sealing_bounds()
+                self._bounds = reading.seals.sealing_bounds()
                 self._require_present(reading)
             self._find_blocks(reading)
 
     def _find_blocks(self, reading: Reading) -> None:
         bounds = self.bounds
-        first = reading.first_unsealed(self.start, floor=self.floor, upto=bounds.seq)
+        first = reading.seals.first_unsealed(self.start, floor=self.floor, upto=bounds.seq)
         self.floor = bounds.seq if first is None else first - 1
         top, bound = self.floor + self._window, (self.epoch, bounds.xid, 0)
         self.is_whole = top >= bounds.seq
         if not self.is_whole:
-            beyond = reading.least_beyond(self.start, after=top, upto=bounds.seq)
+            beyond = reading.seals.least_beyond(self.start, after=top, upto=bounds.seq)
             bound = min(bound, beyond or bound)
-        self.blocks = reading.unsealed_blocks(
+        self.blocks = reading.seals.unsealed_blocks(
             self.start, bound, floor=self.floor, upto=min(top, bounds.seq), block_rows=self._block_rows
         )
         if not self.is_whole:
@@ -191,7 +191,7 @@ class _View:
                 f"the last seal is of epoch {last.epoch}, and the ledger is at {self.epoch} only",
                 context={"epoch": self.epoch, "sealed_epoch": last.epoch},
             )
-        ahead = reading.ahead_of_time(epoch=self.epoch, floor=self.floor, next_xid=next_xid)
+        ahead = reading.seals.ahead_of_time(epoch=self.epoch, floor=self.floor, next_xid=next_xid)
         if last and last.epoch == self.epoch and last.last_xid >= next_xid:
             ahead = last.last_xid
         if ahead is not None:
@@ -220,11 +220,11 @@ class _View:
 def _keep_floor(store: Store[Any], view: _View) -> None:
     """Keep the floor that a finished sealing has shown, if the seals alone do not tell of it."""
     with store.reading() as reading:
-        known = floor_of(reading, reading.meta(), reading.last_seal())
-        shown = reading.horizon(view.epoch, view.bounds.xid, below=view.bounds.seq + 1)
+        known = floor_of(reading.seals, reading.settings.read(), reading.seals.last())
+        shown = reading.seals.horizon(view.epoch, view.bounds.xid, below=view.bounds.seq + 1)
     if shown > known:
         with store.transaction() as transaction:
-            transaction.set_meta(NOTE, f"{view.epoch} {shown}")
+            transaction.settings.set(NOTE, f"{view.epoch} {shown}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _close(store: Store[Any], view: _View, block: Block) -> Seal | None:
     hashed, rows, after = hashlib.sha256(), 0, block.low_seq - 1
     while rows < block.rows:
         with store.reading() as reading:
-            page = reading.journal_block(view.start, block, after=after, limit=PAGE)
+            page = reading.seals.journal_block(view.start, block, after=after, limit=PAGE)
         if not page:
             return None
         hashed.update(row_lines(page))
@@ -258,4 +258,4 @@ def _close(store: Store[Any], view: _View, block: Block) -> Seal | None:
         horizon_seq=block.high_seq if store.one_writer else view.bounds.seq,
     )
     with store.transaction() as transaction:
-        return transaction.add_seal(msgspec.structs.replace(draft, hash=seal_hash(draft)))
+        return transaction.seals.add(msgspec.structs.replace(draft, hash=seal_hash(draft)))

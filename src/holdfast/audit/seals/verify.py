@@ -21,8 +21,8 @@ from holdfast.audit.seals.problems import Problem, Problems
 from holdfast.audit.seals.sealer import PAGE, Head, row_lines
 from holdfast.core.errors import HeadInvalidError, StoreDamagedError
 from holdfast.core.records import Seal
-from holdfast.store.sealed import BEFORE_ALL, SEQ_MAX, SEQ_MIN, Key, SealedValues
 from holdfast.store.store import Store
+from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MAX, SEQ_MIN, Key, SealedValues
 
 AFTER_ALL: Key = (SEQ_MAX, SEQ_MAX, SEQ_MAX)
 BEFORE_EVEN_THAT: Key = (SEQ_MIN, SEQ_MIN, SEQ_MIN)  # numbers that nobody gave out
@@ -145,7 +145,7 @@ class _Verification:
                 )
         self._archives = Archives(store, archives, self._problems)
         with store.reading() as reading:
-            self._last_seq = reading.sealing_bounds().seq
+            self._last_seq = reading.seals.sealing_bounds().seq
         self._window: list[_Block] = []
         self._ends: list[Key] = []
         self._left: Key = BEFORE_ALL  # the end of the last block that has left the window
@@ -180,7 +180,7 @@ class _Verification:
         while True:
             try:
                 with self._store.reading() as reading:
-                    page = reading.journal_chunk(after=reached, limit=limit)
+                    page = reading.seals.journal_chunk(after=reached, limit=limit)
             except StoreDamagedError as error:
                 if limit == 1:
                     reached = self._unreadable(reached, error)
@@ -245,7 +245,7 @@ class _Verification:
     def _unreadable(self, after: int, error: StoreDamagedError) -> int:
         """Report the next row, which cannot be read, and return its number."""
         with self._store.reading() as reading:
-            seq = reading.next_row(after)
+            seq = reading.seals.next_row(after)
         if seq is None:
             raise error
         self._problems.add(Problem(kind="row_changed", seq=seq, to_seq=seq, detail=f"it cannot be read: {error}"))
@@ -257,7 +257,7 @@ class _Verification:
             self._misplaced(None, rows)
             return
         with self._store.reading() as reading:
-            for seal_id, some in groupby(rows, lambda row: reading.seal_over((row[1], row[2], row[0]))):
+            for seal_id, some in groupby(rows, lambda row: reading.seals.seal_over((row[1], row[2], row[0]))):
                 self._misplaced(seal_id, list(some))
 
     def _misplaced(self, seal_id: int | None, rows: Rows) -> None:
@@ -339,7 +339,7 @@ class _Verification:
     def _page_of(self, block: _Block, after: int) -> Rows:
         try:
             with self._store.reading() as reading:
-                return reading.journal_block(block.start, block.seal, after=after, limit=PAGE)
+                return reading.seals.journal_block(block.start, block.seal, after=after, limit=PAGE)
         except StoreDamagedError:
             return []  # reported where the pass came to it
 

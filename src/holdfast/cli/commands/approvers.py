@@ -62,7 +62,7 @@ def revoke(
 def list_approvers(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
     """List everybody who is, or was, registered."""
     with opened(db, schema) as store, store.reading() as reading:
-        found = list(reading.approvers().values())
+        found = list(reading.grants.approvers().values())
 
     def human() -> None:
         if not found:

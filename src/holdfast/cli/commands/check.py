@@ -90,7 +90,7 @@ def _print(report: CheckReport, *, cheap: bool, beside: bool) -> None:
 
 def _has_nodd(store: Store[Any]) -> bool:
     with store.reading() as reading:
-        return SETTING in reading.meta()
+        return SETTING in reading.settings.read()
 
 
 def _is_unreadable(report: CheckReport) -> bool:

@@ -158,16 +158,16 @@ def _identity(
 ) -> grants.Identity:
     with store.reading() as reading:
         if role:
-            found = reading.session_role()
+            found = reading.grants.session_role()
             if found is None:
                 raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
             return grants.Identity(name=name or found, method=ROLE)
         if key is not None:
             made = signing.signature_of(
-                approval_text(existing_grant(reading, grant_id), reading.meta()["ledger_id"]), key
+                approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]), key
             )
             public = _public_key(key)
-            owner = next((a.name for a in reading.approvers().values() if a.public_key == public), None)
+            owner = next((a.name for a in reading.grants.approvers().values() if a.public_key == public), None)
             if name is None and owner is None:
                 raise ApprovalError("nobody is registered with this key", code="approver_unknown")
             return grants.Identity(name=name or owner or "", method=KEY, signature=made)
@@ -187,7 +187,7 @@ def sign(*, grant_id: ID, key: Annotated[Path, typer.Option("--key", metavar="FI
          db: Db = None, schema: Schema = None, as_json: Json = False) -> None:  # fmt: skip
     """Print a signature under a draft, for `grant approve --signature` by somebody who may write to the ledger."""
     with opened(db, schema) as store, store.reading() as reading:
-        text = approval_text(existing_grant(reading, grant_id), reading.meta()["ledger_id"])
+        text = approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"])
     value = {"grant_id": grant_id, "signature": signing.signature_of(text, key), "public_key": _public_key(key)}
     output.answer(value, lambda: output.line(str(value["signature"])), as_json=as_json)
 
@@ -224,7 +224,7 @@ def list_grants(
         raise InputError(f"no grant is {state!r}", next_step=f"Name one of: {', '.join(GrantState)}.")
     with opened(db, schema) as store:
         with store.reading() as reading:
-            found = reading.grants(
+            found = reading.grants.page(
                 state=state, action=str(_act(action)) if action else None, target=target, before=before, limit=limit
             )
         now = store.now()
@@ -256,8 +256,8 @@ def show(*, grant_id: ID, db: Db = None, schema: Schema = None, as_json: Json = 
     """Show one grant: what it permits, how it was approved, and its history."""
     with opened(db, schema) as store:
         with store.reading() as reading:
-            found, ledger_id = existing_grant(reading, grant_id), reading.meta()["ledger_id"]
-            journal = reading.journal(grant_id, GRANT.name)
+            found, ledger_id = existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]
+            journal = reading.journal.of(grant_id, GRANT.name)
         now = store.now()
     value = {
         "grant": _value(found, now),

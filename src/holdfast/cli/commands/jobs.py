@@ -16,7 +16,7 @@ from holdfast.cli.values import JOB_FIELDS, job_value, row_value
 from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB, JobState
 from holdfast.core.records import Execution, Job, JournalRow, time_text
-from holdfast.store.reading import Count
+from holdfast.store.verbs.counts import Count
 
 LIMIT_MAX = 10_000
 NOT_KNOWN = "not known"
@@ -46,7 +46,7 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     with opened(db, schema) as store, store.reading() as reading:
-        found = reading.list_jobs(
+        found = reading.jobs.page(
             state=state, operation=operation, queue=queue, client=client, before=before, limit=limit
         )
         now = store.now()
@@ -102,9 +102,9 @@ def show(
             past = job_at(reading, job_id, past_moment(at, "--at", store.now()), store.now())
             output.answer(_past_value(past), lambda: _print_past(past), as_json=as_json)
             return
-        job = reading.job(job_id)
-        executions = reading.executions(job_id)
-        journal = [*reading.journal(job_id), *reading.journal_of_executions(job_id)]
+        job = reading.jobs.get(job_id)
+        executions = reading.executions.of_job(job_id)
+        journal = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
         now = store.now()
     journal.sort(key=lambda row: row.seq)
     value = {
@@ -242,7 +242,7 @@ def stats(*, at: At = None, db: Db = None, schema: Schema = None, as_json: Json 
     moment: datetime | None = None
     with opened(db, schema) as store, store.reading() as reading:
         if at is None:
-            counts = reading.counts()
+            counts = reading.counts.current()
         else:
             moment = past_moment(at, "--at", store.now())
             counts = counts_at(reading, moment, store.now())

@@ -299,7 +299,7 @@ def list_(
 ) -> None:
     """List runs, newest first."""
     with opened(db, schema) as store, store.reading() as reading:
-        runs = reading.runs(procedure=name, state=state, before=before, limit=limit)
+        runs = reading.runs.page(procedure=name, state=state, before=before, limit=limit)
         now = reading.now()
 
     def human() -> None:

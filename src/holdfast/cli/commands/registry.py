@@ -81,7 +81,7 @@ def list_(
     from holdfast.governance.registry.preflight import all_values  # noqa: PLC0415 - see above
 
     with opened(db, schema) as store, store.reading() as reading:
-        rows = all_values(reading, collection=collection) if every else reading.values_in_force(collection)
+        rows = all_values(reading, collection=collection) if every else reading.registry.values_in_force(collection)
     rows.sort(key=lambda row: (row.operation_code, ranked(row.protocol_version) or ()))
     output.answer([row_value(row) for row in rows], lambda: _print_values(rows), as_json=as_json)
 
@@ -132,7 +132,7 @@ def show(
             {
                 **row_value(row),
                 "semantics": json.loads(row.semantics),
-                "journal": [row_value(entry) for entry in reading.journal(row.value_id, VALUE.name)],
+                "journal": [row_value(entry) for entry in reading.journal.of(row.value_id, VALUE.name)],
             }
             for row in rows
         ]
@@ -167,7 +167,7 @@ def verify(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> No
     from holdfast.governance.registry.registry import faults  # noqa: PLC0415 - see above
 
     with opened(db, schema) as store, store.reading() as reading:
-        found, values = faults(reading), len(reading.values_in_force())
+        found, values = faults(reading), len(reading.registry.values_in_force())
     value = {"ok": not found, "in_force": values, "faults": [msgspec.to_builtins(fault) for fault in found]}
     output.answer(value, lambda: _print_faults(found, values), as_json=as_json)
     if found:
@@ -367,7 +367,7 @@ def hold(
         )
         with store.reading() as reading:
             held = engine.registration_hold(reading)
-            thrown = reading.last_switch(REGISTRATION_HOLD)
+            thrown = reading.switches.last(REGISTRATION_HOLD)
     value = {"held": held, "changed": changed, "switch": row_value(thrown) if thrown else None}
     by = f", by {thrown.actor}: {thrown.reason}" if thrown else ", as a ledger of its kind is from the start"
     said = f"{REGISTRATION_HOLD} is {'on' if held else 'off'}{by}"

@@ -56,7 +56,7 @@ def init(
     except NotALedgerError:
         created, store = _create(url, schema or "public", str(env or Environment.DEV), governed=governed)
     with store, store.reading() as reading:
-        settings = reading.meta()
+        settings = reading.settings.read()
     environment, is_governed = settings["environment"], settings["governed"] == "yes"
     if env is not None and env != environment:
         raise _refusal(f"this is a {environment} ledger, not a {env} one", environment=environment, asked=str(env))
@@ -157,7 +157,7 @@ def _print_plan(store: Store[Any], *, as_json: bool) -> None:
         schema_steps.verify(store)
     except (EnforcementDriftError, SchemaVersionError):
         with store.reading() as reading:
-            todo = schema_steps.plan(store, reading._connection)  # noqa: SLF001 - the schema lives below the verbs
+            todo = schema_steps.plan(store, reading.connection)
         pending, statements = [_name(step) for step in todo.pending], list(todo.statements)
     text = ["BEGIN;", *(f"{statement};" for statement in statements), "COMMIT;"] if statements else ["-- up to date"]
     value = {"pending": pending, "statements": statements}

@@ -57,8 +57,8 @@ def submit(
     moment = due_moment(run_at)
     _require_version(operation_version)
     with opened(db, schema) as store, store.transaction() as transaction:
-        declared = transaction.operations().get(operation, Declared())
-        in_force = transaction.operation_in_force(operation) if transaction.governed else None
+        declared = transaction.operations.declared().get(operation, Declared())
+        in_force = transaction.registry.operation_in_force(operation) if transaction.governed else None
         submission = Submission(
             operation=operation,
             operation_version=operation_version or in_force or declared.version,
@@ -71,7 +71,7 @@ def submit(
             max_attempts=max_attempts or declared.max_attempts,
             replay_attempts=declared.replay_attempts,
         )
-        [admission] = transaction.submit([submission], actor=actor())
+        [admission] = transaction.jobs.submit([submission], actor=actor())
     job = admission.existing
     receipt = {
         "job_id": admission.job_id,

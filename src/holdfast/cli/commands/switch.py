@@ -17,7 +17,7 @@ from holdfast.core.machines import SWITCH, SwitchState
 from holdfast.core.records import JournalRow, Switch
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 switch = typer.Typer(
     help="Stop something for the fleet; lift it by a grant.",
@@ -61,7 +61,7 @@ def throw(
         turned = switches.throw(store, name, actor=actor() if operator is None else operator, reason=reason)
         stops = name.removeprefix(switches.OPERATION) if name.startswith(switches.OPERATION) else None
         with store.reading() as reading:
-            known = None if stops is None else stops in reading.operations()
+            known = None if stops is None else stops in reading.operations.declared()
     found = turned.switch
     value = {**row_value(found), "changed": turned.changed}
 
@@ -113,7 +113,7 @@ def list_(
 ) -> None:
     """List the switches that are on."""
     with opened(db, schema) as store, store.reading() as reading:
-        found = reading.switches(limit=limit) if every else list(reading.switches_on().values())[:limit]
+        found = reading.switches.page(limit=limit) if every else list(reading.switches.on().values())[:limit]
         told = [_told(reading, thrown) for thrown in found]
         now = store.now()
     output.answer(told, lambda: _print(found, told, now), as_json=as_json)
@@ -121,7 +121,7 @@ def list_(
 
 def _told(reading: "Reading", thrown: Switch) -> dict[str, Any]:
     """Return a switch with why it was thrown and why it was lifted: its own reason is the last one."""
-    rows: dict[str, JournalRow] = {row.event: row for row in reading.journal(thrown.switch_id, SWITCH.name)}
+    rows: dict[str, JournalRow] = {row.event: row for row in reading.journal.of(thrown.switch_id, SWITCH.name)}
     on = thrown.state is SwitchState.ON
     return {
         **row_value(thrown),

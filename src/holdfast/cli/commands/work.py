@@ -147,7 +147,7 @@ def pause(
 ) -> None:
     """Stop giving out work of a queue; what is running goes on."""
     with opened(db, schema) as store, store.transaction() as transaction:
-        transaction.pause_queue(queue, actor=actor(), reason=reason or "paused")
+        transaction.queues.pause(queue, actor=actor(), reason=reason or "paused")
     output.answer({"queue": queue, "paused": True}, lambda: output.line(f"{queue} is paused"), as_json=as_json)
 
 
@@ -161,7 +161,7 @@ def resume(
 ) -> None:
     """Give out work of a queue again."""
     with opened(db, schema) as store, store.transaction() as transaction:
-        transaction.resume_queue(queue, actor=actor(), reason=reason or "resumed")
+        transaction.queues.resume(queue, actor=actor(), reason=reason or "resumed")
     output.answer({"queue": queue, "paused": False}, lambda: output.line(f"{queue} gives out work"), as_json=as_json)
 
 
@@ -171,7 +171,7 @@ def stalled(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> N
     Their workers died or hang. A worker recovers them by itself.
     """
     with opened(db, schema) as store, store.reading() as reading:
-        found = reading.stalled()
+        found = reading.executions.stalled()
         now = store.now()
     rows = [
         {"job_id": attempt.job.job_id, "operation": attempt.job.operation, **row_value(attempt.execution)}

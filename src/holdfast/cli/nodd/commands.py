@@ -346,7 +346,7 @@ def pause_(
     """Stop work on a dataset, and its replay; notices are still admitted."""
     name = known(with_own(own), dataset).name
     with prepared(db, schema) as store, store.transaction() as transaction:
-        transaction.pause_queue(name, actor=actor(), reason=reason)
+        transaction.queues.pause(name, actor=actor(), reason=reason)
     output.answer({"dataset": name, "paused": True}, lambda: output.line(f"{name} is paused"), as_json=as_json)
 
 
@@ -363,6 +363,6 @@ def resume_(
     """Go on with a dataset."""
     name = known(with_own(own), dataset).name
     with prepared(db, schema) as store, store.transaction() as transaction:
-        resumed = transaction.resume_queue(name, actor=actor(), reason=reason)
+        resumed = transaction.queues.resume(name, actor=actor(), reason=reason)
     words = f"{name} goes on" if resumed else f"{name} was not paused"
     output.answer({"dataset": name, "resumed": resumed}, lambda: output.line(words), as_json=as_json)

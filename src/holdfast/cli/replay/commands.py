@@ -115,7 +115,7 @@ def _notes(store: Store[Any], selection: Selection) -> list[str]:
     if not selection.filters.datasets:
         return []
     with store.reading() as reading:
-        there = {count.queue for count in reading.counts()}
+        there = {count.queue for count in reading.counts.current()}
     return [f"this ledger has never had a job of {name}" for name in selection.filters.datasets if name not in there]
 
 

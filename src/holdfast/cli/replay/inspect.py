@@ -75,7 +75,7 @@ def _walk(store: Store[Any], selection: Selection, state: JobState) -> Iterator[
     filters, last = selection.filters, 0
     while True:
         with store.reading() as reading:
-            page = reading.jobs_after(last, state, queues=filters.datasets, operations=filters.operations)
+            page = reading.replay.jobs_after(last, state, queues=filters.datasets, operations=filters.operations)
         if not page:
             return
         yield from page
@@ -98,19 +98,19 @@ def _run_or_job(store: Store[Any], target: str, common: Common) -> ReplayReport 
     if not 1 <= job_id <= ID_MAX:
         raise JobNotFoundError(f"there is no job {target}")
     with store.reading() as reading:
-        return reading.job(job_id)
+        return reading.jobs.get(job_id)
 
 
 def _record(store: Store[Any], wal_id: str, client: str) -> Job | None:
     """Return the job that carries a record: the first, or the last that has replaced it and succeeded."""
     with store.reading() as reading:
-        job = reading.jobs_by_key([(client, wal_id)]).get((client, wal_id))
+        job = reading.jobs.by_key([(client, wal_id)]).get((client, wal_id))
         later = job
         while later is not None:
             if later.state is JobState.SUCCEEDED:
                 job = later
-            replaced = reading.replaced_by([later.job_id]).get(later.job_id)
-            later = None if replaced is None else reading.job(replaced)
+            replaced = reading.replay.replaced_by([later.job_id]).get(later.job_id)
+            later = None if replaced is None else reading.jobs.get(replaced)
         return job
 
 

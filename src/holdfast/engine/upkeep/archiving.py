@@ -15,8 +15,8 @@ from holdfast.audit.files.archive import ArchiveWriter, name_of
 from holdfast.audit.seals.sealer import PAGE
 from holdfast.core.machines import EXECUTION
 from holdfast.core.records import Seal
-from holdfast.store.reading import Reading
-from holdfast.store.sealed import BEFORE_ALL, Key, SealedValues
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.seals import BEFORE_ALL, Key, SealedValues
 
 BLOCKS_A_FILE, ROWS_A_FILE = 64, 20_000  # so that the transaction in which they leave stays short
 
@@ -42,7 +42,7 @@ class Block(msgspec.Struct, frozen=True):
 def blocks_after(reading: Reading, archived: int) -> Iterator[Block]:
     """Yield the blocks that follow the last archived one, no more than a file may hold."""
     start = BEFORE_ALL
-    for found in reading.seals(after=max(archived - 1, 0), upto=archived + BLOCKS_A_FILE):
+    for found in reading.seals.page(after=max(archived - 1, 0), upto=archived + BLOCKS_A_FILE):
         if found.seal_id > archived:
             yield Block(start, found)
         start = found.end
@@ -60,7 +60,7 @@ class Leaving:
 
     def written(self, reading: Reading, directory: Path) -> Archived:
         """Write the archive, whole and durable; raise SealsBrokenError if the rows are not what was sealed."""
-        with ArchiveWriter(directory, reading.meta()["ledger_id"], self._seals) as writer:
+        with ArchiveWriter(directory, reading.settings.read()["ledger_id"], self._seals) as writer:
             for block in self._blocks:
                 writer.add_block(self._passing(reading, block))
             for execution in self._executions(reading):
@@ -89,13 +89,13 @@ class Leaving:
     def _executions(self, reading: Reading) -> list[dict[str, object]]:
         """Return the executions whose last move is among the rows: nothing is left to tell of them."""
         moved = {subject: version for (machine, subject), version in self.versions.items() if machine == EXECUTION.name}
-        found = reading.executions_told(moved)
+        found = reading.retention.executions_ended(moved)
         self.exec_ids = [int(str(execution["exec_id"])) for execution in found]
         return found
 
     def _passing(self, reading: Reading, block: Block) -> Iterator[SealedValues]:
         after = block.seal.low_seq - 1
-        while page := reading.journal_block(block.start, block.seal, after=after, limit=PAGE):
+        while page := reading.seals.journal_block(block.start, block.seal, after=after, limit=PAGE):
             for row in page:
                 record = row[3], row[4]
                 self.seqs.append(row[0])

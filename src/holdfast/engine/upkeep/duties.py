@@ -37,9 +37,9 @@ def duties(ledger: Ledger, periods: Periods, *, actor: str, stopping: Callable[[
 
 def _fold(ledger: Ledger) -> None:
     with ledger.store.transaction() as transaction:
-        transaction.fold_counts()
+        transaction.counts.fold()
 
 
 def _forget(ledger: Ledger) -> None:
     with ledger.store.transaction() as transaction:
-        transaction.forget_workers(ledger.store.now() - FORGOTTEN)
+        transaction.workers.forget(ledger.store.now() - FORGOTTEN)

@@ -27,8 +27,8 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Archive, Seal, time_text
 from holdfast.engine.upkeep.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
 from holdfast.store import Store
-from holdfast.store.reading import Reading
-from holdfast.store.retention import Holder
+from holdfast.store.transaction import Reading
+from holdfast.store.verbs.retention import Holder
 
 logger = logging.getLogger("holdfast")
 
@@ -108,7 +108,7 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
 def policy_of(store: Store[Any]) -> Retention:
     """Return the ledger's policy; nothing is dropped where none was set."""
     with store.reading() as reading:
-        return _policy(reading.meta().get(SETTING, "{}"))
+        return _policy(reading.settings.read().get(SETTING, "{}"))
 
 
 def policy_to_change(store: Store[Any]) -> Retention:
@@ -122,16 +122,16 @@ def policy_to_change(store: Store[Any]) -> Retention:
 def set_policy(store: Store[Any], policy: Retention, *, who: str, why: str) -> None:
     """Write the ledger's policy, and into the journal who changed it, why, and what it was before."""
     with store.transaction() as transaction:
-        text = transaction.meta().get(SETTING, "{}")
+        text = transaction.settings.read().get(SETTING, "{}")
         try:
             before = _plain(_policy(text))
         except _UnreadableError:
             before = {"unreadable": text}
         if before == _plain(policy):
             return
-        with transaction.maintenance(who=who, why=why) as door:
-            transaction.note(door, SETTING, before=before, after=_plain(policy))
-            transaction.set_meta(SETTING, msgspec.json.encode(policy).decode())
+        with transaction.maintenance.open(who=who, why=why) as door:
+            transaction.maintenance.note(door, SETTING, before=before, after=_plain(policy))
+            transaction.settings.set(SETTING, msgspec.json.encode(policy).decode())
 
 
 class _UnreadableError(InputError):
@@ -197,7 +197,7 @@ def gc(
 def extend_journal(store: Store[Any]) -> str | None:
     """Add the journal's next partition if it is time to, where it has partitions; return its name."""
     with store.transaction() as transaction:
-        return transaction.extend_journal()
+        return transaction.retention.extend_journal()
 
 
 class _NothingToDoError(Exception):
@@ -245,7 +245,7 @@ class _Run:
             after = 0
             while not self._stopping():
                 with self._store.reading() as reading:
-                    found = reading.slimmable(before=before, states=[state], after=after, limit=JOBS_A_BATCH)
+                    found = reading.retention.slimmable(before=before, states=[state], after=after, limit=JOBS_A_BATCH)
                 if not found:
                     break
                 after = found[-1]
@@ -254,12 +254,12 @@ class _Run:
     def _slim_batch(self, job_ids: Sequence[int], state: str, before: datetime) -> int:
         try:
             with self._store.transaction() as transaction:
-                transaction.retain_alone()
-                with transaction.maintenance(who=self._who, why=self._why) as door:
-                    slimmed = transaction.slim(job_ids, before=before, states=[state])
+                transaction.retention.lock()
+                with transaction.maintenance.open(who=self._who, why=self._why) as door:
+                    slimmed = transaction.retention.slim(job_ids, before=before, states=[state])
                     if not slimmed:
                         raise _NothingToDoError
-                    transaction.note(door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1])
+                    transaction.maintenance.note(door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1])
         except _NothingToDoError:
             return 0
         return len(slimmed)
@@ -271,7 +271,7 @@ class _Run:
         looked_at = 0
         while not self._stopping():
             with self._store.reading() as reading:
-                archived = max([looked_at, *(archive.last_seal for archive in reading.archives())])
+                archived = max([looked_at, *(archive.last_seal for archive in reading.seals.archives())])
                 blocks = self._leaving(reading, archived, time_text(before))
                 if not blocks:
                     return
@@ -287,11 +287,11 @@ class _Run:
         found: list[Block] = []
         telling = rows = 0
         for block in blocks_after(reading, archived):
-            age = reading.block_age(block.start, block.seal)
+            age = reading.retention.block_age(block.start, block.seal)
             rows += block.seal.rows
             if age.newest >= before or (found and rows > ROWS_A_FILE):
                 break
-            holder = reading.block_holder(block.start, block.seal, self._slims if self._dry_run else {})
+            holder = reading.retention.block_holder(block.start, block.seal, self._slims if self._dry_run else {})
             if holder is not None:
                 self._hold(block.seal, holder)
                 break
@@ -307,14 +307,14 @@ class _Run:
         """Let archived rows go, in one transaction; False if somebody else has done so meanwhile."""
         try:
             with self._store.transaction() as transaction:
-                transaction.retain_alone()
-                earlier = transaction.archives()
+                transaction.retention.lock()
+                earlier = transaction.seals.archives()
                 if max([0, *(archive.last_seal for archive in earlier)]) != made.first_seal - 1:
                     raise _NothingToDoError
-                with transaction.maintenance(who=self._who, why=self._why) as door:
+                with transaction.maintenance.open(who=self._who, why=self._why) as door:
                     what = msgspec.structs.asdict(made)
-                    transaction.note(door, "archive", archive=what.pop("file"), **what)
-                    transaction.add_archive(
+                    transaction.maintenance.note(door, "archive", archive=what.pop("file"), **what)
+                    transaction.retention.add_archive(
                         Archive(
                             archive_id=len(earlier) + 1,
                             first_seal=made.first_seal,
@@ -326,9 +326,9 @@ class _Run:
                             created_at=time_text(self._store.now()),
                         )
                     )
-                    transaction.forget_executions(leaving.exec_ids)
-                    transaction.begin_histories(leaving.versions)
-                    transaction.forget_archived_rows(leaving.seqs)
+                    transaction.retention.forget_executions(leaving.exec_ids)
+                    transaction.retention.begin_histories(leaving.versions)
+                    transaction.retention.forget_archived_rows(leaving.seqs)
         except _NothingToDoError:
             return False
         return True
@@ -337,8 +337,8 @@ class _Run:
         """Drop the journal's partitions that have only archived rows; where writers are in the way, another time."""
         while not self._stopping() and not self._dry_run:
             with self._store.reading() as reading:
-                archives = reading.archives()
-                last = reading.seals(after=archives[-1].last_seal - 1, limit=1) if archives else []
+                archives = reading.seals.archives()
+                last = reading.seals.page(after=archives[-1].last_seal - 1, limit=1) if archives else []
             name = self._store.archived_partition(last[0]) if last else None
             if name is None or not self._dropped(name):
                 return
@@ -348,11 +348,11 @@ class _Run:
         for _ in range(DROP_TRIES):
             try:
                 with self._store.transaction() as transaction:
-                    transaction.retain_alone()
-                    with transaction.maintenance(who=self._who, why=self._why) as door:
-                        if not transaction.drop_partition(name):
+                    transaction.retention.lock()
+                    with transaction.maintenance.open(who=self._who, why=self._why) as door:
+                        if not transaction.retention.drop_partition(name):
                             raise _NothingToDoError
-                        transaction.note(door, "drop_partition", partition=name)
+                        transaction.maintenance.note(door, "drop_partition", partition=name)
             except _NothingToDoError:
                 return False
             except StoreBusyError as busy:

@@ -305,7 +305,7 @@ class Running:
         """Return a failure if the transaction in which the handler completed the job was never committed."""
         try:
             with self.ledger.store.reading() as reading:
-                found = reading.attempt(self.attempt.execution.exec_id)
+                found = reading.executions.attempt(self.attempt.execution.exec_id)
         except StoreError:
             return None  # nobody can tell; if it was not, the lease runs out
         if found is None or found.execution.status is not ExecutionStatus.IN_PROGRESS:

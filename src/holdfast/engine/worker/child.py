@@ -193,7 +193,7 @@ class _PooledExecution(_RemoteExecution):
         if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_S:
             self._looked_at = time.monotonic()
             with self._ledger.store.reading() as reading:
-                found = reading.attempt(self.record.execution.exec_id)
+                found = reading.executions.attempt(self.record.execution.exec_id)
             held = found and found.execution.status not in EXECUTION.final and not found.execution.cancel_asked_at
             self._cancelled = not held
         return self._cancelled
@@ -203,7 +203,7 @@ class _PooledExecution(_RemoteExecution):
         if time.monotonic() - self._noted_at >= LOOK_S:
             self._noted_at = time.monotonic()
             notes = self._ledger.take_progress()
-            self._ledger.perform(lambda tx: tx.progress(notes))
+            self._ledger.perform(lambda tx: tx.executions.save_progress(notes))
 
 
 @functools.cache

@@ -135,7 +135,7 @@ class Execution:
             raise InputError("effects are staged already: use them, or the caller's connection, not both")
         complete = Complete(self.token, payload_text(result))
         with self._ledger.store.borrowed(connection) as transaction:
-            [answer] = transaction.work([(self.record, complete)], actor=self.record.execution.lease_owner)
+            [answer] = transaction.executions.move([(self.record, complete)], actor=self.record.execution.lease_owner)
             if isinstance(answer, Refused):
                 raise LeaseLostError(answer.message)
             self._ledger.submit_followups(transaction, self.record, self.staged.calls)
@@ -160,10 +160,10 @@ class Execution:
 def kept_checkpoints(ledger: Ledger, attempt: Attempt) -> dict[str, str]:
     """Return what any attempt at the job has kept, as JSON texts by name."""
     with ledger.store.reading() as reading:
-        return reading.checkpoints(attempt.job.job_id)
+        return reading.executions.checkpoints(attempt.job.job_id)
 
 
 def keep_checkpoints(ledger: Ledger, attempt: Attempt, values: dict[str, str]) -> None:
     """Keep values for later attempts, or raise LeaseLostError."""
-    if not ledger.perform(lambda tx: tx.keep_checkpoints(attempt, values)):
+    if not ledger.perform(lambda tx: tx.executions.save_checkpoints(attempt, values)):
         raise LeaseLostError(f"the lease of job {attempt.job.job_id} was lost; nothing was kept")

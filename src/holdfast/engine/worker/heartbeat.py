@@ -67,8 +67,8 @@ class Heartbeat:
         # Not through the committer: a lease must not wait behind a queue of other writes.
         with self._ledger.store.transaction() as transaction:
             if progress:
-                transaction.progress(progress)
-            kept = transaction.beat(leases) if leases else {}
+                transaction.executions.save_progress(progress)
+            kept = transaction.executions.extend_leases(leases) if leases else {}
         for running in held:
             asked = kept.get(running.attempt.execution.exec_id)
             if asked is None:

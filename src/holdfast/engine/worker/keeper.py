@@ -90,13 +90,13 @@ class Keeper:
     def _due(self, duties: Sequence[Duty]) -> list[Duty]:
         """Return what is due, as far as can be seen without writing: a fleet must not queue up to be told no."""
         with self._ledger.store.reading() as reading:
-            taken = {name: at for name, at in reading.meta().items() if name.startswith("duty:")}
+            taken = {name: at for name, at in reading.settings.read().items() if name.startswith("duty:")}
         now = self._ledger.store.now()
         return [duty for duty in duties if _is_due(taken.get(f"duty:{duty.name}"), duty, now)]
 
     def _do(self, duty: Duty) -> None:
         with self._ledger.store.transaction() as transaction:
-            if not transaction.take_duty(duty.name, duty.every_s):
+            if not transaction.workers.take_duty(duty.name, duty.every_s):
                 return
         try:
             duty.do()
@@ -111,7 +111,7 @@ class Keeper:
     def _try_again(self, duty: Duty) -> None:
         try:
             with self._ledger.store.transaction() as transaction:
-                transaction.retry_duty(duty.name, duty.every_s, self._periods.retry_s)
+                transaction.workers.retry_duty(duty.name, duty.every_s, self._periods.retry_s)
         except HoldfastError as error:
             logger.warning("the duty %s is tried again only after %g s: %s", duty.name, duty.every_s, error)
 

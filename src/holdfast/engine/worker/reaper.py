@@ -74,7 +74,7 @@ def _recover_batch(
 
 def _any_expired(ledger: Ledger, at: datetime) -> bool:
     with ledger.store.reading() as reading:
-        return reading.any_expired(at)
+        return reading.executions.any_expired(at)
 
 
 def _report(outcomes: list[tuple[Attempt, Move | Refused]]) -> RecoveryReport:

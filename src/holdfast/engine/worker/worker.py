@@ -223,7 +223,9 @@ class Worker:
         else:
             slots[running.is_async].start(running)
         if self._executor == "inline" and (noted := self._ledger.take_progress()):
-            self._ledger.perform(lambda transaction: transaction.progress(noted))  # here no heartbeat does it
+            self._ledger.perform(
+                lambda transaction: transaction.executions.save_progress(noted)
+            )  # here no heartbeat does it
 
     def _gather(self, wait_s: float) -> bool:
         """Take in what has ended, waiting at most `wait_s` for the first; return whether there was anything."""
@@ -283,7 +285,7 @@ class Worker:
         now = self._ledger.store.now()
         try:
             with self._ledger.store.reading() as reading:
-                due_at = reading.next_due(self._queues)
+                due_at = reading.jobs.next_due(self._queues)
         except StoreError as error:
             self._pause_for(error)
             return now
@@ -348,16 +350,16 @@ class Worker:
             return
         first, self._seen_at = not self._seen_at, time.monotonic()
         with self._ledger.store.transaction() as transaction:
-            transaction.worker_seen(self.worker_id, self._queues, names, self._concurrency)
+            transaction.workers.seen(self.worker_id, self._queues, names, self._concurrency)
             if first:  # a worker that ends at once would leave it to nobody; any other has a keeper
-                transaction.fold_counts()
+                transaction.counts.fold()
 
     def _say_goodbye(self, died_of: type[BaseException] | None, *_: object) -> None:
         if died_of is Crash:
             return
         try:
             with self._ledger.store.transaction() as transaction:
-                transaction.worker_stopped(self.worker_id)
+                transaction.workers.stopped(self.worker_id)
         except StoreError as error:
             logger.warning("the worker's end could not be noted: %s", error)
 

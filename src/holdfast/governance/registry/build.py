@@ -129,7 +129,7 @@ def _after(step: str) -> Callable[[StepContext], None]:
 
 
 def _after_reservation(at: StepContext) -> None:
-    grant = at.transaction.grant(at.grant_id) if at.grant_id is not None else None
+    grant = at.transaction.grants.get(at.grant_id) if at.grant_id is not None else None
     if grant is None or grant.state != GrantState.CONSUMED:
         raise StepFailed("no grant was consumed for this run")
     _after("S0_PREFLIGHT")(at)
@@ -141,9 +141,9 @@ def _after_reservation(at: StepContext) -> None:
 
 def _stage_collection(at: StepContext) -> Json:
     manifest = manifest_of(at)
-    known = at.transaction.collection(manifest.collection)
+    known = at.transaction.registry.collection(manifest.collection)
     if known is None:
-        at.transaction.stage_collection(
+        at.transaction.registry.stage_collection(
             manifest.collection, manifest.schema_text, manifest.schema_digest, run_id=at.run_id
         )
     elif known.standing == RegistryStatus.WITHHELD:
@@ -157,13 +157,13 @@ def _stage_collection(at: StepContext) -> Json:
 
 def _withhold_collection(at: StepContext) -> None:
     staged = at.outcomes["S2_SCHEMA"]
-    known: Collection | None = at.transaction.collection(staged["collection"])
+    known: Collection | None = at.transaction.registry.collection(staged["collection"])
     if staged["was"] != RegistryStatus.IN_FORCE and known is not None and known.standing != RegistryStatus.WITHHELD:
         _place(at, known, RegistryStatus.WITHHELD)
 
 
 def _place(at: StepContext, known: Collection, standing: RegistryStatus, manifest_digest: str | None = None) -> None:
-    if not at.transaction.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
+    if not at.transaction.registry.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
         raise StepFailed(f"the collection {known.collection} was changed meanwhile")
 
 
@@ -179,16 +179,16 @@ def _admit_values(at: StepContext) -> Json:
 
 def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
     """Let one value through the gateway, once; return False if it was in force before."""
-    row: RegistryValue | None = at.transaction.registry_value(*value.key)
+    row: RegistryValue | None = at.transaction.registry.value(*value.key)
     if row is not None and row.collection != manifest.collection:
         raise owned_elsewhere(value, row)
     error = (reconcilable(manifest, value, row) if row else None) or displaced(at.transaction, value)
     if error is not None:
         raise error
     if row is not None:
-        at.transaction.place_values([row], RegistryStatus.WITHHELD, RegistryStatus.STAGED)
+        at.transaction.registry.place_values([row], RegistryStatus.WITHHELD, RegistryStatus.STAGED)
         return row.standing != RegistryStatus.IN_FORCE
-    at.transaction.admit_value(
+    at.transaction.registry.admit(
         manifest.collection,
         value,
         standing=RegistryStatus.STAGED,
@@ -203,14 +203,14 @@ def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
 def _staged_rows(at: StepContext) -> list[RegistryValue]:
     """Return the rows of the values that this run has staged, wherever they stand now."""
     staged = set(at.outcomes["S4_VALUES"]["staged"])
-    rows = (at.transaction.registry_value(*value.key) for value in manifest_of(at).values if value.name in staged)
+    rows = (at.transaction.registry.value(*value.key) for value in manifest_of(at).values if value.name in staged)
     return [row for row in rows if row is not None]
 
 
 def _withhold_values(at: StepContext) -> None:
     # All that is staged: nobody else stages under this lease, and what came in past the manifest goes with the rest.
     rows = all_values(at.transaction, collection=manifest_of(at).collection)
-    at.transaction.place_values(rows, RegistryStatus.STAGED, RegistryStatus.WITHHELD)
+    at.transaction.registry.place_values(rows, RegistryStatus.STAGED, RegistryStatus.WITHHELD)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ def _withhold_values(at: StepContext) -> None:
 
 def _finalize(at: StepContext) -> Json:
     manifest, rows = manifest_of(at), _staged_rows(at)
-    placed = at.transaction.place_values(rows, RegistryStatus.STAGED, RegistryStatus.IN_FORCE)
-    known = at.transaction.collection(manifest.collection)
+    placed = at.transaction.registry.place_values(rows, RegistryStatus.STAGED, RegistryStatus.IN_FORCE)
+    known = at.transaction.registry.collection(manifest.collection)
     if known is None or placed != len(rows):
         raise refusal(RegistryCode.VALUE_ABSENT, f"{placed} of {len(rows)} staged values could be put in force")
     _place(at, known, RegistryStatus.IN_FORCE, manifest.digest)
@@ -229,7 +229,10 @@ def _finalize(at: StepContext) -> Json:
 
 def _verify_in_force(at: StepContext) -> None:
     manifest = manifest_of(at)
-    shown = {(row.operation_code, row.protocol_version) for row in at.transaction.values_in_force(manifest.collection)}
+    shown = {
+        (row.operation_code, row.protocol_version)
+        for row in at.transaction.registry.values_in_force(manifest.collection)
+    }
     for value in manifest.values:
         if value.key not in shown:
             raise refusal(RegistryCode.VALUE_ABSENT, f"{value.name} is not in force")
@@ -237,7 +240,7 @@ def _verify_in_force(at: StepContext) -> None:
 
 def _withhold_all(at: StepContext) -> None:
     """Take back what was put in force. S7 and the end of the run are one transaction, so nothing calls for it yet."""
-    at.transaction.place_values(_staged_rows(at), RegistryStatus.IN_FORCE, RegistryStatus.WITHHELD)
+    at.transaction.registry.place_values(_staged_rows(at), RegistryStatus.IN_FORCE, RegistryStatus.WITHHELD)
     _withhold_collection(at)
 
 

@@ -31,7 +31,7 @@ from holdfast.governance.runs.status import records_of
 from holdfast.governance.runs.steps import StepContext, StepFailed
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 EVIDENCE = (
     "before_snapshot",
@@ -70,7 +70,7 @@ def name_of(row: RegistryValue) -> str:
 def measure_schema(at: StepContext) -> Json:
     """Return the digest of the schema that is stored, and the one that was noted."""
     collection = manifest_of(at).collection
-    known = at.transaction.collection(collection)
+    known = at.transaction.registry.collection(collection)
     if known is None:
         raise refusal(RegistryCode.VOCABULARY_ABSENT, f"there is no collection {collection}")
     return {"schema_digest": schema_digest(known.schema), "noted": known.schema_digest}
@@ -116,7 +116,7 @@ def verify_values(at: StepContext) -> None:
 
 def manifest_rows(reading: Reading, manifest: Manifest) -> list[RegistryValue]:
     """Return what is stored of the values of a manifest, and not withheld."""
-    rows = (reading.registry_value(*value.key) for value in manifest.values)
+    rows = (reading.registry.value(*value.key) for value in manifest.values)
     return [row for row in rows if row is not None and row.standing != RegistryStatus.WITHHELD]
 
 
@@ -161,7 +161,7 @@ def write_evidence(at: StepContext) -> Json:
     subject = target(manifest_of(at).collection)
     for kind, content in _evidence(at):
         # What is kept already stays: why the run stopped before.
-        at.transaction.add_evidence(
+        at.transaction.runs.add_evidence(
             kind, subject, canonical(content), actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
         )
     return {"digests": {kind: digest for kind, (digest, _) in _standing_evidence(at).items()}}
@@ -180,22 +180,22 @@ def verify_evidence(at: StepContext) -> None:
 
 def void_evidence(at: StepContext) -> None:
     """Declare the evidence void: what it tells of was undone."""
-    at.transaction.void_evidence(at.run_id)
+    at.transaction.runs.void_evidence(at.run_id)
 
 
 def keep_failure(at: StepContext) -> None:
     """Keep why the run stopped: the last thing that is done when everything else is undone."""
-    run = at.transaction.run_of(at.root)
+    run = at.transaction.runs.get(at.root)
     told = canonical({"stop_state": run.stop_state, "failure": run.failure})
-    at.transaction.void_evidence(at.run_id)
-    at.transaction.add_evidence(
+    at.transaction.runs.void_evidence(at.run_id)
+    at.transaction.runs.add_evidence(
         "failure_artifact", run.lease, told, actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
     )
 
 
 def summary(reading: Reading, collection: str) -> dict[str, Json]:
     """Return what a collection holds in few words: a step's outcome has its limit, however much there is."""
-    known, rows = reading.collection(collection), _rows(reading, collection)
+    known, rows = reading.registry.collection(collection), _rows(reading, collection)
     return {
         "collection": known.standing if known else None,
         "schema": known.schema_digest if known else None,
@@ -212,12 +212,12 @@ def _rows(reading: Reading, collection: str) -> list[dict[str, Json]]:
 
 
 def _standing_evidence(at: StepContext) -> dict[str, tuple[str, str]]:
-    rows = at.transaction.evidence_of(at.run_id)
+    rows = at.transaction.runs.evidence(at.run_id)
     return {row.kind: (row.digest, row.content) for row in rows if row.voided_at is None}
 
 
 def _evidence(at: StepContext) -> Iterator[tuple[str, Json]]:
-    manifest, outcomes, run = manifest_of(at), at.outcomes, at.transaction.run_of(at.root)
+    manifest, outcomes, run = manifest_of(at), at.outcomes, at.transaction.runs.get(at.root)
     steps = records_of(at.transaction, run.run_id)
     yield "before_snapshot", outcomes["S0_PREFLIGHT"]["before"]
     yield "input_hashes", {"manifest": manifest.digest, "params": sha256(run.params)}

@@ -25,7 +25,7 @@ from holdfast.governance.switches import REGISTRATION_HOLD
 from holdfast.store.migrations import drift
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 GO, NO_GO, DRY_RUN_ONLY = "GO", "NO_GO", "DRY_RUN_ONLY"
 
@@ -52,16 +52,16 @@ class PreflightRequest(NamedTuple):
 
 def registration_hold(reading: Reading) -> bool:
     """Tell whether real builds are held: the newest switch says it; without one, a governed prod ledger is held."""
-    newest = reading.last_switch(REGISTRATION_HOLD)
+    newest = reading.switches.last(REGISTRATION_HOLD)
     if newest is not None:
         return newest.state == SwitchState.ON
-    meta = reading.meta()
+    meta = reading.settings.read()
     return meta["governed"] == "yes" and meta["environment"] == PROD
 
 
 def preflight(reading: Reading, manifest: Manifest, asked: PreflightRequest) -> tuple[Gate, ...]:
     """Ask every gate, and return what each says."""
-    found = {value.key: reading.registry_value(*value.key) for value in manifest.values}
+    found = {value.key: reading.registry.value(*value.key) for value in manifest.values}
     known = [(value, row) for value in manifest.values if (row := found[value.key]) is not None]
     return (
         _gate("PF1", "collection", _collection(reading, manifest)),
@@ -119,7 +119,7 @@ def _collection(reading: Reading, manifest: Manifest) -> RegistryError | None:
         return refusal(
             RegistryCode.WRONG_CARRIER, f"the manifest is for {manifest.environment}, and this is a {here} ledger"
         )
-    known = reading.collection(manifest.collection)
+    known = reading.registry.collection(manifest.collection)
     if known is not None and known.schema_digest != manifest.schema_digest:
         return refusal(RegistryCode.WRONG_CARRIER, f"{manifest.collection} is there, and its values look different")
     return None
@@ -178,7 +178,7 @@ def owned_elsewhere(value: Value, row: RegistryValue) -> RegistryError:
 
 def _approvals(reading: Reading) -> RegistryError | None:
     """PF4: whatever stands in the registry was approved, as this ledger's environment demands."""
-    found = reading.values_without_approval(by_another=environment_of(reading) != DEV)
+    found = reading.registry.values_without_approval(by_another=environment_of(reading) != DEV)
     if found:
         return refusal(RegistryCode.AUTHORITY_ABSENT, f"nobody who may has approved {_listed(found)}")
     return None
@@ -186,8 +186,8 @@ def _approvals(reading: Reading) -> RegistryError | None:
 
 def _authority(reading: Reading, asked: PreflightRequest) -> AuthorityError | None:
     """PF5: exactly one grant permits exactly this."""
-    run = reading.run_of(asked.root)
-    own = reading.grant(run.grant_id) if run and run.grant_id else None
+    run = reading.runs.get(asked.root)
+    own = reading.grants.get(run.grant_id) if run and run.grant_id else None
     if own is not None and own.consumed_by == asked.wanted.executor and asked.grant_id in (None, own.grant_id):
         return None  # the run has consumed its grant, and goes on under it
     verdict = verdict_on(reading, asked.wanted, asked.grant_id)
@@ -201,10 +201,10 @@ def _authority(reading: Reading, asked: PreflightRequest) -> AuthorityError | No
 def _gateway(reading: Reading) -> RegistryError | None:
     """PF6: the database refuses what does not come through the gateway, and nothing has."""
     # Below the verbs: what the schema enforces is no row of it.
-    differing = drift(reading._store, reading._connection)  # noqa: SLF001
+    differing = drift(reading.store, reading.connection)
     if differing:
         return refusal(RegistryCode.VALUE_INJECTION, f"the database does not refuse direct inserts: {differing[0]}")
-    found = reading.values_without_grant()
+    found = reading.registry.values_without_grant()
     if found:
         return refusal(RegistryCode.VALUE_INJECTION, f"no grant speaks for {_listed(found)}")
     return None
@@ -212,7 +212,7 @@ def _gateway(reading: Reading) -> RegistryError | None:
 
 def _real_run(reading: Reading) -> RegistryError | None:
     """PF7: the ledger goes by its registry, and registration is not held."""
-    if reading.meta()["governed"] != "yes":
+    if reading.settings.read()["governed"] != "yes":
         return refusal(
             RegistryCode.RUNTIME_OVERCLAIM,
             "this ledger was not made to be governed: here operations register themselves, and a registry would claim"
@@ -225,7 +225,7 @@ def _real_run(reading: Reading) -> RegistryError | None:
 
 def _fence(reading: Reading, asked: PreflightRequest) -> RegistryError | None:
     """PF8: no other run is half-way through this collection."""
-    other = reading.unfinished_run(asked.wanted.target, asked.root)
+    other = reading.runs.unfinished(asked.wanted.target, asked.root)
     if other is not None:
         told = f"the run {other.idempotency_root} is {other.state} in the same collection: resume it first"
         return refusal(RegistryCode.CROSS_MUTATION, told)
@@ -234,8 +234,8 @@ def _fence(reading: Reading, asked: PreflightRequest) -> RegistryError | None:
 
 def _sink(reading: Reading) -> RegistryError | None:
     """PF9: what is written will be sealed: the chain of seals ends where the ledger says it does."""
-    last = reading.last_seal()
-    noted = reading.meta().get("seal_head", "")
+    last = reading.seals.last()
+    noted = reading.settings.read().get("seal_head", "")
     if noted != (last.mark if last else ""):
         return refusal(RegistryCode.AUDIT_SINK_UNSOUND, "the chain of seals does not end where the ledger says it does")
     return None
@@ -246,7 +246,7 @@ def all_values(
 ) -> list[RegistryValue]:
     """Return values wherever they stand, all pages of them."""
     found: list[RegistryValue] = []
-    while page := reading.registry_values(
+    while page := reading.registry.values(
         collection=collection,
         operation_code=operation_code,
         state=state,

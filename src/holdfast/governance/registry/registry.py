@@ -49,7 +49,7 @@ from holdfast.governance.switches import REGISTRATION_HOLD, actor_and_reason, li
 if TYPE_CHECKING:
     from holdfast.engine.world import World
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 __all__ = [
     "BUILD", "BuildResult", "RegistryFault", "build", "default_root", "draft", "faults", "hold", "registration_hold",
@@ -164,10 +164,10 @@ def _code_in(failure: str | None) -> str | None:
 
 def resolve(reading: Reading, operation_code: str, protocol_version: str, act_type: str = OPERATION) -> RegistryValue:
     """Return a value that may be used for something new, or raise RegistryError."""
-    value = reading.value_in_force(operation_code, protocol_version)
+    value = reading.registry.value_in_force(operation_code, protocol_version)
     name = f"{operation_code}@{protocol_version}"
     if value is None:
-        collection = reading.collection(OPERATIONS)
+        collection = reading.registry.collection(OPERATIONS)
         if act_type == OPERATION and (collection is None or collection.standing != RegistryStatus.IN_FORCE):
             raise refusal(
                 RegistryCode.VOCABULARY_ABSENT,
@@ -194,16 +194,16 @@ def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int 
     def once() -> bool:
         with store.transaction() as transaction:
             if on:
-                return transaction.throw_switch(REGISTRATION_HOLD, actor=who, reason=why)
+                return transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason=why)
             if not registration_hold(transaction):
                 return False
             # Where it is on without anybody having thrown it, there must be something to lift.
-            transaction.throw_switch(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
-            switch = transaction.switches_on()[REGISTRATION_HOLD]
+            transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
+            switch = transaction.switches.on()[REGISTRATION_HOLD]
             move_id = uuid4().hex
             needs = lift_act(transaction, REGISTRATION_HOLD, who)
             used = grants.authorise(transaction, needs, grant_id=grant_id, reason=why, move_id=move_id)
-            answer = transaction.lift_switch(switch, grant_id=used, actor=who, reason=why, move_id=move_id)
+            answer = transaction.switches.lift(switch, grant_id=used, actor=who, reason=why, move_id=move_id)
             if isinstance(answer, Refused):
                 raise StateTransitionRaceError(answer.message, context={"switch": REGISTRATION_HOLD})
             return True
@@ -226,10 +226,10 @@ class RegistryFault(msgspec.Struct, frozen=True):
 def faults(reading: Reading) -> list[RegistryFault]:
     """Hold everything in the registry against its digests, its guards, its grants, its builds and their evidence."""
     return [
-        *(fault for known in reading.collections() for fault in _collection_faults(reading, known)),
+        *(fault for known in reading.registry.collections() for fault in _collection_faults(reading, known)),
         *(
             RegistryFault(RegistryCode.VALUE_INJECTION, f"{code}@{version}", "no grant that was consumed speaks for it")
-            for code, version in reading.values_without_grant(limit=1000)
+            for code, version in reading.registry.values_without_grant(limit=1000)
         ),
         *(fault for built in _builds(reading) for fault in _build_faults(reading, built)),
     ]
@@ -246,20 +246,20 @@ def _collection_faults(reading: Reading, known: Collection) -> Iterator[Registry
             yield RegistryFault(RegistryCode.DIGEST_MISMATCH, name_of(row), "it is not what its digest says")
     for error in guard_faults([row for row in rows if row.standing != RegistryStatus.STAGED]):
         yield RegistryFault(error.code, name, error.message)
-    if staged and reading.unfinished_run(target(name), "") is None:
+    if staged and reading.runs.unfinished(target(name), "") is None:
         yield RegistryFault(RegistryCode.VALUE_INJECTION, name_of(staged[0]), "it is staged, and no build is under way")
 
 
 def _builds(reading: Reading) -> Iterator[ProcedureRun]:
     before: int | None = None
-    while page := reading.runs(procedure=NAME, state=ProcedureState.DONE, before=before):
+    while page := reading.runs.page(procedure=NAME, state=ProcedureState.DONE, before=before):
         yield from page
         before = page[-1].run_id
 
 
 def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFault]:
     manifest = read_manifest(msgspec.json.decode(built.params))
-    rows = [row for value in manifest.values if (row := reading.registry_value(*value.key)) is not None]
+    rows = [row for value in manifest.values if (row := reading.registry.value(*value.key)) is not None]
     found = manifest.with_values(map(stored_value, rows)).digest
     if found != manifest.digest:
         told = f"what is stored has the digest {found}, not {manifest.digest}"
@@ -267,7 +267,7 @@ def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFau
     for row in rows:
         if row.standing != RegistryStatus.IN_FORCE:
             yield RegistryFault(RegistryCode.VALUE_ABSENT, name_of(row), f"it was put in force, and is {row.standing}")
-    evidence = {row.kind: row for row in reading.evidence_of(built.run_id) if row.voided_at is None}
+    evidence = {row.kind: row for row in reading.runs.evidence(built.run_id) if row.voided_at is None}
     for kind in EVIDENCE:
         if kind not in evidence:
             yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} is missing")

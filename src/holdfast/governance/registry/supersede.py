@@ -41,8 +41,7 @@ from holdfast.governance.switches import REGISTRATION_HOLD, actor_and_reason, re
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 LEASE_S = 60.0
 AUDIT = {Disposition.SUPERSEDE: "supersession", Disposition.RETIRE: "retirement"}
@@ -126,12 +125,14 @@ def retire(
 def review(reading: Reading, contract: Contract) -> tuple[RollbackVerdict, Facts]:
     """Return the verdict on a contract that somebody wrote, and what it was judged by. It authorises nothing."""
     named, follower = ValueName.parsed(contract.target), ValueName.parsed(contract.successor)
-    known = reading.registry_value(named.code, named.version) if named else reading.value_named(contract.target)
+    known = (
+        reading.registry.value(named.code, named.version) if named else reading.registry.value_named(contract.target)
+    )
     facts = Facts(
         target=known,
-        successor=reading.registry_value(follower.code, follower.version) if follower else None,
-        follows=reading.successions(),
-        open_jobs=reading.open_jobs_of(known.operation_code, known.protocol_version) if known else 0,
+        successor=reading.registry.value(follower.code, follower.version) if follower else None,
+        follows=reading.registry.successions(),
+        open_jobs=reading.registry.open_jobs_of(known.operation_code, known.protocol_version) if known else 0,
     )
     return rollback_verdict(contract, facts), facts
 
@@ -148,14 +149,14 @@ class _Change:
         self.target = _known(reading, request.value)
         self.new: Value | None = None  # what is to be admitted, if the successor is not there
         self.successor = self._follower(reading)
-        self.facts = Facts(target=self.target, successor=self.successor, follows=reading.successions())
+        self.facts = Facts(target=self.target, successor=self.successor, follows=reading.registry.successions())
         self.environment = environment_of(reading)
 
     def _follower(self, reading: Reading) -> RegistryValue | None:
         named = self.request.successor
         if named is None:
             return None
-        there = reading.registry_value(named.code, named.version)
+        there = reading.registry.value(named.code, named.version)
         told = self.request.semantics is not msgspec.UNSET or self.request.semantics_of is not None
         if there is None and named.code == self.request.value.code:
             self.new = self._meant(reading, named)
@@ -245,7 +246,7 @@ class _Change:
 
 
 def _known(reading: Reading, named: ValueName) -> RegistryValue:
-    found = reading.registry_value(named.code, named.version)
+    found = reading.registry.value(named.code, named.version)
     if found is None:
         raise refusal(RegistryCode.VALUE_ABSENT, f"the registry has no {named}", value=str(named))
     return found
@@ -332,14 +333,14 @@ def _as_it_is(change: _Change) -> ValueChange:
 def _carried_out(transaction: Transaction, request: _Request) -> ValueChange:
     move_id = uuid4().hex
     lease, holder = lease_of(_known(transaction, request.value).collection), f"{request.actor}/{move_id}"
-    token = transaction.acquire_lease(lease, holder, LEASE_S)
+    token = transaction.leases.acquire(lease, holder, LEASE_S)
     if token is None:
-        by = transaction.leases()[lease].holder
+        by = transaction.leases.all()[lease].holder
         raise RuntimeLeaseError(f"{lease} is held by {by}", context={"lease": lease, "holder": by})
-    transaction.lock_values()
+    transaction.registry.lock()
     change = _Change(transaction, request)  # as it is under the lease
     if change.done_before():
-        transaction.release_lease(lease, holder, token)
+        transaction.leases.release(lease, holder, token)
         return _as_it_is(change)
     change.require_sound(transaction)
     used = authorise(transaction, change.wanted, grant_id=request.grant_id, reason=request.reason, move_id=move_id)
@@ -351,12 +352,12 @@ def _carried_out(transaction: Transaction, request: _Request) -> ValueChange:
             context={"value": str(request.value), "verdict": verdict.number},
         )
     reference = _move(transaction, change, used, verdict, move_id)
-    transaction.release_lease(lease, holder, token)
+    transaction.leases.release(lease, holder, token)
     return change.result(verdict, authority="GO", grant_id=used, rollback_ref=reference, changed=True)
 
 
 def _rollback_plan(transaction: Transaction, grant_id: int) -> str:
-    grant = transaction.grant(grant_id)
+    grant = transaction.grants.get(grant_id)
     scope = scope_of(grant) if grant else None
     return scope.rollback_plan if scope else ""
 
@@ -375,9 +376,9 @@ def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: Rol
         "reason": request.reason,
     }
     kind, subject = AUDIT[request.disposition], f"value:{request.value}"
-    evidence = transaction.add_evidence(kind, subject, canonical(told), actor=request.actor, grant_id=grant_id)
+    evidence = transaction.runs.add_evidence(kind, subject, canonical(told), actor=request.actor, grant_id=grant_id)
     reference = f"evidence:{evidence}"
-    answer = transaction.move_value(
+    answer = transaction.registry.move_value(
         change.target,
         str(request.disposition),
         successor=request.successor,
@@ -390,7 +391,7 @@ def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: Rol
     if isinstance(answer, Refused):
         raise StateTransitionRaceError(answer.message, context={"value": str(request.value)})
     if change.new is not None:
-        transaction.admit_value(
+        transaction.registry.admit(
             change.target.collection,
             change.new,
             standing=RegistryStatus.IN_FORCE,

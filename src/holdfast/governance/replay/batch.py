@@ -44,9 +44,9 @@ class Batch:
 
     def make(self, job_ids: Sequence[int], versions: Mapping[int, int], throttled: dict[str, int]) -> BatchOutcome:
         """Put these jobs back or replace them, if they still have these versions, and return what came of it."""
-        replaced = self._transaction.replaced_by(job_ids) if self._rules.replaces else {}
+        replaced = self._transaction.replay.replaced_by(job_ids) if self._rules.replaces else {}
         chosen: list[Job] = []
-        for job in self._transaction.jobs(job_ids):
+        for job in self._transaction.jobs.get_many(job_ids):
             skip = _changed(job, versions[job.job_id]) or self._rules.skip(job, replaced=job.job_id in replaced)
             if skip is None:
                 chosen.append(job)
@@ -75,7 +75,7 @@ class Batch:
         rulings: list[tuple[Job, object]] = [
             (job, Replay(self._terms.replay_reason, now + timedelta(seconds=n * apart_s))) for n, job in enumerate(jobs)
         ]
-        answers = self._transaction.rule(rulings, actor=self._actor, reason=self._move_reason)
+        answers = self._transaction.jobs.rule(rulings, actor=self._actor, reason=self._move_reason)
         moved: list[Job] = []
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, Move):
@@ -108,7 +108,7 @@ class Batch:
             for job in jobs
         ]
         made: dict[int, int] = {}
-        admissions = self._transaction.submit(submissions, actor=self._actor, reason=self._move_reason)
+        admissions = self._transaction.jobs.submit(submissions, actor=self._actor, reason=self._move_reason)
         for job, admission in zip(jobs, admissions, strict=True):
             if admission.is_new:
                 made[job.job_id] = admission.job_id

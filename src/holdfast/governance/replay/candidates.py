@@ -21,11 +21,11 @@ from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked
 from holdfast.core.records import Job
 from holdfast.core.selection import Limits, ReplayMode, Selection, candidates_hash, matches
-from holdfast.store.supersession import BUILT_IN
+from holdfast.store.verbs.registry import BUILT_IN
 
 if TYPE_CHECKING:
     from holdfast.governance.replay.guards import ReplayPolicy
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 PAGE = 1000
 NO_ERROR = "none"
@@ -114,12 +114,12 @@ class ReplayRules(msgspec.Struct, frozen=True):
 
 def rules_of(reading: Reading, mode: ReplayMode, policy: ReplayPolicy) -> ReplayRules:
     """Return the rules of a mode on a ledger as it is now: where a registry governs, it says which versions count."""
-    declared = reading.operations()
+    declared = reading.operations.declared()
 
     @cache
     def version_of(operation: str) -> str | None:
         if reading.governed and operation != BUILT_IN:
-            return reading.operation_in_force(operation)
+            return reading.registry.operation_in_force(operation)
         return declared[operation].version if operation in declared else None
 
     return ReplayRules(mode, policy, version_of)
@@ -197,14 +197,16 @@ def _judged(reading: Reading, selection: Selection, rules: ReplayRules) -> Itera
     walks = [_walk(reading, selection, state) for state in dict.fromkeys(selection.filters.status)]
     found = (job for job in heapq.merge(*walks, key=lambda job: job.job_id) if matches(selection, job))
     while page := list(islice(found, PAGE)):
-        replaced = reading.replaced_by([job.job_id for job in page]) if rules.replaces else {}
+        replaced = reading.replay.replaced_by([job.job_id for job in page]) if rules.replaces else {}
         for job in page:
             yield job, rules.skip(job, replaced=job.job_id in replaced)
 
 
 def _walk(reading: Reading, selection: Selection, state: JobState) -> Iterator[Job]:
     filters, last = selection.filters, 0
-    while page := reading.jobs_after(last, state, queues=filters.datasets, operations=filters.operations, limit=PAGE):
+    while page := reading.replay.jobs_after(
+        last, state, queues=filters.datasets, operations=filters.operations, limit=PAGE
+    ):
         yield from page
         last = page[-1].job_id
 

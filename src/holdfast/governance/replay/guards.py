@@ -22,7 +22,7 @@ from holdfast.governance.replay.pace import strain
 
 if TYPE_CHECKING:
     from holdfast.governance.replay.candidates import Candidates
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 PROCEDURE = "replay"
 SWITCH = "replay"
@@ -206,12 +206,12 @@ def switched_off(reading: Reading, scope: ReplayScope) -> str | None:
     """Return the words for what stops a replay now: a switch that is on, or a queue that is paused."""
     if not scope.respects_switches:
         return None
-    on = reading.switches_on()
+    on = reading.switches.on()
     names = (SWITCH, *(f"{SWITCH}:{name}" for name in scope.datasets), *(f"operation:{n}" for n in scope.operations))
     for name in names:
         if name in on:
             return f"the switch {name} is on, thrown by {on[name].thrown_by}: {on[name].reason}"
-    paused = sorted(set(reading.paused_queues()) & set(scope.datasets))
+    paused = sorted(set(reading.queues.paused()) & set(scope.datasets))
     return f"the queue {paused[0]} is paused" if paused else None
 
 
@@ -235,10 +235,10 @@ def capacity(reading: Reading, scope: ReplayScope, policy: ReplayPolicy, *, own:
 def _in_flight(reading: Reading) -> Mapping[str, frozenset[str]]:
     """Return the replays that somebody runs at this moment, with their datasets: a killed one loses its lease."""
     now = reading.now()
-    held = {name for name, lease in reading.leases().items() if lease.expires_at > now}
+    held = {name for name, lease in reading.leases.all().items() if lease.expires_at > now}
     return {
         run.idempotency_root: frozenset(msgspec.json.decode(run.params)["datasets"])
-        for run in reading.runs(procedure=PROCEDURE, state="running", limit=RUNS_SEEN)
+        for run in reading.runs.page(procedure=PROCEDURE, state="running", limit=RUNS_SEEN)
         if run.lease in held
     }
 

@@ -15,7 +15,7 @@ from holdfast.core.selection import ReplayMode
 
 if TYPE_CHECKING:
     from holdfast.governance.replay.guards import ReplayPolicy
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 QUEUE_AGE, LATENCY, RATE = "queue_age", "latency", "rate"
 RECENT = timedelta(minutes=15)
@@ -56,7 +56,7 @@ def seconds_in_all(batches: Iterable[int], mode: ReplayMode, policy: ReplayPolic
 def strain(reading: Reading, queues: Sequence[str], policy: ReplayPolicy) -> Strain | None:
     """Return what these queues suffer from now; None if they are well."""
     now = reading.now()
-    due = reading.next_due(queues) if queues else None
+    due = reading.jobs.next_due(queues) if queues else None
     age_s = 0.0 if due is None else (now - due).total_seconds()
     if age_s > policy.queue_age_s:
         return Strain(QUEUE_AGE, age_s, policy.queue_age_s)
@@ -68,7 +68,7 @@ def strain(reading: Reading, queues: Sequence[str], policy: ReplayPolicy) -> Str
 
 def latency_p90(reading: Reading, queues: Sequence[str], now: datetime) -> float | None:
     """Return how long nine of ten recent attempts took at most; None if there were too few to say."""
-    attempts = reading.recent_attempts(queues, since=now - RECENT) if queues else []
+    attempts = reading.replay.recent_attempts(queues, since=now - RECENT) if queues else []
     took = sorted(((ended or now) - begun).total_seconds() for begun, ended in attempts)
     return took[-(-9 * len(took) // 10) - 1] if len(took) >= FEW else None
 
@@ -87,7 +87,7 @@ class ReturnedJobs(NamedTuple):
 def returned(reading: Reading, replayed: Mapping[int, int], errors: frozenset[str]) -> ReturnedJobs:
     """Look what became of jobs, given with the versions they had before, that were put back after these errors."""
     ended = same = 0
-    for job in reading.jobs(replayed):
+    for job in reading.jobs.get_many(replayed):
         # Put back, claimed, ended: three edges. Fewer, and nobody has worked on it.
         if job.version < replayed[job.job_id] + 3 or job.state in (JobState.PENDING, JobState.RUNNING):
             continue

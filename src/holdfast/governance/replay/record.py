@@ -25,7 +25,7 @@ from holdfast.governance.replay.candidates import kept, unpacked
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, ReplayScope, batches
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 BEGIN = "begin"  # the step numbered 0; each other is the batch of its number
 CANDIDATES = "candidates"
@@ -174,7 +174,7 @@ def candidates_text(job_ids: list[int], versions: list[int]) -> str:
 
 def run_known(reading: Reading, run_id: str) -> ProcedureRun:
     """Return the record of a replay, or raise."""
-    run = reading.run_of(run_id)
+    run = reading.runs.get(run_id)
     if run is None:
         raise RecordNotFoundError(
             f"there is no replay {run_id!r}",
@@ -196,7 +196,7 @@ def terms_of(run: ProcedureRun) -> ReplayTerms:
 
 def candidates_of(reading: Reading, run: ProcedureRun, terms: ReplayTerms) -> tuple[list[int], list[int]]:
     """Return the ids that a run was begun with, and the version of each."""
-    for evidence in reading.evidence_of(run.run_id):
+    for evidence in reading.runs.evidence(run.run_id):
         if evidence.kind == CANDIDATES:
             job_ids, versions = unpacked(evidence.content)
             if candidates_hash(job_ids) == terms.candidates_hash:
@@ -265,7 +265,7 @@ def with_touched(reading: Reading, report: ReplayReport, *, after: int, limit: i
 
 def _mismatched(reading: Reading, pairs: dict[int, int]) -> list[tuple[int, int]]:
     """Return the jobs that the same version of their operation has done twice, with another result."""
-    jobs = {job.job_id: job for job in reading.jobs([*pairs, *pairs.values()])}
+    jobs = {job.job_id: job for job in reading.jobs.get_many([*pairs, *pairs.values()])}
     return [
         (old, new)
         for old, new in sorted(pairs.items())
@@ -279,7 +279,7 @@ def _mismatched(reading: Reading, pairs: dict[int, int]) -> list[tuple[int, int]
 
 def _batches(reading: Reading, run: ProcedureRun) -> Iterator[PerformedStep]:
     last = 0
-    while page := reading.steps_of(run.run_id, after=last, limit=STEPS_A_PAGE):
+    while page := reading.runs.steps(run.run_id, after=last, limit=STEPS_A_PAGE):
         yield from (step for step in page if step.name != BEGIN)
         last = page[-1].step_id
 

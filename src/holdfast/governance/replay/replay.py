@@ -54,7 +54,7 @@ from holdfast.governance.switches import actor_and_reason
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 BACKFILL = "backfill"
 
@@ -127,7 +127,7 @@ def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: Repl
             authority=authority,
             made_by=actor,
             made_at=reading.now(),
-            ledger_id=reading.meta()["ledger_id"],
+            ledger_id=reading.settings.read()["ledger_id"],
         )
 
 
@@ -162,7 +162,7 @@ def run(
             _require_expected(reading, selection, candidates, expected)
         guards = judged(reading, selection, candidates, policy)
         run_id = f"replay-{hooks.world.new_name()}"
-        while reading.run_of(run_id) is not None:  # a world that counts its names may begin anew
+        while reading.runs.get(run_id) is not None:  # a world that counts its names may begin anew
             run_id = f"replay-{hooks.world.new_name()}"
     cause = BACKFILL if selection.mode is ReplayMode.BACKFILL else replay_reason
     terms = _terms(selection, candidates, policy, actor=actor, reason=reason, replay_reason=cause)
@@ -208,7 +208,7 @@ def stop(store: Store[Any], run_id: str, *, actor: str, reason: str) -> ReplayRe
     actor, reason = actor_and_reason(actor, reason)
     with store.transaction() as transaction:
         known = run_known(transaction, run_id)
-        answer = transaction.move_run(
+        answer = transaction.runs.move(
             known, "abort", actor=actor, reason=reason, stop_state=Stop.OPERATOR, failure=reason
         )
         if isinstance(answer, Refused):
@@ -290,7 +290,7 @@ def _require_sound(selection: Selection, replay_reason: str | None = None) -> No
 def _require_expected(reading: Reading, selection: Selection, candidates: Candidates, expected: DryRun) -> None:
     """Raise PlanStaleError unless the ledger, the selection and its candidates are those of a dry run."""
     for what, was, now in (
-        ("ledger", expected.ledger_id, reading.meta()["ledger_id"]),
+        ("ledger", expected.ledger_id, reading.settings.read()["ledger_id"]),
         ("selection", expected.selection_hash, selection.hash),
         ("set of candidates", expected.candidates_hash, candidates.hash),
     ):

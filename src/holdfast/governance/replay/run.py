@@ -46,7 +46,7 @@ from holdfast.governance.replay.record import (
 
 if TYPE_CHECKING:
     from holdfast.store import Store, Transaction
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 
 class Actor(NamedTuple):
@@ -127,11 +127,11 @@ class Runner:
         self._hooks.world.reach("before batch 1")
         with self._store.transaction() as transaction:
             self._take_lease(transaction)
-            transaction.lock_replays()
+            transaction.replay.lock()
             require(judged(transaction, self._terms.selection, candidates, self._policy))
             asked = needs_grant(self._terms) or self._who.grant_id is not None
             grant_id = self._authorised(transaction) if asked else None
-            run_id = transaction.begin_run(
+            run_id = transaction.runs.begin(
                 self._root,
                 PROCEDURE,
                 params=self._terms.text,
@@ -143,7 +143,7 @@ class Runner:
             )
             invariant(run_id is not None, "two replays have one name")
             run = self._moved(transaction, "run")
-            transaction.add_evidence(
+            transaction.runs.add_evidence(
                 CANDIDATES,
                 f"{PROCEDURE}:{candidates.hash}",
                 candidates_text(candidates.job_ids, candidates.versions),
@@ -167,10 +167,10 @@ class Runner:
                 return report_of(transaction, self._root)
             # The lease first, always: whoever holds it waits for nobody that waits for it.
             self._take_lease(transaction)
-            transaction.lock_replays()
+            transaction.replay.lock()
             run = run_known(transaction, self._root)
             if run.state is ProcedureState.DONE:  # its runner has ended it meanwhile, and given the lease back
-                transaction.release_lease(self._lease, self._holder, self._token)
+                transaction.leases.release(self._lease, self._holder, self._token)
                 return report_of(transaction, self._root)
             require(judged_again(transaction, self._terms.scope, self._policy, own=self._root))
             if run.state is ProcedureState.RUNNING:
@@ -188,7 +188,7 @@ class Runner:
         """Tell whether the run's own grant is not for this actor, or another one was named."""
         if self._who.grant_id is not None:
             return self._who.grant_id != run.grant_id
-        used = None if run.grant_id is None else transaction.grant(run.grant_id)
+        used = None if run.grant_id is None else transaction.grants.get(run.grant_id)
         return used is not None and used.consumed_by != self._who.actor
 
     def _authorised(self, transaction: Transaction) -> int:
@@ -197,7 +197,7 @@ class Runner:
         return authorise(transaction, asked, grant_id=self._who.grant_id, reason=self._who.reason)
 
     def _take_lease(self, transaction: Transaction) -> None:
-        token = transaction.acquire_lease(self._lease, self._holder, self._policy.lease_s)
+        token = transaction.leases.acquire(self._lease, self._holder, self._policy.lease_s)
         if token is None:
             raise RuntimeLeaseError(
                 f"somebody else runs the replay {self._root}",
@@ -280,7 +280,7 @@ class Runner:
 
     def _hold(self, transaction: Transaction) -> ProcedureRun:
         """Keep the lease, and return the run if it is still to go on."""
-        if not transaction.hold_lease(self._lease, self._holder, self._token, self._policy.lease_s):
+        if not transaction.leases.extend(self._lease, self._holder, self._token, self._policy.lease_s):
             raise RuntimeLeaseError(
                 f"the lease of the replay {self._root} ran out, or somebody else has taken it",
                 next_step=f"Look where it stands: `holdfast replay inspect {self._root}`.",
@@ -296,7 +296,7 @@ class Runner:
         with self._store.transaction() as transaction:
             run = self._hold(transaction)
             if self._mode is ReplayMode.REPAIR_AND_REPLACE:
-                transaction.lock_replays()  # or two runs could replace one job at the same moment
+                transaction.replay.lock()  # or two runs could replace one job at the same moment
             self._refuse_switched_off(transaction)
             done = self._perform(transaction, run, number)
             self._hooks.world.reach(f"inside batch {number}")
@@ -313,7 +313,7 @@ class Runner:
 
     def _perform(self, transaction: Transaction, run: ProcedureRun, number: int) -> _Done:
         """Make a batch and record it; the last one ends the run."""
-        if not transaction.reach_step(run, number):
+        if not transaction.runs.reach_step(run, number):
             raise _Halt(None, "somebody else has stopped it")
         size = self._terms.batch_size
         batch = Batch(transaction, self._terms, self._root, self._who.actor, self._who.reason)
@@ -346,15 +346,15 @@ class Runner:
 
     def _record(self, transaction: Transaction, run: ProcedureRun, number: int, name: str, outcome: object) -> None:
         who = self._who
-        transaction.perform_step(run.run_id, number, name, as_kept(outcome), actor=who.actor, reason=who.reason)
+        transaction.runs.perform_step(run.run_id, number, name, as_kept(outcome), actor=who.actor, reason=who.reason)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def _finish(self, transaction: Transaction, run: ProcedureRun) -> None:
-        answer = transaction.move_run(run, "finish", actor=self._who.actor, reason=self._who.reason)
+        answer = transaction.runs.move(run, "finish", actor=self._who.actor, reason=self._who.reason)
         if isinstance(answer, Refused):
             raise _Halt(None, answer.message)
-        transaction.release_lease(self._lease, self._holder, self._token)
+        transaction.leases.release(self._lease, self._holder, self._token)
 
     def _stop(self, halt: _Halt) -> None:
         """Record where the run stops and why, unless somebody else has, and give the lease back."""
@@ -362,7 +362,7 @@ class Runner:
             run = run_known(transaction, self._root)
             if halt.reason is not None:
                 # A refusal means that somebody else has stopped it meanwhile: then that stop stands.
-                transaction.move_run(
+                transaction.runs.move(
                     run,
                     "abort",
                     actor=self._who.actor,
@@ -370,12 +370,12 @@ class Runner:
                     stop_state=halt.reason,
                     failure=halt.told,
                 )
-            transaction.release_lease(self._lease, self._holder, self._token)
+            transaction.leases.release(self._lease, self._holder, self._token)
 
     def _let_go(self) -> None:
         """Give the lease back, so that somebody can go on at once; if that fails too, it runs out."""
         with contextlib.suppress(StoreError), self._store.transaction() as transaction:
-            transaction.release_lease(self._lease, self._holder, self._token)
+            transaction.leases.release(self._lease, self._holder, self._token)
 
     def _moved(
         self,
@@ -386,7 +386,7 @@ class Runner:
         failure: str | None = None,
         grant_id: int | None = None,
     ) -> ProcedureRun:
-        answer = transaction.move_run(
+        answer = transaction.runs.move(
             run_known(transaction, self._root),
             event,
             actor=self._who.actor,

@@ -30,8 +30,7 @@ from holdfast.governance.runs.steps import GO, NOT_ASKED, NOT_NEEDED, RunRequest
 if TYPE_CHECKING:
     from holdfast.core.records import ProcedureRun
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 NO_LEASE = "ABORT_NO_LEASE"
 
@@ -54,21 +53,21 @@ class Reservation:
         """Take the lease, or extend it; raise RuntimeLeaseError if it is, or was meanwhile, somebody else's."""
         asked = self._asked
         try:
-            token = transaction.acquire_lease(asked.target, asked.holder, asked.what.lease_s)
+            token = transaction.leases.acquire(asked.target, asked.holder, asked.what.lease_s)
         except Exception as error:
             if isinstance(self._store.translated(error), StoreBusyError):  # its row is locked: a step is under way
                 raise self._lease_held("by somebody who is at work") from error
             raise
         if token is None:
             self._refuse_bad_grant(transaction)
-            raise self._lease_held(f"by {transaction.leases()[asked.target].holder}")
+            raise self._lease_held(f"by {transaction.leases.all()[asked.target].holder}")
         if self._token and token > self._token + 1:  # one more is our own, run out and taken again
             raise self._lease_held("by somebody else meanwhile")
         self._token = token
 
     def release(self, transaction: Transaction) -> None:
         """Give the lease back."""
-        transaction.release_lease(self._asked.target, self._asked.holder, self._token)
+        transaction.leases.release(self._asked.target, self._asked.holder, self._token)
 
     def _lease_held(self, whose: str) -> RuntimeLeaseError:
         asked = self._asked
@@ -84,7 +83,7 @@ class Reservation:
     def _refuse_bad_grant(self, transaction: Transaction) -> None:
         """Raise what is wrong with the grant that was named, if anything is: to wait for the lease would not help."""
         wanted = self._asked.wanted(environment_of(transaction))
-        known = transaction.run_of(self._asked.root)
+        known = transaction.runs.get(self._asked.root)
         own = known is not None and known.grant_id == self._asked.grant_id
         if wanted is None or self._asked.grant_id is None or own:
             return
@@ -109,7 +108,7 @@ class Reservation:
         """Tell whether a run needs another grant than the one it has: that is for the one who used it."""
         if self._asked.what.act is None:
             return False
-        own = reading.grant(known.grant_id) if known.grant_id else None
+        own = reading.grants.get(known.grant_id) if known.grant_id else None
         return own is None or own.consumed_by != self._asked.actor or self._asked.grant_id not in (None, own.grant_id)
 
     def _consumed(self, transaction: Transaction, *, dry: bool) -> int | None:
@@ -135,7 +134,7 @@ class Reservation:
     ) -> ProcedureRun:
         """Take the lease, consume the grant and record the run with what its checks found: all of it, or nothing."""
         self.hold(transaction)
-        if _place(transaction.run_of(self._asked.root)) != _place(seen):
+        if _place(transaction.runs.get(self._asked.root)) != _place(seen):
             raise OvertakenError
         self._refuse_unfinished(transaction)
         known = self._begun(transaction, dry=dry) if seen is None else self._gone_on(transaction, seen, dry=dry)
@@ -143,7 +142,7 @@ class Reservation:
         return known
 
     def _refuse_unfinished(self, transaction: Transaction) -> None:
-        other = transaction.unfinished_run(self._asked.target, self._asked.root)
+        other = transaction.runs.unfinished(self._asked.target, self._asked.root)
         if other is not None:
             raise GovernanceError(
                 f"the run {other.idempotency_root!r} has left {self._asked.target} in the middle: it is {other.state}",
@@ -154,7 +153,7 @@ class Reservation:
 
     def _begun(self, transaction: Transaction, *, dry: bool) -> ProcedureRun:
         asked = self._asked
-        run_id = transaction.begin_run(
+        run_id = transaction.runs.begin(
             asked.root,
             asked.what.name,
             params=asked.params_text,
@@ -164,7 +163,7 @@ class Reservation:
             actor=asked.actor,
             reason=asked.reason,
         )
-        known = transaction.run_of(asked.root)
+        known = transaction.runs.get(asked.root)
         if run_id is None or known is None:
             # Somebody was faster, and with another target: with the same one, the lease would have told.
             raise OvertakenError
@@ -183,13 +182,15 @@ class Reservation:
     def _record(self, transaction: Transaction, known: ProcedureRun, outcomes: Mapping[str, Json]) -> None:
         """Record the checks and the reservation itself as performed; it keeps which steps the run has."""
         what, asked = self._asked.what, self._asked
-        stands = transaction.performed_steps(known.run_id)
+        stands = transaction.runs.performed_steps(known.run_id)
         left = {**outcomes, what.reserve: {"version": what.version, "steps": list(what.names)}}
         for number, name in enumerate(what.names[: what.first + 1]):
             if number not in stands:
                 outcome = canonical(left.get(name))
-                transaction.perform_step(known.run_id, number, name, outcome, actor=asked.actor, reason=asked.reason)
-        transaction.reach_step(known, what.first)
+                transaction.runs.perform_step(
+                    known.run_id, number, name, outcome, actor=asked.actor, reason=asked.reason
+                )
+        transaction.runs.reach_step(known, what.first)
 
 
 def _place(known: ProcedureRun | None) -> tuple[str, int] | None:
@@ -208,7 +209,7 @@ def moved(
     grant_id: int | None = None,
 ) -> ProcedureRun:
     """Move a run and return it as it then stands; raise StateTransitionRaceError if somebody else has moved it."""
-    answer = transaction.move_run(
+    answer = transaction.runs.move(
         known,
         event,
         actor=asked.actor,
@@ -217,7 +218,7 @@ def moved(
         failure=failure,
         grant_id=grant_id,
     )
-    after = transaction.run_of(asked.root)
+    after = transaction.runs.get(asked.root)
     if isinstance(answer, Refused) or after is None:
         raise StateTransitionRaceError(f"the run {asked.root!r} was moved meanwhile", context={"root": asked.root})
     return after

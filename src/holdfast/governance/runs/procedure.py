@@ -102,7 +102,7 @@ run_procedure, resume_procedure, undo_procedure = run, resume, undo  # as the pa
 
 def _params_of(store: Store[Any], what: Procedure, root: str) -> dict[str, Json]:
     with store.reading() as reading:
-        known = required(reading.run_of(root), root)
+        known = required(reading.runs.get(root), root)
     if known.procedure != what.name:
         raise InputError(f"{root!r} is a run of {known.procedure!r}", context={"procedure": known.procedure})
     params: dict[str, Json] = msgspec.json.decode(known.params)

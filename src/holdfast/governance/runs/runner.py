@@ -36,8 +36,7 @@ from holdfast.governance.runs.steps import DONE, GO, Mode, ProcedureReport, RunR
 if TYPE_CHECKING:
     from holdfast.core.records import PerformedStep, ProcedureRun
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
-    from holdfast.store.transaction import Transaction
+    from holdfast.store.transaction import Reading, Transaction
 
 UNFINISHED = frozenset({ProcedureState.RUNNING, ProcedureState.COMPENSATING})
 
@@ -192,7 +191,7 @@ class Runner:
 
     def _look(self, reading: Reading) -> ProcedureRun | None:
         """Return the run that the root has, if it is the one that is asked for."""
-        known = reading.run_of(self._root)
+        known = reading.runs.get(self._root)
         self._stored = known
         if known is not None:
             self._asked.require_same(known)
@@ -252,7 +251,7 @@ class Runner:
             while here.state in UNFINISHED:
                 here = self._advanced()
         with self._store.reading() as reading:
-            self._stored = here = required(reading.run_of(self._root), self._root)
+            self._stored = here = required(reading.runs.get(self._root), self._root)
             self._remember(reading, here)
         if here.grant_id is not None:
             self._reservation.authority = GO
@@ -300,7 +299,7 @@ class Runner:
         return here
 
     def _unfinished(self, transaction: Transaction) -> ProcedureRun:
-        here = required(transaction.run_of(self._root), self._root)
+        here = required(transaction.runs.get(self._root), self._root)
         if here.state not in UNFINISHED:
             raise _Ended
         return here
@@ -321,8 +320,8 @@ class Runner:
         self._carry_out(step, transaction, here)
         outcome = canonical(self._outcomes[step.name])
         who, why = self._asked.actor, self._asked.reason
-        transaction.perform_step(here.run_id, number, step.name, outcome, actor=who, reason=why)
-        transaction.reach_step(here, number)
+        transaction.runs.perform_step(here.run_id, number, step.name, outcome, actor=who, reason=why)
+        transaction.runs.reach_step(here, number)
         if step is not self._what.steps[-1]:
             self._reservation.hold(transaction)  # once more: however long this step took, the next has the whole time
             return here
@@ -334,7 +333,7 @@ class Runner:
         step = self._what.numbered().get(record.number)
         if step is not None and step.compensate is not None:
             step.compensate(self._at(transaction, here))
-        answer = transaction.undo_step(record, actor=self._asked.actor, reason=self._asked.reason)
+        answer = transaction.runs.undo_step(record, actor=self._asked.actor, reason=self._asked.reason)
         if isinstance(answer, Refused):
             raise StateTransitionRaceError(answer.message, context={"root": self._root})
         self._reservation.hold(transaction)
@@ -369,7 +368,7 @@ class Runner:
         with self._store.transaction() as transaction:
             here = self._held(transaction)
             if here.state == ProcedureState.COMPENSATING:
-                transaction.reach_step(here, here.step, failure=_trouble(here, record, error))
+                transaction.runs.reach_step(here, here.step, failure=_trouble(here, record, error))
         raise _Ended from error
 
     def _raise_if_lost(self, error: Exception) -> None:

@@ -19,7 +19,7 @@ from holdfast.core.records import Grant, JournalRow, NamedLease, PerformedStep, 
 from holdfast.governance.runs.steps import plan_digest
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 BY_OPERATOR = "COMP_BY_OPERATOR"
 """The stop of a run that nothing failed in: somebody had it undone."""
@@ -62,7 +62,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_status(reading: Reading, root: str) -> RunStatus:
     """Return where the run under a root stands, or raise RecordNotFoundError."""
-    run = reading.run_of(root)
+    run = reading.runs.get(root)
     if run is None:
         raise RecordNotFoundError(f"no run has the root {root!r}", context={"root": root})
     records = records_of(reading, run.run_id)
@@ -76,14 +76,14 @@ def run_status(reading: Reading, root: str) -> RunStatus:
         else:
             outcome = msgspec.json.decode(record.outcome)
             steps.append(StepStatus(number, name, fate, outcome, record.actor, record.updated_at))
-    lease, now = reading.leases().get(run.lease), reading.now()
+    lease, now = reading.leases.all().get(run.lease), reading.now()
     return RunStatus(
         run=run,
         version=version,
         steps=tuple(steps),
         lease=lease if lease and lease.expires_at > now else None,
-        grant=reading.grant(run.grant_id) if run.grant_id else None,
-        history=tuple(reading.journal(run.run_id, PROCEDURE.name)),
+        grant=reading.grants.get(run.grant_id) if run.grant_id else None,
+        history=tuple(reading.journal.of(run.run_id, PROCEDURE.name)),
         now=now,
     )
 
@@ -91,7 +91,7 @@ def run_status(reading: Reading, root: str) -> RunStatus:
 def records_of(reading: Reading, run_id: int) -> list[PerformedStep]:
     """Return everything a run has performed, also what was undone since, in the order of performance."""
     found: list[PerformedStep] = []
-    while page := reading.steps_of(run_id, after=found[-1].step_id if found else 0, limit=PAGE):
+    while page := reading.runs.steps(run_id, after=found[-1].step_id if found else 0, limit=PAGE):
         found += page
         if len(page) < PAGE:
             break

@@ -19,7 +19,7 @@ from holdfast.nodd.units import OPERATION, Fate
 from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 PAGE = 500
 

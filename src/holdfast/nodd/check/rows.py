@@ -20,7 +20,7 @@ from holdfast.nodd.units import OPERATION
 from holdfast.store.statements import encoded
 
 if TYPE_CHECKING:
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 
 class UnitRow(msgspec.Struct, frozen=True, gc=False):

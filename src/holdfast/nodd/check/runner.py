@@ -19,11 +19,11 @@ from holdfast.nodd.check.ledger_rules import missing_tables
 from holdfast.nodd.check.rows import ItemCase, ObservationCase, Page, RejectedRow, UnitCase
 from holdfast.nodd.dataset import Datasets
 from holdfast.nodd.tables import is_prepared
-from holdfast.store.evidence import Evidence
+from holdfast.store.verbs.evidence import Evidence
 
 if TYPE_CHECKING:
     from holdfast.store import Store
-    from holdfast.store.reading import Reading
+    from holdfast.store.transaction import Reading
 
 BATCH = 500
 KINDS = ("units", "provenance", "items", "observations", "rejected")

@@ -103,9 +103,12 @@ def archived_partition(store: "Store[Any]", schema: str, archived: "Seal") -> st
     so the rows are looked at too. Nothing is locked.
     """
     with store.reading() as reading:
-        connection = reading._connection  # noqa: SLF001 - tables live below the verbs
+        connection = reading.connection
         [oldest, *later] = partitions(connection, schema)
-        if not later or reading.horizon(archived.epoch, archived.last_xid, below=archived.last_seq) < oldest.end - 1:
+        if (
+            not later
+            or reading.seals.horizon(archived.epoch, archived.last_xid, below=archived.last_seq) < oldest.end - 1
+        ):
             return None
         return None if _any_row_after(connection, oldest, archived) else oldest.name
 

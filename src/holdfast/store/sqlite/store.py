@@ -31,8 +31,6 @@ from holdfast.core.errors import (
 from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
 from holdfast.store.enforcement import GUARDED, INDEXES
-from holdfast.store.reading import Reading
-from holdfast.store.sealed import SEQ_MAX
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.schema import altered, triggers_of
 from holdfast.store.sqlite.triggers import triggers
@@ -40,6 +38,7 @@ from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
 from holdfast.store.statements import statements
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
+from holdfast.store.transaction import Reading
 
 SQLITE_OLDEST = (3, 40, 0)
 CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
@@ -394,6 +393,8 @@ class SqliteStore(Store[sqlite3.Connection]):
                 store.settle()
 
     def journal_is_full(self, connection: sqlite3.Connection) -> bool:
+        from holdfast.store.verbs.seals import SEQ_MAX  # noqa: PLC0415 - only repair asks
+
         [[last]] = connection.execute("SELECT max(seq) FROM holdfast_journal").fetchall()
         return last is not None and last >= SEQ_MAX
 

@@ -1,29 +1,22 @@
-"""What the ledger is asked for replay: finding what may be replayed, and how the queues are doing.
+"""Verbs of replay: which jobs may be replayed, and how the queues are doing.
 
 Invariants: nothing is decided here; jobs are found in ascending order of their ids, page by page.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
 
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.store.statements import encoded
-
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
-
-_AT_REST = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # those of a partial index
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.jobs import RESTING
 
 
-class ReplayReading(ABC):
-    """The part of a Reading for replay."""
-
-    _store: Store[Any]
+class ReplayReads(Verbs):
+    """Reads what replay needs to know."""
 
     def jobs_after(
         self,
@@ -36,7 +29,7 @@ class ReplayReading(ABC):
     ) -> list[Job]:
         """Return a page of the jobs in a state above an id, lowest first; an empty filter lets all pass."""
         rows = self._run(
-            "resting_jobs_after" if state in _AT_REST else "jobs_after",
+            "resting_jobs_after" if state in RESTING else "jobs_after",
             job_id=job_id,
             state=state,
             queues=encoded(list(queues)) if queues else None,
@@ -57,24 +50,10 @@ class ReplayReading(ABC):
         moment = self._store.moment
         return [(moment(begun), None if ended is None else moment(ended)) for begun, ended in rows]
 
-    @abstractmethod
-    def _job(self, row: Sequence[Any]) -> Job: ...
 
-    @abstractmethod
-    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
+class ReplayWrites(ReplayReads, WritingVerbs):
+    """Keeps replays apart."""
 
-
-class ReplayWriting(ABC):
-    """The part of a transaction for replay."""
-
-    _store: Store[Any]
-
-    def lock_replays(self) -> None:
+    def lock(self) -> None:
         """Let no other replay begin until this transaction ends; where writers take turns anyway, do nothing."""
         self._run("lock_replays")
-
-    @abstractmethod
-    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]: ...

@@ -1,22 +1,17 @@
-"""What the ledger is asked for quarantine: what rests there, page by page.
+"""Verbs of quarantine: the jobs in it, page by page.
 
 Invariants: nothing is decided here; a page is found by an index, however many jobs are in other states.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.store.store import Store
+from holdfast.store.verbs.base import Verbs
 
 FACTS_A_PAGE = 5000
 
@@ -34,12 +29,10 @@ class Fact(NamedTuple):
     slimmed: bool
 
 
-class QuarantineReading(ABC):
-    """The part of a Reading that tells of quarantine."""
+class QuarantineReads(Verbs):
+    """Reads jobs in quarantine."""
 
-    _store: Store[Any]
-
-    def quarantined(
+    def page(
         self,
         *,
         code: str | None = None,
@@ -69,7 +62,7 @@ class QuarantineReading(ABC):
         )
         return [self._job(row) for row in rows]
 
-    def quarantined_facts(self) -> Iterator[Fact]:
+    def facts(self) -> Iterator[Fact]:
         """Yield what is counted of everything that rests in quarantine, oldest first."""
         last = 0
         while rows := self._run("quarantined_facts", state=JobState.QUARANTINED, after=last, n=FACTS_A_PAGE):
@@ -77,9 +70,3 @@ class QuarantineReading(ABC):
                 moment = self._store.moment(since)
                 yield Fact(job_id, code, error_code, message, operation, queue, moment, bool(slimmed))
             last = rows[-1][0]
-
-    @abstractmethod
-    def _job(self, row: Sequence[Any]) -> Job: ...
-
-    @abstractmethod
-    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...

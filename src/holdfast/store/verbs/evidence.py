@@ -20,10 +20,9 @@ from holdfast.core.machine import Machine
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job, JournalRow, Seal
 from holdfast.store.migrations import DOOR_OPEN, behind, drift, require_ledger
-from holdfast.store.reading import Reading
-from holdfast.store.sealed import Key, SealedReading
 from holdfast.store.statements import encoded
-from holdfast.store.upkeep import Upkeep
+from holdfast.store.transaction import Reading, Transaction
+from holdfast.store.verbs.seals import Key, SealReads
 
 _Record = TypeVar("_Record", bound=msgspec.Struct)
 
@@ -102,8 +101,8 @@ class Evidence:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._store = reading._store  # noqa: SLF001 - the same layer
-        self._connection = reading._connection  # noqa: SLF001
+        self._store = reading.store
+        self._connection = reading.connection
         self.rows_walked = 0
         self.rows_surveyed = 0
         self.executions_seen = 0
@@ -154,7 +153,7 @@ class Evidence:
 
     def seals(self, after: int, n: int) -> list[Seal]:
         """Return the seals above an id."""
-        return self._reading.seals(after=after, limit=n)
+        return self._reading.seals.page(after=after, limit=n)
 
     def last_maintenance(self) -> int:
         """Return where the journal last tells of a maintenance; 0 if it does nowhere."""
@@ -177,12 +176,12 @@ class Evidence:
 
     def last_seal(self) -> Seal | None:
         """Return the newest seal."""
-        return self._reading.last_seal()
+        return self._reading.seals.last()
 
     @property
-    def sealed(self) -> SealedReading:
-        """Return the view itself, for what is asked of seals."""
-        return self._reading
+    def sealed(self) -> SealReads:
+        """Return the verbs of seals."""
+        return self._reading.seals
 
     @property
     def one_writer(self) -> bool:
@@ -191,7 +190,7 @@ class Evidence:
 
     def meta(self) -> dict[str, str]:
         """Return the ledger's settings."""
-        return dict(self._reading.meta())  # as they stand, whatever they say
+        return dict(self._reading.settings.read())  # as they stand, whatever they say
 
     def require_ledger(self) -> None:
         """Raise a StoreError unless the database holds a ledger with the schema of this Holdfast."""
@@ -201,7 +200,7 @@ class Evidence:
         """Return what the ledger enforces otherwise than this Holdfast would."""
         found = drift(self._store, self._connection)
         # Inside a transaction that writes, the door that stands open is its own.
-        return [name for name in found if name != DOOR_OPEN or not isinstance(self._reading, Upkeep)]
+        return [name for name in found if name != DOOR_OPEN or not isinstance(self._reading, Transaction)]
 
     def behind(self) -> list[tuple[str, int, int]]:
         """Return the tables whose next number was given out before: the table, the last number, the greatest one."""
@@ -294,7 +293,7 @@ class Evidence:
         return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
     def _ask(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
-        return self._reading._run(name, **params)  # noqa: SLF001 - the same layer
+        return self._reading.run(name, **params)
 
 
 QUESTIONS = frozenset((

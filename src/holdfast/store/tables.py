@@ -1,4 +1,4 @@
-"""The ledger's tables as rows that mean the same on both databases: what a snapshot carries, and how it is written.
+"""The ledger's tables, stated once: columns, kinds, keys, and what travels in a snapshot.
 
 Invariants: every column travels or is listed as staying, with the reason (a test compares this with both schemas); a
 row is plain: text, whole numbers, floats and None, with times as text in the one format and a flag as 0 or 1; rows come
@@ -7,17 +7,11 @@ in the order of their key, text keys in the order of their code points, so that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
-
-from holdfast.store.reading import Reading
-from holdfast.store.statements import encoded
-
-if TYPE_CHECKING:
-    from holdfast.store.transaction import Transaction
 
 Row = Sequence[Any]
 PREFIX = "holdfast_"
@@ -165,59 +159,3 @@ TABLES = (
         " attempt:whole? move_id grant_id:whole? maintenance_id:whole? at",
     ),
 )
-
-
-def rows_of(reading: Reading, table: Table) -> Iterator[Row]:
-    """Yield a table's rows in the order of its key."""
-    store = reading._store  # noqa: SLF001 - a verb of readings that only snapshots need
-    columns = ", ".join(_plain(store, column) for column in table.columns)
-    key = ", ".join(store.in_order(column.name, column.kind) for column in table.columns[: len(table.key)])
-    here = f" WHERE substr(name, 1, {len(DUTY)}) <> '{DUTY}'" if table.name == "meta" else ""
-    sql = f"SELECT {columns} FROM {table.full_name}{here} ORDER BY {key}"
-    kinds = [column.kind for column in table.columns]
-    return store.stream(reading._connection, sql, kinds)  # noqa: SLF001 - see above
-
-
-def count_of(reading: Reading, table: Table) -> int:
-    """Return how many rows a table has."""
-    [[n]] = reading.execute(f"SELECT count(*) FROM {table.full_name}")
-    return int(n)
-
-
-def sequences(reading: Reading) -> dict[str, int]:
-    """Return the greatest number that each table has given out as an id, by table."""
-    found = {name.removeprefix(PREFIX): int(n) for name, n in reading._run("read_sequences")}  # noqa: SLF001 - see above
-    return {name: found.get(name, 0) for name in NUMBERED}
-
-
-def occupied(transaction: Transaction) -> list[str]:
-    """Return the tables that hold work or history; none in an empty ledger."""
-    return [name for (name,) in transaction._run("occupied_tables")]  # noqa: SLF001 - see above
-
-
-def advance(transaction: Transaction, given_out: Mapping[str, int]) -> None:
-    """Let ids and numbers begin beyond those that were given out."""
-    for name in NUMBERED:
-        value = given_out.get(name, 0)
-        if value > 0:
-            transaction._run("advance_sequence", table=PREFIX + name, value=value)  # noqa: SLF001 - see above
-
-
-def bring(transaction: Transaction, table: Table, rows: Sequence[Row]) -> None:
-    """Write rows with all their columns; needs an open maintenance door."""
-    if table.shared:
-        transaction._run("make_room", table=table.name, names=encoded([row[0] for row in rows]))  # noqa: SLF001 - see above
-    store, connection = transaction._store, transaction._connection  # noqa: SLF001 - see above
-    store.load(connection, table.full_name, table.names, rows)
-
-
-def end_leases(transaction: Transaction) -> int:
-    """Let every lease run out now; return how many there were."""
-    return len(transaction._run("end_leases", now=transaction._store.time_parameter()))  # noqa: SLF001 - see above
-
-
-def _plain(store: Any, column: Column) -> str:
-    if column.kind is Kind.REAL:
-        # What is no number, or endless, JSON cannot carry: it travels as nothing.
-        return f'CASE WHEN "{column.name}" BETWEEN -1e308 AND 1e308 THEN "{column.name}" END'
-    return str(store.plain(column.name, column.kind))

@@ -1,4 +1,4 @@
-"""What retention asks of the ledger: which sealed blocks are at rest, and their leaving.
+"""Verbs of retention: which jobs and sealed blocks may leave, and their leaving.
 
 Invariants: nothing leaves but under an open maintenance door; a record whose first rows have left says so in
 `history_from`, which only grows. What is to be kept, and for how long, is for the caller to know.
@@ -6,26 +6,23 @@ Invariants: nothing leaves but under an open maintenance door; a record whose fi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.errors import PlanStaleError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, ProcedureState
 from holdfast.core.records import Archive, Execution, Seal, time_text
-from holdfast.store.sealed import Key, SealedReading
 from holdfast.store.statements import encoded
-
-if TYPE_CHECKING:
-    from holdfast.store.store import Store
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+from holdfast.store.verbs.seals import Key
 
 _EXECUTION_FIELDS = (*Execution.__struct_fields__, "event", "actor", "reason", "move_id", "history_from")
-# The parameter of `begin_histories` that takes a machine's records.
-# A stopped run may be resumed; but nothing else ends it, and one that nobody resumes must not hold history for ever.
+# A stopped run may be resumed; but nothing else ends it, and one that is never resumed must not hold history for ever.
 _ENDED_RUNS = PROCEDURE.final | {ProcedureState.STOPPED}
+# The parameter of `begin_histories` that takes a machine's records.
 _HISTORIES = {
     JOB.name: "jobs",
     EXECUTION.name: "executions",
@@ -52,10 +49,28 @@ class BlockAge(NamedTuple):
     telling: int
 
 
-class RetentionReading(SealedReading):
-    """The part of a Reading that retention needs."""
+class RetentionReads(Verbs):
+    """Reads what may leave."""
 
-    _store: Store[Any]
+    def slimmable(
+        self,
+        *,
+        before: datetime,
+        states: Iterable[str] = JOB.final,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int = 1000,
+    ) -> list[int]:
+        """Return ids above `after` of jobs that ended before a time and still have their payload, lowest first."""
+        rows = self._run(
+            "slimmable_jobs",
+            after=after,
+            states=encoded(sorted(states)),
+            before=self._store.stored(before),
+            queue=queue,
+            n=limit,
+        )
+        return [job_id for (job_id,) in rows]
 
     def block_age(self, start: Key, seal: Seal) -> BlockAge:
         """Return how old a block is: the rows after a key, up to the seal's."""
@@ -76,7 +91,7 @@ class RetentionReading(SealedReading):
         )
         return Holder(*rows[0]) if rows else None
 
-    def executions_told(self, last_moves: Mapping[int, int]) -> list[dict[str, object]]:
+    def executions_ended(self, last_moves: Mapping[int, int]) -> list[dict[str, object]]:
         """Return the executions, given as id and version, whose last move is that one: every column, times as text."""
         rows = self._run("executions_told", rows=encoded(sorted(last_moves.items())))
         return [self._image(row) for row in rows]
@@ -90,24 +105,42 @@ class RetentionReading(SealedReading):
         return values
 
 
-class RetentionWriting(ABC):
-    """The part of a transaction that retention needs; what leaves does so under an open maintenance door."""
+class RetentionWrites(RetentionReads, WritingVerbs):
+    """Lets jobs and blocks leave, under an open maintenance door."""
 
-    _store: Store[Any]
-    _connection: Any
-
-    def retain_alone(self) -> None:
+    def lock(self) -> None:
         """Let nobody else retain or migrate until this transaction ends."""
-        self._store.lock_schema(self._connection)
+        self._store.lock_schema(self._session.connection)
+
+    def slim(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str] = JOB.final) -> list[int]:
+        """Drop payload, result and checkpoints of those jobs that ended before a time; return their ids.
+
+        Needs an open maintenance door. Digest, key and history stay: the key is taken for life.
+        """
+        slimmed = sorted(
+            job_id
+            for (job_id,) in self._run(
+                "slim_jobs",
+                rows=encoded(sorted(job_ids)),
+                states=encoded(sorted(states)),
+                before=self._store.stored(before),
+            )
+        )
+        self.forget_checkpoints(slimmed)
+        return slimmed
+
+    def forget_checkpoints(self, job_ids: Sequence[int]) -> None:
+        """Drop what attempts at these jobs have kept."""
+        self._run("forget_checkpoints", rows=encoded(sorted(job_ids)))
 
     def extend_journal(self) -> str | None:
         """Add the journal's next partition if it is time to, and return its name."""
-        self._store.lock_schema(self._connection)
-        return self._store.extend_journal(self._connection)
+        self._store.lock_schema(self._session.connection)
+        return self._store.extend_journal(self._session.connection)
 
     def drop_partition(self, name: str) -> bool:
         """Drop a partition of the journal that has only archived rows; return whether it was still there."""
-        return self._store.drop_partition(self._connection, name)
+        return self._store.drop_partition(self._session.connection, name)
 
     def add_archive(self, archive: Archive) -> None:
         """Record an archive, whose rows may leave from then on."""
@@ -131,9 +164,6 @@ class RetentionWriting(ABC):
         """Remove archived journal rows; where the journal has partitions, they stay until theirs is dropped."""
         gone = self._run("forget_archived_rows", rows=encoded(seqs))
         _require_all(len(gone), len(seqs), "journal rows")
-
-    @abstractmethod
-    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
 
 
 def _between(start: Key, seal: Seal) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What can be read of seals, of archives, and of the journal as it is sealed.
+"""Verbs of seals: the chain, and the journal as it is sealed.
 
 Invariants: journal rows come as the sixteen values that are hashed, in that order; every list is read in pages, so that
 memory does not grow with the ledger. What may be sealed is for the caller to know: here are only the statements.
@@ -6,10 +6,12 @@ memory does not grow with the ledger. What may be sealed is for the caller to kn
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.core.records import Archive, Seal
+from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 SEQ_MIN, SEQ_MAX = -(2**63), 2**63 - 1
 Key = tuple[int, int, int]  # (epoch, xid, seq): the order in which rows are sealed
@@ -44,15 +46,15 @@ class Block(NamedTuple):
         return self.epoch, self.last_xid, self.last_seq
 
 
-class SealedReading(ABC):
-    """The part of a Reading that seals, archives and their verification need."""
+class SealReads(Verbs):
+    """Reads seals, archives, and the journal as it is sealed."""
 
-    def last_seal(self) -> Seal | None:
+    def last(self) -> Seal | None:
         """Return the newest seal."""
         rows = self._run("last_seal")
         return Seal(*rows[0]) if rows else None
 
-    def seals(self, *, after: int = 0, upto: int = SEQ_MAX, limit: int = 1000) -> list[Seal]:
+    def page(self, *, after: int = 0, upto: int = SEQ_MAX, limit: int = 1000) -> list[Seal]:
         """Return a page of seals, first to last."""
         return [Seal(*row) for row in self._run("list_seals", after=after, upto=upto, n=limit)]
 
@@ -141,8 +143,23 @@ class SealedReading(ABC):
         )
         return [Block(*row) for row in rows]
 
-    @abstractmethod
-    def _run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]: ...
+
+class SealWrites(SealReads, WritingVerbs):
+    """Adds seals."""
+
+    def add(self, seal: Seal) -> Seal | None:
+        """Write a seal after the one that it was made to follow, and return it as written; None if that has a follower.
+
+        Its `horizon_seq` must have been read before: this transaction's own number, which is younger, goes with it.
+        """
+        self._run("lock_seals")
+        last = self.last()
+        if (last.seal_id, last.hash) != (seal.seal_id - 1, seal.previous) if last else seal.seal_id != 1:
+            return None
+        values = {name: value for name, value in msgspec.structs.asdict(seal).items() if name != "horizon_xid"}
+        [[horizon_xid]] = self._run("insert_seal", **values)
+        self._session.settings.set("seal_head", seal.mark)
+        return msgspec.structs.replace(seal, horizon_xid=horizon_xid)
 
 
 def _after(start: Key) -> dict[str, int]:

@@ -1,0 +1,117 @@
+"""What every group of verbs is built on: the statements of one open connection, and rows as records.
+
+Invariants: a record that is one row moves as `core.decide` says, matching id, state and version; zero rows is a
+refusal; rows of one batch are written in one order by all writers, so that two batches cannot wait
+for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.decide import Move, Refused, Step, decide, step_of
+from holdfast.core.errors import invariant
+from holdfast.core.machine import Machine
+from holdfast.core.records import Attempt, Execution, Job, time_text
+from holdfast.core.redaction import redacted
+from holdfast.store.rows import reader
+from holdfast.store.statements import encoded
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Reading, Transaction
+
+# What the moves of a batch have in common, numbered: most batches have one shape, and a row names its own.
+Shapes = dict[tuple[object, ...], int]
+
+_EXECUTION_WIDTH = len(Execution.__struct_fields__)
+_read_job = reader(Job)
+_read_execution = reader(Execution)
+
+
+class Verbs:
+    """A group of verbs over one view of the ledger."""
+
+    def __init__(self, session: Reading) -> None:
+        self._session = session
+        self._store = session.store
+        self._run = session.run
+
+    def _time(self, at: datetime | None) -> object:
+        """Return `:now`: a given time on a database that goes by ours, else what the dialect says."""
+        return self._store.time_parameter() if at is None else self._store.judged_at(at)
+
+    def _job(self, row: Sequence[Any]) -> Job:
+        return _read_job(row, self._store.moment)
+
+    def _execution(self, row: Sequence[Any]) -> Execution:
+        return _read_execution(row, self._store.moment)
+
+    def _attempt(self, row: tuple[Any, ...]) -> Attempt:
+        return Attempt(self._job(row[_EXECUTION_WIDTH:]), self._execution(row[:_EXECUTION_WIDTH]))
+
+
+class WritingVerbs(Verbs):
+    """A group of verbs that write."""
+
+    _session: Transaction
+
+    def __init__(self, session: Transaction) -> None:
+        super().__init__(session)
+
+    def _signature(self, actor: str | None, reason: str | None, move_id: str | None = None) -> dict[str, object]:
+        return {
+            "actor": actor,
+            "reason": reason,
+            "move_id": move_id or uuid4().hex,
+            "now": self._store.time_parameter(),
+        }
+
+    def _write(self, name: str, rows: list[list[object]], **params: object) -> set[int]:
+        """Write a batch of rows, each led by the id of its record; return the ids of those that were written."""
+        invariant(len({row[0] for row in rows}) == len(rows), f"{name}: one record cannot take two moves at once")
+        ordered = encoded(sorted(rows, key=itemgetter(0)))
+        return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
+
+    def _move_one(
+        self, statement: str, machine: Machine, record: object, command: object, label: str, /, **params: object
+    ) -> Move | Refused:
+        """Decide a command and write its move; `label` names the record to people, `params` go to the statement."""
+        answer = decide(record, command, self._store.now())
+        if isinstance(answer, Refused):
+            return answer
+        step = step_of(answer, machine.name)
+        won = self._run(
+            statement,
+            source=step.source,
+            version=step.version,
+            state=step.target,
+            edges=step.edges,
+            event=step.event,
+            **params,
+        )
+        return answer if won else Refused("race", f"{label} changed meanwhile")
+
+
+def redacted_move(answer: Move | Refused) -> Move | Refused:
+    """Return an answer whose error message may be written: secrets are taken out."""
+    if isinstance(answer, Refused) or answer.error_message is None:
+        return answer
+    return msgspec.structs.replace(answer, error_message=redacted(answer.error_message))
+
+
+def job_row(move: Move, step: Step, replay_reason: str | None, shapes: Shapes) -> list[object]:
+    """Return a job's move as the row that `move_jobs` takes; what it has in common with others goes to `shapes`."""
+    shape = step.source, step.target, step.edges, step.event, int(move.excused)
+    # Why an attempt was excused stays with the attempt: the job has not failed.
+    error_code, error_message = (None, None) if move.excused else (move.error_code, move.error_message)
+    return [
+        step.subject, shapes.setdefault(shape, len(shapes)), step.version,
+        time_text(move.run_at) if move.run_at else None, move.result, error_code, error_message,
+        move.quarantine_code, replay_reason,
+    ]  # fmt: skip

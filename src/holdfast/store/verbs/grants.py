@@ -1,0 +1,129 @@
+"""Verbs of grants and approvers: permissions that work once, and who may give them.
+
+Invariants: a grant moves as `core.decide` says, matching id, state and version; zero rows is a refusal.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from holdfast.core.commands import GrantEvent
+from holdfast.core.decide import Move, Refused
+from holdfast.core.machines import GRANT
+from holdfast.core.records import Approver, Grant
+from holdfast.store.rows import reader
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+_read_grant = reader(Grant)
+_read_approver = reader(Approver)
+
+
+class GrantReads(Verbs):
+    """Reads grants and approvers."""
+
+    def get(self, grant_id: int) -> Grant | None:
+        """Return a grant, if it exists."""
+        rows = self._run("get_grant", grant_id=grant_id)
+        return self._grant(rows[0]) if rows else None
+
+    def open_for(self, action: str, target: str) -> list[Grant]:
+        """Return the drafts and the active grants for one act and target."""
+        return [self._grant(row) for row in self._run("grants_for", action=action, target=target)]
+
+    def page(
+        self,
+        *,
+        state: str | None = None,
+        action: str | None = None,
+        target: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Grant]:
+        """Return a page of grants, newest first; `state` is where one stands by now: what has run out is expired."""
+        asked = {"state": state, "action": action, "target": target, "before": before}
+        rows = self._run("list_grants", **asked, now=self._store.time_parameter(), n=limit)
+        return [self._grant(row) for row in rows]
+
+    def session_role(self) -> str | None:
+        """Return the role that the database knows this session by; None where there are no roles."""
+        [[role]] = self._run("session_role")
+        return None if role is None else str(role)
+
+    def approvers(self) -> dict[str, Approver]:
+        """Return everybody who was ever registered to approve, by name."""
+        approvers = (_read_approver(row, self._store.moment) for row in self._run("list_approvers"))
+        return {approver.name: approver for approver in approvers}
+
+    def _grant(self, row: tuple[Any, ...]) -> Grant:
+        return _read_grant(row, self._store.moment)
+
+
+class GrantWrites(GrantReads, WritingVerbs):
+    """Requests and moves grants, registers approvers."""
+
+    def request(
+        self,
+        *,
+        action: str,
+        target: str,
+        scope: str,
+        actor: str,
+        reason: str,
+        expires_at: datetime,
+        via: str | None = None,
+    ) -> int:
+        """Draft a grant and return its id."""
+        birth = GRANT.path("request", None)
+        [[grant_id]] = self._run(
+            "insert_grant",
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            action=action,
+            target=target,
+            scope=scope,
+            requested_via=via,
+            expires_at=self._store.stored(expires_at),
+            **self._signature(actor, reason),
+        )
+        return int(grant_id)
+
+    def move(
+        self,
+        grant: Grant,
+        command: GrantEvent,
+        *,
+        reason: str | None = None,
+        move_id: str | None = None,
+        via: str | None = None,
+    ) -> Move | Refused:
+        """Approve, consume, revoke or expire a grant, matching id, state and version; `via` tells of the approver."""
+        return self._move_one(
+            "move_grant",
+            GRANT,
+            grant,
+            command,
+            f"grant {grant.grant_id}",
+            grant_id=grant.grant_id,
+            approved_by=command.actor if command.event == "approve" else None,
+            approved_via=via if command.event == "approve" else None,
+            consumed_by=command.actor if command.event == "consume" else None,
+            **self._signature(command.actor, reason, move_id),
+        )
+
+    def lock_approvers(self) -> None:
+        """Let nobody else register or revoke an approver until this transaction ends."""
+        self._run("lock_approvers")
+
+    def add_approver(self, name: str, public_key: str, *, actor: str, reason: str, grant_id: int | None) -> bool:
+        """Register somebody who may approve; return False if the name is taken."""
+        now = self._store.time_parameter()
+        rows = self._run(
+            "add_approver", name=name, public_key=public_key, actor=actor, reason=reason, grant_id=grant_id, now=now
+        )
+        return bool(rows)
+
+    def revoke_approver(self, name: str, *, actor: str) -> bool:
+        """Let somebody approve no more; return False if there was nobody."""
+        return bool(self._run("revoke_approver", name=name, actor=actor, now=self._store.time_parameter()))

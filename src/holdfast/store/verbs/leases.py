@@ -1,0 +1,42 @@
+"""Verbs of named leases: an exclusive right by name, for some time.
+
+Invariants: a lease is won only if it has expired or is the holder's own, and its token only grows.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.records import NamedLease
+from holdfast.store.rows import reader
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+_read_lease = reader(NamedLease)
+
+
+class LeaseReads(Verbs):
+    """Reads named leases."""
+
+    def all(self) -> dict[str, NamedLease]:
+        """Return every named lease, also those that have run out."""
+        leases = (_read_lease(row, self._store.moment) for row in self._run("get_leases"))
+        return {lease.name: lease for lease in leases}
+
+
+class LeaseWrites(LeaseReads, WritingVerbs):
+    """Takes, extends and gives back named leases."""
+
+    def acquire(self, name: str, holder: str, seconds: float) -> int | None:
+        """Take a lease if it has run out, or renew the holder's own; return its token, or None if another holds it."""
+        rows = self._run("acquire_lease", name=name, holder=holder, **self._until(seconds))
+        return int(rows[0][0]) if rows else None
+
+    def extend(self, name: str, holder: str, token: int, seconds: float) -> bool:
+        """Extend a lease; return False if it is lost."""
+        return bool(self._run("hold_lease", name=name, holder=holder, token=token, **self._until(seconds)))
+
+    def release(self, name: str, holder: str, token: int) -> bool:
+        """Give a lease back; return False if it was lost before."""
+        now = self._store.time_parameter()
+        return bool(self._run("release_lease", name=name, holder=holder, token=token, now=now))
+
+    def _until(self, seconds: float) -> dict[str, object]:
+        return {"expires": self._store.lease_until(seconds), "now": self._store.time_parameter()}

@@ -1,0 +1,75 @@
+"""Verbs of operations: which are declared to this ledger, and whether work may be recorded for them.
+
+Invariants: the ledger keeps the newest version of each operation; in a governed ledger the transaction that records new
+work checks that its operation is in force, and holds that until it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.core.errors import UnknownOperationError
+from holdfast.core.protocol import newest
+from holdfast.store.requests import Declared, Submission
+from holdfast.store.settings import declared_from
+from holdfast.store.statements import encoded
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+
+class OperationReads(Verbs):
+    """Reads the declared operations."""
+
+    def declared(self) -> dict[str, Declared]:
+        """Return the declared operations by name."""
+        return {
+            name: msgspec.structs.replace(declared_from(name, defaults), version=version)
+            for name, version, defaults in self._run("known_operations")
+        }
+
+
+class OperationWrites(OperationReads, WritingVerbs):
+    """Declares operations, and checks those of new work."""
+
+    def declare(self, operations: Mapping[str, Declared]) -> None:
+        """Make operations known to the ledger. It keeps the newest version of each, whoever declares it when."""
+        seen = self._store.operations
+        if all(name in seen and not _replaces(declared, seen[name]) for name, declared in operations.items()):
+            return  # the ledger keeps what it was told, and only ever something newer
+        for _ in range(10):  # again, if another process has declared one of them meanwhile
+            known = self.declared()
+            rows = [
+                [name, declared.version, encoded(declared), known[name].version if name in known else None]
+                for name, declared in sorted(operations.items())
+                if name not in known or _replaces(declared, known[name])
+            ]
+            now = self._store.time_parameter()
+            if not rows:
+                self._session.learned.update(known)
+            if not rows or len(self._run("declare_operations", rows=encoded(rows), now=now)) == len(rows):
+                return
+
+    def require_usable(self, submissions: Sequence[Submission]) -> None:
+        """Raise unless each operation was declared; in a governed ledger, unless each is in force at its version."""
+        if self._session.governed:
+            self._session.registry.require_in_force(submissions)
+        else:
+            self._require_known({submission.operation for submission in submissions})
+
+    def _require_known(self, operations: set[str]) -> None:
+        known = self._store.operations
+        if not operations <= known.keys():
+            # What this transaction sees may yet be rolled back: the store learns it with the commit.
+            self._session.learned.update(self.declared())
+        unknown = sorted(operations - known.keys() - self._session.learned.keys())
+        if unknown:
+            raise UnknownOperationError(
+                f"no process has declared the operation {unknown[0]!r} to this ledger",
+                context={"operation": unknown[0]},
+            )
+
+
+def _replaces(declared: Declared, known: Declared) -> bool:
+    """Tell whether a declaration is the newer one, or another one of the same version."""
+    return declared != known and newest((declared.version, known.version)) == declared.version

@@ -1,0 +1,275 @@
+"""Verbs of the registry: its collections and values, the one gateway for a new value, and supersession.
+
+Invariants: a value is born through `admit` alone, under the grant of a run that is running or of the very move, which
+the databases check; a value moves as `core.decide` says, matching id, state and version, under the grant that the same
+move has consumed; a collection or a value is put in force or withheld by matching where it was, never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.core.commands import ValueEvent
+from holdfast.core.decide import Move, Refused
+from holdfast.core.errors import RegistryError
+from holdfast.core.machines import VALUE, JobState, ValueState
+from holdfast.core.protocol import newest
+from holdfast.core.records import Collection, RegistryValue
+from holdfast.core.rollback import ValueName
+from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus, Value, vocab_id
+from holdfast.store.requests import Submission
+from holdfast.store.rows import reader
+from holdfast.store.statements import encoded
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+_read_collection = reader(Collection)
+_read_value = reader(RegistryValue)
+BUILT_IN = "noop"
+
+
+class RegistryReads(Verbs):
+    """Reads collections and values."""
+
+    def collection(self, name: str) -> Collection | None:
+        """Return a collection, wherever it stands."""
+        rows = self._run("get_collection", collection=name)
+        return _read_collection(rows[0], self._store.moment) if rows else None
+
+    def collections(self) -> list[Collection]:
+        """Return every collection by name, wherever it stands."""
+        return [_read_collection(row, self._store.moment) for row in self._run("list_collections")]
+
+    def value_in_force(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
+        """Return a value that is in force, also one that was superseded or retired since: its state tells."""
+        rows = self._run("value_in_force", operation_code=operation_code, protocol_version=protocol_version)
+        return self._value(rows[0]) if rows else None
+
+    def values_in_force(self, collection: str | None = None) -> list[RegistryValue]:
+        """Return the values that are in force, also those superseded or retired since, by code, oldest first."""
+        return [self._value(row) for row in self._run("values_in_force", collection=collection)]
+
+    def value(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
+        """Return a value wherever it stands: for whoever builds and inspects, not for whoever resolves."""
+        rows = self._run("get_value", operation_code=operation_code, protocol_version=protocol_version)
+        return self._value(rows[0]) if rows else None
+
+    def values(
+        self,
+        *,
+        collection: str | None = None,
+        operation_code: str | None = None,
+        standing: str | None = None,
+        state: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[RegistryValue]:
+        """Return a page of values wherever they stand, in the order of their admission."""
+        rows = self._run(
+            "list_values",
+            collection=collection,
+            operation_code=operation_code,
+            standing=standing,
+            state=state,
+            after=after,
+            n=limit,
+        )
+        return [self._value(row) for row in rows]
+
+    def value_named(self, vocab_id: str) -> RegistryValue | None:
+        """Return the value that has an id, wherever it stands."""
+        rows = self._run("value_named", vocab_id=vocab_id)
+        return _read_value(rows[0], self._store.moment) if rows else None
+
+    def successions(self) -> dict[ValueName, ValueName]:
+        """Return which value each superseded one was followed by."""
+        return {ValueName(*row[:2]): ValueName(*row[2:]) for row in self._run("successions")}
+
+    def operation_in_force(self, operation: str) -> str | None:
+        """Return the version of an operation that new work is recorded at; None if the registry has none."""
+        return newest(version for (version,) in self._run("operation_in_force", operation=operation, within=OPERATIONS))
+
+    def open_jobs_of(self, operation: str, version: str) -> int:
+        """Return how many jobs of one version of an operation have not ended."""
+        states = [JobState.PENDING, JobState.RUNNING, JobState.FAILED]
+        [[n]] = self._run("open_jobs_of", operation=operation, version=version, states=encoded(states))
+        return int(n)
+
+    def values_without_grant(self, limit: int = 10) -> list[tuple[str, str]]:
+        """Return code and version of values that came in past the gateway: under no grant that was consumed."""
+        return [(code, version) for code, version in self._run("values_without_grant", n=limit)]
+
+    def values_without_approval(self, *, by_another: bool, limit: int = 10) -> list[tuple[str, str]]:
+        """Return code and version of values whose grant nobody has approved; or, `by_another`, nobody else."""
+        rows = self._run("values_without_approval", by_another=by_another, under='"method":"grant"', n=limit)
+        return [(code, version) for code, version in rows]
+
+    def _value(self, row: tuple[Any, ...]) -> RegistryValue:
+        return _read_value(row, self._store.moment)
+
+
+class RegistryWrites(RegistryReads, WritingVerbs):
+    """Builds the registry, and supersedes its values."""
+
+    def stage_collection(self, name: str, schema: str, schema_digest: str, *, run_id: int) -> bool:
+        """Record a new collection as staged; return False if the name is taken."""
+        rows = self._run(
+            "insert_collection",
+            collection=name,
+            schema=schema,
+            schema_digest=schema_digest,
+            standing=RegistryStatus.STAGED,
+            run_id=run_id,
+            now=self._store.time_parameter(),
+        )
+        return bool(rows)
+
+    def place_collection(
+        self, collection: Collection, standing: RegistryStatus, *, run_id: int, manifest_digest: str | None = None
+    ) -> bool:
+        """Let a collection stand elsewhere, matching where it stood; return False if that has changed."""
+        rows = self._run(
+            "place_collection",
+            collection=collection.collection,
+            was=collection.standing,
+            standing=standing,
+            run_id=run_id,
+            manifest_digest=manifest_digest,
+            now=self._store.time_parameter(),
+        )
+        return bool(rows)
+
+    def admit(
+        self,
+        collection: str,
+        value: Value,
+        *,
+        standing: RegistryStatus,
+        grant_id: int | None,
+        actor: str,
+        reason: str | None,
+        run_id: int | None = None,
+        move_id: str | None = None,
+    ) -> int:
+        """Let one value into the registry: the only gateway. Under a run's grant, or under that of this very move."""
+        birth = VALUE.path("admit", None)
+        [[value_id]] = self._run(
+            "insert_value",
+            vocab_id=vocab_id(collection, value.operation_code, value.protocol_version),
+            collection=collection,
+            operation_code=value.operation_code,
+            protocol_version=value.protocol_version,
+            act_type=value.act_type,
+            semantics=value.semantics_text,
+            authority_ref=value.governing_authority_ref,
+            digest=value.digest,
+            standing=standing,
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            run_id=run_id,
+            grant_id=grant_id,
+            **self._signature(actor, reason, move_id),
+        )
+        return int(value_id)
+
+    def place_values(self, values: Iterable[RegistryValue], was: RegistryStatus, standing: RegistryStatus) -> int:
+        """Let values stand elsewhere, those that stand where they did; return how many that were."""
+        rows = encoded([value.value_id for value in values])
+        now = self._store.time_parameter()
+        return len(self._run("place_values", rows=rows, was=was, standing=standing, now=now))
+
+    def move_value(
+        self,
+        value: RegistryValue,
+        event: str,
+        *,
+        successor: ValueName | None = None,
+        rollback_ref: str,
+        grant_id: int,
+        actor: str,
+        reason: str,
+        move_id: str,
+    ) -> Move | Refused:
+        """Supersede or retire a value under a grant that the same move has consumed, matching id, state and version."""
+        follows = (successor.code, successor.version) if successor else None
+        return self._move_one(
+            "move_value",
+            VALUE,
+            value,
+            ValueEvent(event, grant_id, follows),
+            str(ValueName(value.operation_code, value.protocol_version)),
+            value_id=value.value_id,
+            successor_code=successor.code if successor else None,
+            successor_version=successor.version if successor else None,
+            rollback_ref=rollback_ref,
+            grant_id=grant_id,
+            **self._signature(actor, reason, move_id),
+        )
+
+    def lock(self) -> None:
+        """Let nobody submit or move anything by the registry until this transaction ends; many may read it."""
+        self._run("lock_values")
+
+    def require_in_force(self, submissions: Sequence[Submission]) -> None:
+        """Raise RegistryError unless the operation of each submission is in force at its version."""
+        wanted = {(s.operation, s.operation_version) for s in submissions if s.operation != BUILT_IN}
+        if not wanted:
+            return
+        rows = self._run("usable_values", rows=encoded(sorted(wanted)), within=OPERATIONS)
+        refused = wanted - {(code, version) for code, version in rows}
+        if refused:
+            self._refuse_new([s for s in submissions if (s.operation, s.operation_version) in refused])
+
+    def _refuse_new(self, submissions: Sequence[Submission]) -> None:
+        """Refuse what is new; what was recorded before under the same key is answered as ever."""
+        keys = [(s.client, s.key) for s in submissions if s.key is not None]
+        before = self._session.jobs.by_key(keys) if keys else {}
+        new = {
+            ValueName(s.operation, s.operation_version) for s in submissions if (s.client, s.key or "") not in before
+        }
+        if new:
+            raise self._not_in_force(min(new))
+
+    def _not_in_force(self, name: ValueName) -> RegistryError:
+        collection = self.collection(OPERATIONS)
+        context: dict[str, object] = {"operation": name.code, "version": name.version}
+        if collection is None or collection.standing != RegistryStatus.IN_FORCE:
+            return RegistryError(
+                f"this ledger is governed, and no registry says which operations it takes: {name} is refused",
+                code=RegistryCode.VOCABULARY_ABSENT,
+                next_step="Build one: `holdfast registry build --help`.",
+                context=context,
+            )
+        instead = self.operation_in_force(name.code)
+        use = f"{name.code} is in force at {instead}" if instead else f"no version of {name.code} is in force"
+        context["in_force"] = instead
+        value = self.value_in_force(name.code, name.version)
+        if value is None or value.collection != OPERATIONS or value.state == ValueState.ACTIVE:
+            return RegistryError(
+                f"{name} is not in the registry of operations; {use}",
+                code=RegistryCode.VALUE_ABSENT,
+                next_step="Use a version that is in force (`holdfast registry list`), or have this one admitted.",
+                context=context,
+            )
+        successor = self._last_of_line(name)
+        context["successor"] = None if successor is None else str(successor)
+        then, next_step = f"nothing follows it; {use}", None
+        if successor is not None:
+            last = self.value_in_force(successor.code, successor.version)
+            usable = last is not None and last.state == ValueState.ACTIVE
+            then = f"it was followed by {successor}" + ("" if usable else ", which is not for new work either")
+            next_step = f"Submit {successor} instead." if usable else None
+        return RegistryError(
+            f"{name} is {value.state}, and not for new work: {then}",
+            code=RegistryCode.RETIRED,
+            next_step=next_step,
+            context=context,
+        )
+
+    def _last_of_line(self, name: ValueName) -> ValueName | None:
+        """Return the value at the end of those that have followed one; None if nothing has."""
+        follows, last = self.successions(), None
+        while (after := follows.pop(last or name, None)) is not None:  # taken out: a circle would end too
+            last = after
+        return last

@@ -1,0 +1,174 @@
+"""Verbs of runs of procedures: the run, its steps, and the evidence that it leaves.
+
+Invariants: a run and a step move as `core.decide` says, matching id, state and version; zero rows is a refusal.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.commands import ProcedureEvent, StepEvent
+from holdfast.core.decide import Move, Refused
+from holdfast.core.digest import sha256
+from holdfast.core.machines import PROCEDURE, STEP
+from holdfast.core.records import Evidence, PerformedStep, ProcedureRun
+from holdfast.store.rows import reader
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+_read_run = reader(ProcedureRun)
+_read_step = reader(PerformedStep)
+_read_evidence = reader(Evidence)
+
+
+class RunReads(Verbs):
+    """Reads runs, steps and evidence."""
+
+    def get(self, root: str) -> ProcedureRun | None:
+        """Return the run of a procedure under an idempotency root."""
+        rows = self._run("get_run", root=root)
+        return _read_run(rows[0], self._store.moment) if rows else None
+
+    def page(
+        self, *, procedure: str | None = None, state: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[ProcedureRun]:
+        """Return a page of runs, newest first."""
+        rows = self._run("list_runs", procedure=procedure, state=state, before=before, n=limit)
+        return [_read_run(row, self._store.moment) for row in rows]
+
+    def unfinished(self, lease: str, root: str) -> ProcedureRun | None:
+        """Return a run under another root that was left in the middle of what this lease guards."""
+        rows = self._run("unfinished_run", lease=lease, root=root)
+        return _read_run(rows[0], self._store.moment) if rows else None
+
+    def steps(self, run_id: int, *, after: int = 0, limit: int = 1000) -> list[PerformedStep]:
+        """Return a page of what a run has performed, also what was undone since, in the order of performance."""
+        rows = self._run("steps_of", run_id=run_id, after=after, n=limit)
+        return [_read_step(row, self._store.moment) for row in rows]
+
+    def performed_steps(self, run_id: int) -> dict[int, PerformedStep]:
+        """Return the steps of a run that stand, by number."""
+        steps = (_read_step(row, self._store.moment) for row in self._run("performed_steps", run_id=run_id))
+        return {step.number: step for step in steps}
+
+    def evidence(self, run_id: int) -> list[Evidence]:
+        """Return what a run left behind, also what was declared void since."""
+        return [_read_evidence(row, self._store.moment) for row in self._run("evidence_of", run_id=run_id)]
+
+
+class RunWrites(RunReads, WritingVerbs):
+    """Begins and moves runs, records steps and evidence."""
+
+    def begin(
+        self,
+        root: str,
+        procedure: str,
+        *,
+        params: str,
+        plan: str,
+        lease: str,
+        grant_id: int | None,
+        actor: str,
+        reason: str | None,
+    ) -> int | None:
+        """Record a run as planned, and return its id; None if the root has one already."""
+        birth = PROCEDURE.path("plan", None)
+        rows = self._run(
+            "insert_run",
+            root=root,
+            procedure=procedure,
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            params=params,
+            plan=plan,
+            lease=lease,
+            grant_id=grant_id,
+            **self._signature(actor, reason),
+        )
+        return int(rows[0][0]) if rows else None
+
+    def move(
+        self,
+        run: ProcedureRun,
+        event: str,
+        *,
+        actor: str,
+        reason: str | None = None,
+        stop_state: str | None = None,
+        failure: str | None = None,
+        grant_id: int | None = None,
+    ) -> Move | Refused:
+        """Move a run by one of its events, matching id, state and version."""
+        return self._move_one(
+            "move_run",
+            PROCEDURE,
+            run,
+            ProcedureEvent(event),
+            f"run {run.idempotency_root}",
+            run_id=run.run_id,
+            stop_state=stop_state,
+            failure=failure,
+            grant_id=grant_id,
+            **self._signature(actor, reason),
+        )
+
+    def reach_step(self, run: ProcedureRun, number: int, *, failure: str | None = None) -> bool:
+        """Note how far a run has come, and what went wrong last; return False if it is no longer in its state."""
+        now = self._store.time_parameter()
+        return bool(self._run("reach_step", run_id=run.run_id, step=number, state=run.state, failure=failure, now=now))
+
+    def perform_step(
+        self, run_id: int, number: int, name: str, outcome: str, *, actor: str, reason: str | None = None
+    ) -> int:
+        """Record that a step was performed, and what came of it."""
+        birth = STEP.path("perform", None)
+        [[step_id]] = self._run(
+            "insert_step",
+            run_id=run_id,
+            number=number,
+            name=name,
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            outcome=outcome,
+            **self._signature(actor, reason),
+        )
+        return int(step_id)
+
+    def undo_step(self, step: PerformedStep, *, actor: str, reason: str | None = None) -> Move | Refused:
+        """Record that a step was undone, matching id, state and version."""
+        return self._move_one(
+            "move_step",
+            STEP,
+            step,
+            StepEvent("undo"),
+            f"step {step.name}",
+            step_id=step.step_id,
+            **self._signature(actor, reason),
+        )
+
+    def add_evidence(
+        self,
+        kind: str,
+        subject: str,
+        content: str,
+        *,
+        actor: str,
+        run_id: int | None = None,
+        grant_id: int | None = None,
+    ) -> int | None:
+        """Keep what an act leaves behind, once for each kind of a run; None if that is kept already."""
+        rows = self._run(
+            "add_evidence",
+            run_id=run_id,
+            kind=kind,
+            subject=subject,
+            content=content,
+            digest=sha256(content),
+            actor=actor,
+            grant_id=grant_id,
+            now=self._store.time_parameter(),
+        )
+        return int(rows[0][0]) if rows else None
+
+    def void_evidence(self, run_id: int) -> int:
+        """Declare the evidence of a run void; return how much there was."""
+        return len(self._run("void_evidence", run_id=run_id, now=self._store.time_parameter()))

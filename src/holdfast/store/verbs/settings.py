@@ -1,0 +1,25 @@
+"""Verbs of settings: what a ledger keeps of itself, by name.
+
+Invariants: a setting that every ledger has is never guessed (see `store.settings`).
+"""
+
+from __future__ import annotations
+
+from holdfast.store.settings import Settings
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+
+class SettingReads(Verbs):
+    """Reads the settings."""
+
+    def read(self) -> Settings:
+        """Return the ledger's settings."""
+        return Settings(self._run("get_meta"))
+
+
+class SettingWrites(SettingReads, WritingVerbs):
+    """Writes settings."""
+
+    def set(self, name: str, value: str) -> None:
+        """Write one of the ledger's settings."""
+        self._run("set_meta", name=name, value=value)

@@ -1,0 +1,63 @@
+"""Verbs of kill switches.
+
+Invariants: a switch moves as `core.decide` says, matching id, state and version; zero rows is a refusal.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.commands import SwitchEvent
+from holdfast.core.decide import Move, Refused
+from holdfast.core.machines import SWITCH
+from holdfast.core.records import Switch
+from holdfast.store.rows import reader
+from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+_read_switch = reader(Switch)
+
+
+class SwitchReads(Verbs):
+    """Reads switches."""
+
+    def on(self) -> dict[str, Switch]:
+        """Return the switches that are on, by name."""
+        switches = (_read_switch(row, self._store.moment) for row in self._run("switches_on"))
+        return {switch.name: switch for switch in switches}
+
+    def last(self, name: str) -> Switch | None:
+        """Return the last throwing of a switch, on or off; None if there never was one."""
+        rows = self._run("last_switch", name=name)
+        return _read_switch(rows[0], self._store.moment) if rows else None
+
+    def page(self, *, limit: int = 100) -> list[Switch]:
+        """Return every switch that was thrown, newest first."""
+        return [_read_switch(row, self._store.moment) for row in self._run("list_switches", n=limit)]
+
+
+class SwitchWrites(SwitchReads, WritingVerbs):
+    """Throws and lifts switches."""
+
+    def throw(self, name: str, *, actor: str, reason: str) -> bool:
+        """Throw a switch; return False if it was on already."""
+        birth = SWITCH.path("throw", None)
+        rows = self._run(
+            "insert_switch",
+            name=name,
+            state=birth.target,
+            version=len(birth.edges),
+            event=birth.event,
+            **self._signature(actor, reason),
+        )
+        return bool(rows)
+
+    def lift(self, switch: Switch, *, grant_id: int | None, actor: str, reason: str, move_id: str) -> Move | Refused:
+        """Lift a switch under a grant that the same move has consumed, matching id, state and version."""
+        return self._move_one(
+            "move_switch",
+            SWITCH,
+            switch,
+            SwitchEvent("lift", grant_id),
+            f"the switch {switch.name}",
+            switch_id=switch.switch_id,
+            grant_id=grant_id,
+            **self._signature(actor, reason, move_id),
+        )
