@@ -29,7 +29,7 @@ from tests.nodd.ingesting import GRIB, announce
 from tests.nodd.objects import MemorySource
 from tests.nodd.replaying import ONCE, REPAIR, appear, notice, replay
 from tests.nodd.replaying import no_variables as no_variables  # noqa: PLC0414 - a fixture
-from tests.nodd.test_records import VALIDATOR, told
+from tests.nodd.test_records import VALIDATOR, with_text_times
 
 Records = dict[str, dict[str, Any]]
 SAYS = (*OUTCOME, RUN)
@@ -40,7 +40,7 @@ def kept(store: Store[Any], datasets: Datasets) -> Records:
     """Return every record of a ledger by its id, none of which breaks a rule."""
     with store.reading() as reading:
         names, rows = reading.ask("SELECT * FROM nodd_wal_records", {})
-    found = [told(dict(zip(names, row, strict=True))) for row in rows]
+    found = [with_text_times(dict(zip(names, row, strict=True))) for row in rows]
     broken = [
         (record["wal_id"], record["status"], *problems)
         for record in found

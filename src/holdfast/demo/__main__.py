@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from holdfast.core.errors import HoldfastError
-from holdfast.demo import story
+from holdfast.demo import scenario, worker
 from holdfast.store import create_store
 
 FOLDER = Path(".demo")
@@ -26,14 +26,14 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 118)
     if arguments.work:
-        story.work(arguments.url, arguments.endpoint, arguments.folder)
+        worker.work(arguments.url, arguments.endpoint, arguments.folder)
         return 0
     shutil.rmtree(arguments.folder, ignore_errors=True)
     arguments.folder.mkdir(parents=True)
     url = arguments.url or str(arguments.folder / "ledger.db")
     try:
         create_store(url).close()
-        return story.tell(url, arguments.folder, console)
+        return scenario.run(url, arguments.folder, console)
     except HoldfastError as error:
         console.print(f"[red]{error.message}[/]\n{error.hint}")
         return error.exit_code

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.demo.proof import Fact
 from holdfast.store import Store
 
 _COLOURS = {
@@ -44,7 +45,7 @@ svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft);
 def write(
     path: Path,
     store: Store[Any],
-    facts: Sequence[tuple[str, int, int]],
+    facts: Sequence[Fact],
     faults: Sequence[tuple[str, str, str, str]],
     fates: Mapping[str, int],
 ) -> Path:
@@ -89,11 +90,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="wide"><table><tr>{first}</tr>{body}</table></div>'
 
 
-def _facts(facts: Sequence[tuple[str, int, int]]) -> str:
+def _facts(facts: Sequence[Fact]) -> str:
     rows = "".join(
-        f'<tr><td>{_text(name)}</td><td class="n {"ok" if found == expected else "bad"}">{found}</td>'
-        f'<td class="n">{expected}</td></tr>'
-        for name, found, expected in facts
+        f'<tr><td>{_text(fact.name)}</td><td class="n {"ok" if fact.holds else "bad"}">{fact.found}</td>'
+        f'<td class="n">{fact.expected}</td></tr>'
+        for fact in facts
     )
     return f"<table><tr><th>what</th><th>found</th><th>expected</th></tr>{rows}</table>"
 

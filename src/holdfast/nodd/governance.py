@@ -23,7 +23,7 @@ from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 HARD_FAIL, HOLD, PASS = "hard_fail", "hold", "pass"
 HARD_FAIL_CODE = "governance_hard_fail"
 FAIL, WAIVED = "fail", "waived"
-SCHEMA, FAIR, CARE, PROV = GATES = ("A-schema", "B-fair", "C-care", "D-prov")
+SCHEMA, FAIR, CARE, PROV = ("A-schema", "B-fair", "C-care", "D-prov")
 _BY_RULES = {"fair": FAIR, "care": CARE}
 
 

@@ -20,7 +20,6 @@ from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 APART = timedelta(seconds=1)
 NEXRAD_APART = timedelta(minutes=2)  # a volume is named after its first radial, or the moment it was begun
 CHECKS = ("temporal", "spatial", "product", "platform", "coverage")
-WORLD: Bbox = (-180.0, -90.0, 180.0, 90.0)
 
 
 class _Learned:

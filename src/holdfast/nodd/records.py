@@ -1,20 +1,23 @@
-"""The write-ahead record as K has it: its 26 fields, their rules, and its JSON Schema.
+"""The write-ahead record as K has it: its 26 fields, their JSON Schema, and the rules between fields.
 
-Invariants: the schema and the rules are derived from one table; a record of the view `nodd_wal_records` keeps both, at
-any moment of its life.
+Invariants: the schema is derived from the type `WalRecord`; a record of the view `nodd_wal_records` keeps the schema
+and the rules at every moment of its life.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.nodd.dataset import Datasets
 
 
 class RecordStatus(StrEnum):
-    """Where a record stands."""
+    """The status of a record."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -23,88 +26,74 @@ class RecordStatus(StrEnum):
     QUARANTINED = "quarantined"
 
 
-STATUSES = tuple(map(str, RecordStatus))
-CHECKED = ("unknown", "ok", "suspect", "failed")
-WRITTEN = ("unknown", "created", "updated", "no-op", "failed")
-EMITTED = ("unknown", "ok", "partial", "failed")
-PROVIDERS = ("aws", "azure", "gcp")
-REASONS = ("dlq-drain", "incident", "backfill", "test")
-MESSAGE_MAX = 500
-
-_TIME = {"type": "string", "format": "date-time"}
-_TEXT = {"type": "string", "minLength": 1}
-_COUNT = {"type": "integer", "minimum": 0}
+Text = Annotated[str, Meta(min_length=1)]
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Count = Annotated[int, Meta(ge=0)]
+CheckStatus = Literal["unknown", "ok", "suspect", "failed"]
+WriteStatus = Literal["unknown", "created", "updated", "no-op", "failed"]
+EmitStatus = Literal["unknown", "ok", "partial", "failed"]
 
 
-def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [dict(schema), {"type": "null"}]}
+class WalRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A write-ahead record. Fields that start with `ext_` are declared extensions; no others are allowed."""
 
-
-FIELDS: dict[str, dict[str, Any]] = {
-    "wal_id": {"type": "string", "format": "uuid"},
-    "dataset": _TEXT,
-    "object_uri": {"type": "string", "pattern": "^s3://[a-z0-9][a-z0-9.-]*/.+$"},
-    "provider": {"enum": list(PROVIDERS)},
-    "queue": {"type": "string", "pattern": "^[a-z0-9-]+$"},  # a logical name, never an ARN
-    "event_time": _or_null(_TIME),
-    "time_range_start": _TIME,
-    "time_range_end": _or_null(_TIME),
-    "status": {"enum": list(STATUSES)},
-    "attempts": _COUNT,
-    "last_attempt_at": _or_null(_TIME),
-    "last_error_code": _or_null(_TEXT),
-    "last_error_message": _or_null({"type": "string", "maxLength": MESSAGE_MAX}),
-    "integrity_status": {"enum": list(CHECKED)},
-    "metadata_status": {"enum": list(CHECKED)},
-    "stac_status": {"enum": list(WRITTEN)},
-    "provenance_status": {"enum": list(EMITTED)},
-    "stac_item_id": _or_null(_TEXT),
-    "stac_collection_id": _or_null(_TEXT),
-    "stac_item_href": _or_null(_TEXT),
-    "ingest_run_id": _or_null(_TEXT),
-    "worker_id": _or_null({"type": "string", "pattern": "^[A-Za-z0-9_-]+$"}),  # no host, no person
-    "replay_reason": _or_null({"enum": list(REASONS)}),
-    "created_at": _TIME,
-    "updated_at": _TIME,
-    "version": {"type": "integer", "minimum": 1},
-}
-EXTENSIONS = ("ext_generation", "ext_supersedes", "ext_superseded_by", "ext_quarantine_code", "ext_job_id")
-REQUIRED = (
-    "wal_id", "dataset", "object_uri", "provider", "queue", "status", "attempts", "created_at", "updated_at", "version",
-)  # fmt: skip
+    wal_id: Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+    dataset: Text
+    object_uri: Annotated[str, Meta(pattern="^s3://[a-z0-9][a-z0-9.-]*/.+$")]
+    provider: Literal["aws", "azure", "gcp"]
+    queue: Annotated[str, Meta(pattern="^[a-z0-9-]+$")]  # a logical name, never an ARN
+    event_time: Time | None = None
+    time_range_start: Time | UnsetType = UNSET
+    time_range_end: Time | None = None
+    status: RecordStatus
+    attempts: Count
+    last_attempt_at: Time | None = None
+    last_error_code: Text | None = None
+    last_error_message: Annotated[str, Meta(max_length=500)] | None = None
+    integrity_status: CheckStatus = "unknown"
+    metadata_status: CheckStatus = "unknown"
+    stac_status: WriteStatus = "unknown"
+    provenance_status: EmitStatus = "unknown"
+    stac_item_id: Text | None = None
+    stac_collection_id: Text | None = None
+    stac_item_href: Text | None = None
+    ingest_run_id: Text | None = None
+    worker_id: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]+$")] | None = None  # no host, no person
+    replay_reason: Literal["dlq-drain", "incident", "backfill", "test"] | None = None
+    created_at: Time
+    updated_at: Time
+    version: Annotated[int, Meta(ge=1)]
+    ext_generation: int | UnsetType = UNSET
+    ext_supersedes: Text | None = None
+    ext_superseded_by: Text | None = None
+    ext_quarantine_code: Text | None = None
+    ext_job_id: int | UnsetType = UNSET
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record; other fields than these are declared extensions, or refused."""
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "NODD write-ahead record",
-        "type": "object",
-        "required": list(REQUIRED),
-        "properties": {**FIELDS, **{name: {} for name in EXTENSIONS}},
-        "additionalProperties": False,
-    }
+    """Return the JSON Schema of a record."""
+    derived = msgspec.json.schema(WalRecord)
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "NODD write-ahead record", **derived}
 
 
 def broken_rules(record: Mapping[str, Any], datasets: Datasets) -> Iterator[str]:
-    """Yield the rules between fields that a record breaks; none for one that is as it must be."""
+    """Yield the name of each rule between fields that a record breaks."""
     end = record["time_range_end"]
     failed_ever = record["last_error_code"] is not None
     written = record["stac_status"] in ("created", "updated", "no-op")
-    rules = (
-        (end is None or record["time_range_start"] <= end, "the time range ends before it starts"),
-        (record["attempts"] >= 0, "attempts are less than none"),
-        (record["created_at"] <= record["updated_at"], "it was updated before it was created"),
-        (failed_ever or record["last_error_message"] is None, "a message without an error"),
-        (record["status"] not in ("failed", "quarantined") or failed_ever, "it failed, and no error says why"),
-        (not written or record["stac_item_id"] is not None, "it was catalogued, and no item is named"),
-        (record["stac_item_id"] is None or _collection_is_right(record, datasets), "the item is of another collection"),
-        (record["stac_status"] != "failed" or record["status"] in ("failed", "quarantined", "pending"), "stac failed"),
-        (record["status"] != "succeeded" or _all_well(record, datasets), "it succeeded, and an operator did not"),
-    )
-    for holds, words in rules:
-        if not holds:
-            yield words
+    failed = record["status"] in ("failed", "quarantined")
+    rules = {
+        "time_range_ordered": end is None or record["time_range_start"] <= end,
+        "attempts_not_negative": record["attempts"] >= 0,
+        "updated_after_created": record["created_at"] <= record["updated_at"],
+        "message_has_code": failed_ever or record["last_error_message"] is None,
+        "failure_has_code": not failed or failed_ever,
+        "catalogued_has_item": not written or record["stac_item_id"] is not None,
+        "item_in_own_collection": record["stac_item_id"] is None or _collection_is_right(record, datasets),
+        "stac_failure_is_no_success": record["stac_status"] != "failed" or failed or record["status"] == "pending",
+        "success_of_every_operator": record["status"] != "succeeded" or _all_well(record, datasets),
+    }
+    yield from (name for name, holds in rules.items() if not holds)
 
 
 def _collection_is_right(record: Mapping[str, Any], datasets: Datasets) -> bool:

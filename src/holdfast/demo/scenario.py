@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,115 +22,47 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from holdfast import Ledger, Worker
-from holdfast.audit.check.runner import check
-from holdfast.audit.seals.sealer import seal
-from holdfast.audit.seals.verify import verify
 from holdfast.core.machines import JobState
 from holdfast.demo import page
-from holdfast.demo.loopback import BUCKETS, DemoObject, LoopbackAws, demo_objects, loopback_aws, notice
-from holdfast.engine.worker.retry import RetryPolicy, Strategy
+from holdfast.demo.loopback import LoopbackAws, loopback_aws, notice
+from holdfast.demo.objects import BUCKETS, DemoObject, demo_objects
+from holdfast.demo.proof import ANY, InjectedFault, Proof
+from holdfast.demo.worker import OUT_OF_REACH, open_ledger
 from holdfast.nodd import samples
-from holdfast.nodd.catalog import PUBLISH_QUEUE
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.feed import Feed
-from holdfast.nodd.governance import GovernanceRule, GovernanceRules
-from holdfast.nodd.ingest import IngestSettings, declare
-from holdfast.nodd.objects import ObjectHead, ObjectUnavailableError, S3Source
-from holdfast.nodd.tables import prepare
 
 WAVE = 24
-ANY = "any end"  # an earlier write is catalogued or superseded, whichever comes first
 GIVE_UP_S = 120.0
-LEASE_S = 2.0
-RULES = GovernanceRules(
-    rules=(
-        GovernanceRule(
-            id="no-alaska", asks="allowed", datasets=("hrrr",), keys=("*/alaska/*",), why="for the demonstration"
-        ),
-    )
-)
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.QUARANTINED})
 
 
-class InjectedFault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong on purpose: which objects it concerns, and how each of them must end."""
-
-    name: str
-    what: str
-    expected: str
-    uris: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()  # of the units of each object, in the order of their generations
-
-
-class Outage:
-    """Objects that are out of reach while a file exists: between the workers and the store."""
-
-    def __init__(self, source: S3Source, flag: Path, marks: Sequence[str]) -> None:
-        self._source, self._flag, self._marks = source, flag, tuple(marks)
-
-    def head(self, bucket: str, key: str) -> ObjectHead | None:
-        """Return what is known of an object, unless it is out of reach."""
-        if self._flag.exists() and any(mark in key for mark in self._marks):
-            raise ObjectUnavailableError(f"s3://{bucket}/{key}: out of reach, for the demonstration")
-        return self._source.head(bucket, key)
-
-    def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
-        """Return a part of an object."""
-        return self._source.read(bucket, key, start, length, etag=etag)
-
-
-OUT_OF_REACH = "/KMUX/"
-
-
-def open_ledger(url: str, endpoint: str, folder: Path) -> Ledger:
-    """Return the ledger with the application's operations declared."""
-    ledger = Ledger(url)
-    prepare(ledger.store)
-    datasets = shipped()
-    source = Outage(S3Source(datasets.buckets(), endpoint=endpoint), folder / "outage", [OUT_OF_REACH])
-    retry = RetryPolicy(strategy=Strategy.IMMEDIATE)
-    settings = IngestSettings(
-        datasets=datasets, source=source, rules=RULES, catalog=folder / "catalog", lease_s=LEASE_S, not_yet_s=1.0,
-        retry=retry,
-    )  # fmt: skip
-    declare(ledger, settings)
-    return ledger
-
-
-def work(url: str, endpoint: str, folder: Path) -> None:
-    """Be one of the workers, until told to stop."""
-    worker = Worker(open_ledger(url, endpoint, folder), queues=[*BUCKETS, PUBLISH_QUEUE], concurrency=4, poll_s=0.2)
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    worker.run()
-
-
-def tell(url: str, folder: Path, console: Console) -> int:
+def run(url: str, folder: Path, console: Console) -> int:
     """Run the demonstration and show it; return 1 if a promise was broken."""
     (folder / "outage").touch()
-    with loopback_aws() as above:
-        story = _Story(url, folder, above, console)
+    with loopback_aws() as aws:
+        scenario = _Scenario(url, folder, aws, console)
         try:
-            return story.tell()
+            return scenario.run()
         finally:
-            story.end()
+            scenario.end()
 
 
-class _Story:
+class _Scenario:
     """The demonstration as it goes on."""
 
-    def __init__(self, url: str, folder: Path, above: LoopbackAws, console: Console) -> None:
-        self._url, self._folder, self._sky, self._console = url, folder, above, console
-        self._ledger = open_ledger(url, above.endpoint, folder)
-        self._feed = Feed(self._ledger.store, above.queue, shipped(), actor="demo-poller")
+    def __init__(self, url: str, folder: Path, aws: LoopbackAws, console: Console) -> None:
+        self._url, self._folder, self._aws, self._console = url, folder, aws, console
+        self._ledger = open_ledger(url, aws.endpoint, folder)
+        self._feed = Feed(self._ledger.store, aws.queue, shipped(), actor="demo-poller")
         self._workers: list[subprocess.Popen[bytes]] = []
         self._fates: Counter[str] = Counter()
         self._faults: list[InjectedFault] = []
         self._now = datetime.now(UTC)
         self._bodies: list[str] = []
 
-    def tell(self) -> int:
+    def run(self) -> int:
         """Go through it, chapter by chapter."""
         objects = demo_objects(self._now)
         self._console.print(
@@ -147,7 +79,7 @@ class _Story:
         self._drain(objects)
         self._settle("the dead letters are replayed", lambda: self._open() == 0)
         self._again()
-        return self._prove()
+        return self._show()
 
     def end(self) -> None:
         """Stop the workers."""
@@ -165,7 +97,7 @@ class _Story:
         kills = {len(broken) // 3: 0, 2 * len(broken) // 3: 1}
         with self._bar("writing and reading", len(broken)) as (progress, task):
             for number, thing in enumerate(broken):
-                self._sky.put(thing)
+                self._aws.put(thing)
                 progress.advance(task)
                 if number % WAVE == WAVE - 1:
                     self._poll()
@@ -221,7 +153,7 @@ class _Story:
         some = [thing for thing in written if thing.dataset == "mrms"][:5]
         self._bodies = [notice(thing, now, etag=_md5(thing.data)) for thing in some]
         late, other = self._late
-        self._sky.queue.send([
+        self._aws.queue.send([
             *self._bodies,
             '{"Records": [{"broken"',
             notice(late, now, etag=_md5(late.data)),
@@ -241,26 +173,55 @@ class _Story:
         ]
         self._poll()
         time.sleep(0.5)
-        self._sky.put(late)
-        self._sky.put(other)
+        self._aws.put(late)
+        self._aws.put(other)
 
     def _drain(self, objects: list[DemoObject]) -> None:
         outage = [thing for thing in objects if OUT_OF_REACH in thing.key]
         now = datetime.now(UTC)
-        self._sky.dead.send([notice(thing, now, etag=_md5(thing.data)) for thing in outage])
+        self._aws.dead.send([notice(thing, now, etag=_md5(thing.data)) for thing in outage])
         (self._folder / "outage").unlink()
-        done = Drain(self._ledger.store, self._sky.dead, shipped(), actor="demo", reason="the outage is over").run()
+        done = Drain(self._ledger.store, self._aws.dead, shipped(), actor="demo", reason="the outage is over").run()
         words = ", ".join(f"{n} {fate}" for fate, n in done.fates.items())
         self._console.print(f"[bold]4.[/] The store is back; the dead-letter queue is drained: {words}.")
 
     def _again(self) -> None:
         """Deliver everything once more: nothing may happen."""
         before = self._executions()
-        self._sky.queue.send(self._bodies)
+        self._aws.queue.send(self._bodies)
         self._poll()
         time.sleep(0.5)
         self._repeated = self._executions() - before
         self._console.print("[bold]5.[/] Notices are delivered once more: every one is known.\n")
+
+    def _show(self) -> int:
+        """Show the proof; return 1 if a fact does not hold."""
+        proof = Proof(self._ledger, self._folder, self._faults, self._fates, repeated=self._repeated)
+        facts, ends = proof.facts(), proof.ends()
+        table = Table(
+            "what must be true", "found", "expected", title=f"{proof.objects()} objects, catalogued exactly once"
+        )
+        for fact in facts:
+            table.add_row(fact.name, f"[{'green' if fact.holds else 'red'}]{fact.found}[/]", str(fact.expected))
+        self._console.print(table)
+        rows = [(fault.name, fault.what, fault.expected, ended) for fault, ended in ends]
+        faults = Table("fault", "what", "must end", "ended", title="What went wrong on purpose")
+        for row in rows:
+            faults.add_row(*row)
+        self._console.print(faults)
+        made = page.write(self._folder / "demo.html", self._ledger.store, facts, rows, dict(self._fates))
+        self._console.print(f"The whole run on one page: {made}")
+        self._show_commands()
+        return 0 if all(fact.holds for fact in facts) else 1
+
+    def _show_commands(self) -> None:
+        if not Path(self._url).exists():
+            self._console.print("Its server ends with it; `make demo` on SQLite leaves a ledger to look at.")
+            return
+        program = os.path.relpath(Path(sys.executable).with_name("holdfast"))
+        self._console.print(f"Look further:  {program} nodd records --db {self._url} --status quarantined")
+        self._console.print(f"               {program} stats --db {self._url}")
+        self._console.print(f"               {program} audit verify --db {self._url}")
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -281,7 +242,7 @@ class _Story:
             progress.update(task, completed=total)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = ["--work", "--url", self._url, "--endpoint", self._sky.endpoint, "--folder", str(self._folder)]
+        command = ["--work", "--url", self._url, "--endpoint", self._aws.endpoint, "--folder", str(self._folder)]
         return subprocess.Popen([sys.executable, "-m", "holdfast.demo", *command])
 
     def _kill(self, number: int) -> None:
@@ -316,98 +277,6 @@ class _Story:
             [[n]] = reading.execute("SELECT count(*) FROM holdfast_executions")
         return int(n)
 
-    def _asked(self, sql: str) -> list[tuple[Any, ...]]:
-        with self._ledger.store.reading() as reading:
-            return reading.ask(sql, {})[1]
-
-    def _prove(self) -> int:
-        seal(self._ledger.store)
-        checked, verified = check(self._ledger.store), verify(self._ledger.store)
-        [[units, succeeded, items, objects]] = self._asked(
-            "SELECT (SELECT count(*) FROM nodd_units),"
-            " (SELECT count(*) FROM nodd_wal_records WHERE status = 'succeeded' AND ext_superseded_by IS NULL),"
-            " (SELECT count(*) FROM nodd_items), (SELECT count(DISTINCT source_uri) FROM nodd_units)"
-        )
-        [[terminal]] = self._asked("SELECT count(*) FROM nodd_wal_records WHERE status IN ('succeeded', 'quarantined')")
-        [[edges, distinct]] = self._asked("SELECT count(*), count(DISTINCT record_id) FROM nodd_provenance")
-        [[twice]] = self._asked(
-            "SELECT count(*) FROM (SELECT job_id FROM holdfast_executions WHERE status IN ('COMMITTED', 'DONE')"
-            " GROUP BY job_id HAVING count(*) > 1) t"
-        )
-        files = sum(1 for _ in (self._folder / "catalog").rglob("????????-*.json"))
-        ended = sum(self._as_it_must(fault) for fault in self._faults)
-        facts = [
-            ("admitted units that are over", terminal, units),
-            ("objects that are catalogued", succeeded, objects - 2),  # all but the truncated and the forbidden one
-            ("faults that ended as they must", ended, len(self._faults)),
-            ("items, one for each object that succeeded", items, succeeded),
-            ("files of the static catalogue", files, items),
-            ("provenance records, none twice", edges, distinct),
-            ("units that took effect twice", twice, 0),
-            ("executions by notices delivered again", self._repeated, 0),
-            ("violations that `check` finds", len(checked.violations), 0),
-            ("problems that `audit verify` finds", len(verified.problems), 0),
-        ]
-        self._show(facts, objects)
-        ok = all(found == expected for _, found, expected in facts)
-        return 0 if ok else 1
-
-    def _show(self, facts: list[tuple[str, int, int]], objects: int) -> None:
-        table = Table("what must be true", "found", "expected", title=f"{objects} objects, catalogued exactly once")
-        for name, found, expected in facts:
-            table.add_row(name, f"[{'green' if found == expected else 'red'}]{found}[/]", str(expected))
-        self._console.print(table)
-        ends = [(fault, self._ended(fault)) for fault in self._faults]
-        faults = Table("fault", "what", "must end", "ended", title="What went wrong on purpose")
-        for fault, ended in ends:
-            faults.add_row(fault.name, fault.what, fault.expected, ended)
-        self._console.print(faults)
-        made = page.write(self._folder / "demo.html", self._ledger.store, facts, [
-            (fault.name, fault.what, fault.expected, ended) for fault, ended in ends
-        ], dict(self._fates))  # fmt: skip
-        url = self._url
-        self._console.print(f"The whole run on one page: {made}")
-        if self._ledger.store.dialect == "postgres":
-            self._console.print("Its server ends with it; `make demo` on SQLite leaves a ledger to look at.")
-            return
-        program = os.path.relpath(Path(sys.executable).with_name("holdfast"))
-        self._console.print(f"Look further:  {program} nodd records --db {url} --status quarantined")
-        self._console.print(f"               {program} stats --db {url}")
-        self._console.print(f"               {program} audit verify --db {url}")
-
-    def _ended(self, fault: InjectedFault) -> str:
-        if fault.name == "garbage":
-            return f"{self._fates['rejected']} kept"
-        if fault.name == "test event":
-            return f"{self._fates['ignored']} ignored"
-        if fault.name == "kill -9":
-            [[again]] = self._asked(
-                "SELECT count(DISTINCT job_id) FROM holdfast_executions WHERE error_code = 'lease_expired'"
-            )
-            return f"{again} units were begun again"
-        words = Counter(word for uri in fault.uris for word in self._unit(uri))
-        return "; ".join(f"{n} {word}" for word, n in sorted(words.items()))
-
-    def _as_it_must(self, fault: InjectedFault) -> bool:
-        if fault.uris:
-            return all(_alike(self._unit(uri), fault.ends) for uri in fault.uris)
-        return {"garbage": self._fates["rejected"] == 1, "test event": self._fates["ignored"] >= 1}.get(
-            fault.name, True
-        )
-
-    def _unit(self, uri: str) -> list[str]:
-        """Return how the units of an object ended, in the order of their generations."""
-        with self._ledger.store.reading() as reading:
-            _, rows = reading.ask(
-                "SELECT w.status, w.ext_quarantine_code, w.integrity_status FROM nodd_wal_records w JOIN nodd_units u"
-                " ON u.wal_id = w.wal_id WHERE u.source_uri = :uri ORDER BY u.generation",
-                {"uri": uri},
-            )
-        return [
-            f"{status}{f' ({code})' if code else ''}{', suspect' if integrity == 'suspect' else ''}"
-            for status, code, integrity in rows
-        ]
-
 
 class _Bar:
     """A progress bar for a block; on something that is no terminal it is left out."""
@@ -429,12 +298,6 @@ class _Bar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
-
-
-def _alike(ended: Sequence[str], expected: Sequence[str]) -> bool:
-    return len(ended) == len(expected) and all(
-        wanted in (ANY, found) for found, wanted in zip(ended, expected, strict=True)
-    )
 
 
 def _uri(thing: DemoObject) -> str:
