@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.app import COMMANDS, INTERRUPTED, Lazy
-from holdfast.cli.commands.work import STOPPED_AT_ONCE
+from holdfast.cli.commands.worker import STOPPED_AT_ONCE
 from holdfast.core import errors
 from holdfast.core.errors import BrokenError, HoldfastError
 from tests.cli.commands import PROGRAM, Outcome, clean_environment, holdfast, process
@@ -132,7 +132,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: Exception, *mode: str) -> Out
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("holdfast.cli.commands.jobs.opened", fail)
+    monkeypatch.setattr("holdfast.cli.command.open_store", fail)
     return holdfast("stats", "--db", "x.db", *mode)
 
 

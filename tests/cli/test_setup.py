@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.cli.commands.setup import Environment
+from holdfast.cli.commands.init import Environment
 from holdfast.store import ENVIRONMENTS, migrations, open_store
 from tests.cli.commands import PROGRAM, clean_environment, heed_permissions, holdfast, process
 

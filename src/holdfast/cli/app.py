@@ -33,26 +33,28 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "init": Command("The ledger", "holdfast.cli.commands.setup:init", "Make a ledger, or say that there is one."),
+    "init": Command("The ledger", "holdfast.cli.commands.init:init", "Make a ledger, or say that there is one."),
     "migrate": Command(
-        "The ledger", "holdfast.cli.commands.setup:migrate", "Bring a ledger to this version of Holdfast."
+        "The ledger", "holdfast.cli.commands.migrate:migrate", "Bring a ledger to this version of Holdfast."
     ),
     "machines": Command("The ledger", "holdfast.cli.commands.machines:machines", "Draw the state machines."),
     "submit": Command("Work", "holdfast.cli.commands.submit:submit", "Record a unit of work."),
     "jobs": Command("Work", "holdfast.cli.commands.jobs:jobs", "List jobs, newest first."),
-    "show": Command("Work", "holdfast.cli.commands.jobs:show", "Show one job: its attempts and its history."),
+    "show": Command("Work", "holdfast.cli.commands.job:show", "Show one job: its attempts and its history."),
     "explain": Command(
         "Work", "holdfast.cli.commands.explain:explain", "Say why a job is not running, and what to type next."
     ),
-    "worker": Command("Work", "holdfast.cli.commands.work:worker", "Run the operations of a ledger until stopped."),
-    "cancel": Command("Operate", "holdfast.cli.commands.work:cancel", "Cancel a job; a running one is asked to stop."),
-    "retry": Command("Operate", "holdfast.cli.commands.work:retry", "Put a failed job back, within its whole budget."),
+    "worker": Command("Work", "holdfast.cli.commands.worker:worker", "Run the operations of a ledger until stopped."),
+    "cancel": Command("Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running one is asked to stop."),
+    "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Put a failed job back, within its whole budget."),
     "pause": Command(
-        "Operate", "holdfast.cli.commands.work:pause", "Stop giving out work of a queue; what is running goes on."
+        "Operate", "holdfast.cli.commands.queue:pause", "Stop giving out work of a queue; what is running goes on."
     ),
-    "resume": Command("Operate", "holdfast.cli.commands.work:resume", "Give out work of a queue again."),
-    "stalled": Command("Operate", "holdfast.cli.commands.work:stalled", "List the attempts whose lease has run out."),
-    "recover": Command("Operate", "holdfast.cli.commands.work:recover", "End what expired leases left behind."),
+    "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Give out work of a queue again."),
+    "stalled": Command(
+        "Operate", "holdfast.cli.commands.stalled:stalled", "List the attempts whose lease has run out."
+    ),
+    "recover": Command("Operate", "holdfast.cli.commands.stalled:recover", "End what expired leases left behind."),
     "gc": Command("Operate", "holdfast.cli.commands.gc:gc", "Drop and archive what is past its age."),
     "snapshot": Command(
         "Operate", "holdfast.cli.commands.snapshot:snapshot", "Keep a ledger in a file; restore or compare it."

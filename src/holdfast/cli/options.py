@@ -74,6 +74,11 @@ Schema = Annotated[
     typer.Option("--schema", metavar="NAME", help="Its schema, on PostgreSQL (public).", callback=_schema_named),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON; errors too.")]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As it was then: 2030-01-31T12:00:00Z, a date, '2h ago' or -2h."),
+]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")]
 Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="The kind of work.", callback=_word)]
 
 

@@ -4,18 +4,20 @@ Invariants: everybody who was ever registered is listed, also those who were rev
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.audit.seals.signing import public_key_text
 from holdfast.cli import output
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import ID_MAX, actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.governance.approval import register_approver, revoke_approver
+from holdfast.store import Store
 
-approvers = typer.Typer(help="Say who may approve by a key.", add_completion=False)
+approvers = group("Say who may approve by a key.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom.")]
 As = Annotated[str | None, word("--as", "Who does this; without it, the user who types.", "--operator")]
@@ -23,7 +25,9 @@ Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metava
 
 
 @approvers.command()
+@command(Location.unopened)
 def add(
+    location: Location,
     *,
     name: Name,
     public_key: Annotated[
@@ -35,33 +39,28 @@ def add(
         typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="In prod, for all but the first: the grant."),
     ] = None,
     as_: As = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Let somebody approve by the private half of a key."""
     key = public_key_text(public_key)
-    with opened(db, schema) as store:
+    with location.open() as store:
         added = register_approver(store, name, key, actor=as_ or actor(), reason=reason, grant_id=grant)
-    said = f"{output.clean(name)} may approve by the key {added.public_key}, under grant {added.grant_id}"
-    output.answer(row_value(added), lambda: output.line(said), as_json=as_json)
+    text = f"{output.clean(name)} may approve by the key {added.public_key}, under grant {added.grant_id}"
+    return Answer(row_value(added), text)
 
 
 @approvers.command()
-def revoke(
-    *, name: Name, reason: Reason, as_: As = None, db: Db = None, schema: Schema = None, as_json: Json = False
-) -> None:
+@command(Location.open)
+def revoke(store: Store[Any], *, name: Name, reason: Reason, as_: As = None) -> Answer:
     """Let somebody approve no more, at once; grants that they approved and nobody has used are void with it."""
-    with opened(db, schema) as store:
-        revoked = revoke_approver(store, name, actor=as_ or actor(), reason=reason)
-    said = f"{output.clean(name)} may approve no more"
-    output.answer(row_value(revoked), lambda: output.line(said), as_json=as_json)
+    revoked = revoke_approver(store, name, actor=as_ or actor(), reason=reason)
+    return Answer(row_value(revoked), f"{output.clean(name)} may approve no more")
 
 
 @approvers.command(name="list")
-def list_approvers(*, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+@command(Location.open)
+def list_approvers(store: Store[Any]) -> Answer:
     """List everybody who is, or was, registered."""
-    with opened(db, schema) as store, store.reading() as reading:
+    with store.reading() as reading:
         found = list(reading.grants.approvers().values())
 
     def human() -> None:
@@ -82,4 +81,4 @@ def list_approvers(*, db: Db = None, schema: Schema = None, as_json: Json = Fals
             ],
         )  # fmt: skip
 
-    output.answer([row_value(one) for one in found], human, as_json=as_json)
+    return Answer([row_value(one) for one in found], human)

@@ -23,15 +23,12 @@ from holdfast.audit.seals.sealer import head as current_head
 from holdfast.audit.seals.verify import Report
 from holdfast.audit.seals.verify import verify as recompute
 from holdfast.cli import output
-from holdfast.cli.options import Db, Json, Schema, opened
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import Json
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
 
-audit = typer.Typer(
-    help="Prove that history is what it was: verify, head, export.",
-    epilog="Every command takes --json. Guide: docs/audit.md.",
-    add_completion=False,
-)
+audit = group("Prove that history is what it was: verify, head, export.", "audit")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -39,7 +36,9 @@ audit = typer.Typer(
 
 
 @audit.command()
+@command(Location.unopened)
 def verify(
+    location: Location,
     *,
     head: Annotated[
         Path | None, typer.Option("--head", metavar="FILE", help="A head that was kept, or several, one a line.")
@@ -50,10 +49,8 @@ def verify(
     archives: Annotated[
         Path | None, typer.Option("--archives", metavar="DIR", help="Where the archives' files are: verify them too.")
     ] = None,
-    db: Db = None,
-    schema: Schema = None,
     as_json: Json = False,
-) -> None:
+) -> Answer:
     """Recompute every seal from the journal, and say where history differs.
 
     Exit code 1 if anything does. It reads in short transactions: the ledger may be in use.
@@ -63,12 +60,10 @@ def verify(
     if archives is not None and not archives.is_dir():
         raise InputError(f"{archives} is no directory", context={"archives": str(archives)})
     kept = signing.read_heads(head, public_key=public_key) if head else []
-    with opened(db, schema) as store, output.progress(as_json=as_json) as show:
+    with location.open() as store, output.progress(as_json=as_json) as show:
         on_progress = (lambda reached, last: show("verifying", reached, last)) if show else None
         report = recompute(store, head=[one.head for one in kept], archives=archives, on_progress=on_progress)
-    output.answer(msgspec.to_builtins(report), lambda: _print_report(report, kept), as_json=as_json)
-    if not report.ok:
-        raise typer.Exit(1)
+    return Answer(msgspec.to_builtins(report), lambda: _print_report(report, kept), 0 if report.ok else 1)
 
 
 def _print_report(report: Report, kept: Sequence[signing.SignedHead]) -> None:
@@ -105,45 +100,39 @@ def _numbers(problem: Problem) -> str:
 
 
 @audit.command()
+@command(Location.unopened)
 def head(
+    location: Location,
     *,
     sign: Annotated[
         Path | None, typer.Option("--sign", metavar="KEY", help="Sign it with this private key (see keygen).")
     ] = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Seal what can be sealed, then print where the chain ends: what to keep elsewhere.
 
     `holdfast audit head --json > head.json` is a file that `verify --head` takes.
     """
     private = signing.private_key(sign) if sign else None
-    with opened(db, schema) as store:
+    with location.open() as store:
         found: Head = current_head(store)
     if private is not None:
         found = signing.sign(found, private)
     value: dict[str, Any] = msgspec.to_builtins(found)
-    output.answer(
-        value,
-        lambda: output.fields((name, "none" if v is None else str(v)) for name, v in value.items()),
-        as_json=as_json,
-    )
+    return Answer(value, lambda: output.fields((name, "none" if v is None else str(v)) for name, v in value.items()))
 
 
 @audit.command()
+@command()
 def keygen(
+    *,
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="Where the private key goes; PATH.pub is the public one.")
     ],
-    *,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Make a pair of Ed25519 keys: one to sign heads with, one to verify them."""
     private, public = signing.make_keys(path)
     value = {"private_key": str(private), "public_key": str(public)}
-    said = f"{private} signs: keep it to yourself\n{public} verifies: give it away"
-    output.answer(value, lambda: output.line(said), as_json=as_json)
+    return Answer(value, f"{private} signs: keep it to yourself\n{public} verifies: give it away")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -151,28 +140,27 @@ def keygen(
 
 
 @audit.command()
+@command(Location.unopened)
 def export(
+    location: Location,
     *,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A new file; without it, print.")] = None,
     from_seal: Annotated[int, typer.Option("--from-seal", metavar="N", min=1, help="The first seal.")] = 1,
     to_seal: Annotated[
         int | None, typer.Option("--to-seal", metavar="N", min=1, help="The last seal; without it, the newest.")
     ] = None,
-    db: Db = None,
-    schema: Schema = None,
     as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Write seals and the rows that they close as JSON Lines, from which anybody can recompute the chain."""
     if out is None and as_json:
         raise InputError("--json tells of a file that was written", next_step="Give --out FILE, or leave --json out.")
-    with opened(db, schema) as store:
+    with location.open() as store:
         if out is None:
             with _printed() as sink:
                 export_stream(store, sink, from_seal=from_seal, to_seal=to_seal)
-            return
+            return None
         exported = export_file(store, out, from_seal=from_seal, to_seal=to_seal)
-    value = {"file": str(out), **msgspec.to_builtins(exported)}
-    output.answer(value, lambda: output.line(_said(out, exported)), as_json=as_json)
+    return Answer({"file": str(out), **msgspec.to_builtins(exported)}, _said(out, exported))
 
 
 @contextmanager

@@ -13,10 +13,11 @@ from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS
 from holdfast.audit.check.findings import CheckReport, Severity, Violation
 from holdfast.audit.check.runner import check as run
 from holdfast.cli import output
-from holdfast.cli.options import Db, Json, Schema, ledger_url
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import Json
 from holdfast.cli.output import Column
 from holdfast.nodd.tables import SETTING
-from holdfast.store import Store, connect
+from holdfast.store import Store
 
 LIMIT_MAX = 1_000_000
 Only = Annotated[
@@ -28,26 +29,22 @@ Cheap = Annotated[
 ]
 
 
+@command(Location.connect)  # not verified: triggers that were dropped are among the things to find
 def check(
+    store: Store[Any],
     *,
     only: Only = None,
     cheap: Cheap = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="How many to report at most.")] = 1000,
-    db: Db = None,
-    schema: Schema = None,
     as_json: Json = False,
-) -> None:
+) -> Answer:
     """Ask the ledger every invariant, and say what is broken.
 
     Nothing is changed. The exit code is 1 if anything of severity error was found.
     """
-    # Not verified: triggers that were dropped are among the things to find.
-    with connect(ledger_url(db, schema), schema=schema or "public") as store:
-        report = run(store, only=only or None, cheap=cheap, limit=limit)
-        beside = not (as_json or cheap or _is_unreadable(report)) and _has_nodd(store)
-    output.answer(value(report), lambda: _print(report, cheap=cheap, beside=beside), as_json=as_json)
-    if not report.ok:
-        raise typer.Exit(1)
+    report = run(store, only=only or None, cheap=cheap, limit=limit)
+    beside = not (as_json or cheap or _is_unreadable(report)) and _has_nodd(store)
+    return Answer(value(report), lambda: _print(report, cheap=cheap, beside=beside), 0 if report.ok else 1)
 
 
 def value(report: CheckReport) -> dict[str, object]:

@@ -1,13 +1,15 @@
 """`holdfast explain`: why is this job not running, and what to type next. Nothing here writes."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, opened
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import ID_MAX
 from holdfast.explain.explain import explain as explained
 from holdfast.explain.explanation import Explanation, JobVerdict
+from holdfast.store import Store
 
 SAYS = {
     JobVerdict.FINISHED: "it is over",
@@ -17,18 +19,17 @@ SAYS = {
 }
 
 
+@command(Location.open)
 def explain(
+    store: Store[Any],
     *,
     job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's id.")],
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Say why a job is not running, and what to type next.
 
     Reasons come most decisive first, each with what was seen (in the JSON) and a command.
     """
-    with opened(db, schema) as store, store.reading() as reading:
+    with store.reading() as reading:
         explanation = explained(reading, job_id, store.now())
     value = {
         "job_id": explanation.job_id,
@@ -39,7 +40,7 @@ def explain(
             for found in explanation.findings
         ],
     }
-    output.answer(value, lambda: _print(explanation), as_json=as_json)
+    return Answer(value, lambda: _print(explanation))
 
 
 def _print(explanation: Explanation) -> None:

@@ -12,7 +12,8 @@ import msgspec
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.options import Db, Json, Schema, actor, opened
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.cli.times import UNITS
 from holdfast.cli.values import row_value
@@ -27,7 +28,9 @@ OFF = "off"
 _AGE = re.compile(r"(?P<n>[0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(?P<unit>[a-z]*)")
 
 
+@command(Location.unopened)
 def gc(
+    location: Location,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     settings: Annotated[
@@ -43,10 +46,7 @@ def gc(
         str | None, typer.Option("--operator", metavar="NAME", help="Who, for the journal (the user).")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")] = "retention",
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Drop and archive what is past its age.
 
     Finished jobs lose payload and result, and keep their row and their key; their history leaves the ledger as files.
@@ -57,15 +57,14 @@ def gc(
     if dry_run and (settings or show):
         raise InputError("--dry-run goes with neither --set nor --show", next_step="Give one of them.")
     who, why = _words(operator or actor(), reason)
-    with opened(db, schema) as store:
+    with location.open() as store:
         policy = _changed(retention.policy_to_change(store), settings) if settings else retention.policy_of(store)
         if settings:
             retention.set_policy(store, policy, who=who, why=why)
         if settings or show:
-            output.answer(row_value(policy), lambda: _show(policy), as_json=as_json)
-            return
+            return Answer(row_value(policy), lambda: _show(policy))
         report = retention.gc(store, policy, who=who, why=why, dry_run=dry_run)
-    output.answer(msgspec.to_builtins(report), lambda: _tell(report, policy), as_json=as_json)
+    return Answer(msgspec.to_builtins(report), lambda: _tell(report, policy))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

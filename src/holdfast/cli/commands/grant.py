@@ -15,8 +15,9 @@ import typer
 from holdfast.audit.files import slips
 from holdfast.audit.seals import signing
 from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
+from holdfast.cli.options import ID_MAX, actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
@@ -29,11 +30,7 @@ from holdfast.governance import grants
 from holdfast.governance.approval import approval_method, existing_grant
 from holdfast.store import Store
 
-grant = typer.Typer(
-    help="Ask for permission, give it, take it back.",
-    epilog="Every command takes --json. Guide: docs/grants.md.",
-    add_completion=False,
-)
+grant = group("Ask for permission, give it, take it back.", "grants")
 grant.add_typer(approvers, name="approvers")
 
 STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
@@ -54,7 +51,9 @@ KeyFile = Annotated[
 
 
 @grant.command()
+@command(Location.unopened)
 def request(
+    location: Location,
     *,
     action: Annotated[str, typer.Argument(metavar="ACTION", help=f"What: {', '.join(Act)}.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="To what.")],
@@ -67,10 +66,7 @@ def request(
     ttl: Ttl = "2h",
     approve: Annotated[bool, typer.Option("--approve", help="Approve it as well: one's own, in a dev ledger.")] = False,
     as_: As = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Ask for a grant: a permission for one act, once, for some time.
 
     It says exactly what is to be done, by whom and how it would be undone. Somebody else approves it; in a dev ledger
@@ -78,7 +74,7 @@ def request(
     """
     wanted_act, lasts, who = _act(action), duration(ttl, "--ttl"), as_ or actor()
     named = tuple(part.strip() for part in actions.split(",")) if actions else ()
-    with opened(db, schema) as store:
+    with location.open() as store:
         with store.reading() as reading:
             environment = grants.environment_of(reading)
         if approve and environment != DEV:
@@ -100,7 +96,7 @@ def request(
         if approve:
             made = grants.approve(store, made.grant_id, grants.Identity(name=who), reason=reason)
         now = store.now()
-    output.answer(_value(made, now), lambda: _print_made(made), as_json=as_json)
+    return Answer(_value(made, now), lambda: _print_made(made))
 
 
 def _act(text: str) -> Act:
@@ -121,7 +117,9 @@ def _print_made(made: Grant) -> None:
 
 
 @grant.command()
+@command(Location.unopened)
 def approve(
+    location: Location,
     *,
     grant_id: ID,
     as_: As = None,
@@ -131,10 +129,7 @@ def approve(
         str | None, word("--signature", "A signature that `grant sign` printed elsewhere.", metavar="HEX")
     ] = None,
     reason: Annotated[str | None, word("--reason", "Why: it stays in the journal.", metavar="TEXT")] = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Approve a draft.
 
     In dev anybody may, in stage anybody but the requester; in prod it takes a registered key (--key, or --signature
@@ -142,15 +137,11 @@ def approve(
     """
     if sum((key is not None, role, signature is not None)) > 1:
         raise InputError("an approver is known in one way", next_step="Give one of --key, --signature and --role.")
-    with opened(db, schema) as store:
+    with location.open() as store:
         who = _identity(store, grant_id, as_, key, signature, role=role)
         made = grants.approve(store, grant_id, who, reason=reason)
         now = store.now()
-    output.answer(
-        _value(made, now),
-        lambda: output.line(f"grant {grant_id} is active until {output.instant(made.expires_at)} UTC"),
-        as_json=as_json,
-    )
+    return Answer(_value(made, now), f"grant {grant_id} is active until {output.instant(made.expires_at)} UTC")
 
 
 def _identity(
@@ -183,24 +174,26 @@ def _public_key(key: Path) -> str:
 
 
 @grant.command()
-def sign(*, grant_id: ID, key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key.")],
-         db: Db = None, schema: Schema = None, as_json: Json = False) -> None:  # fmt: skip
+@command(Location.open)
+def sign(
+    store: Store[Any],
+    *,
+    grant_id: ID,
+    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key.")],
+) -> Answer:
     """Print a signature under a draft, for `grant approve --signature` by somebody who may write to the ledger."""
-    with opened(db, schema) as store, store.reading() as reading:
+    with store.reading() as reading:
         text = approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"])
     value = {"grant_id": grant_id, "signature": signing.signature_of(text, key), "public_key": _public_key(key)}
-    output.answer(value, lambda: output.line(str(value["signature"])), as_json=as_json)
+    return Answer(value, str(value["signature"]))
 
 
 @grant.command()
-def revoke(
-    *, grant_id: ID, reason: Reason, as_: As = None, db: Db = None, schema: Schema = None, as_json: Json = False
-) -> None:
+@command(Location.open)
+def revoke(store: Store[Any], *, grant_id: ID, reason: Reason, as_: As = None) -> Answer:
     """Take back a grant that is not used yet."""
-    with opened(db, schema) as store:
-        made = grants.revoke(store, grant_id, actor=as_ or actor(), reason=reason)
-        now = store.now()
-    output.answer(_value(made, now), lambda: output.line(f"grant {grant_id} is revoked"), as_json=as_json)
+    made = grants.revoke(store, grant_id, actor=as_ or actor(), reason=reason)
+    return Answer(_value(made, store.now()), f"grant {grant_id} is revoked")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -208,27 +201,26 @@ def revoke(
 
 
 @grant.command(name="list")
+@command(Location.unopened)
 def list_grants(
+    location: Location,
     *,
     state: Annotated[str | None, word("--state", "Only these: " + ", ".join(GrantState) + ".", metavar="STATE")] = None,
     action: Annotated[str | None, word("--action", "Only those for this.", metavar="ACTION")] = None,
     target: Annotated[str | None, word("--target", "Only those for this target.", metavar="TARGET")] = None,
     before: Annotated[int | None, typer.Option("--before", metavar="ID", min=1, max=ID_MAX, help="Only older.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=PAGE_MAX, help="How many.")] = 100,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List grants, newest first."""
     if state is not None and state not in GRANT.states:
         raise InputError(f"no grant is {state!r}", next_step=f"Name one of: {', '.join(GrantState)}.")
-    with opened(db, schema) as store:
+    with location.open() as store:
         with store.reading() as reading:
             found = reading.grants.page(
                 state=state, action=str(_act(action)) if action else None, target=target, before=before, limit=limit
             )
         now = store.now()
-    output.answer([_value(one, now) for one in found], lambda: _print_list(found, now, limit), as_json=as_json)
+    return Answer([_value(one, now) for one in found], lambda: _print_list(found, now, limit))
 
 
 def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
@@ -252,19 +244,19 @@ def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
 
 
 @grant.command()
-def show(*, grant_id: ID, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+@command(Location.open)
+def show(store: Store[Any], *, grant_id: ID) -> Answer:
     """Show one grant: what it permits, how it was approved, and its history."""
-    with opened(db, schema) as store:
-        with store.reading() as reading:
-            found, ledger_id = existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]
-            journal = reading.journal.of(grant_id, GRANT.name)
-        now = store.now()
+    with store.reading() as reading:
+        found, ledger_id = existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]
+        journal = reading.journal.of(grant_id, GRANT.name)
+    now = store.now()
     value = {
         "grant": _value(found, now),
         "journal": [row_value(row) for row in journal],
         "approval_text": approval_text(found, ledger_id).decode(),
     }
-    output.answer(value, lambda: _print_grant(found, journal, now), as_json=as_json)
+    return Answer(value, lambda: _print_grant(found, journal, now))
 
 
 def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None:
@@ -333,6 +325,7 @@ def _value(found: Grant, now: datetime) -> dict[str, object]:
 
 
 @grant.command()
+@command()
 def slip(
     *,
     action: Annotated[str, word("--action", f"What: {Act.RESTORE}.", metavar="ACTION")],
@@ -343,8 +336,7 @@ def slip(
     as_: As = None,
     key: KeyFile = None,
     ttl: Ttl = "2h",
-    as_json: Json = False,  # noqa: ARG001 - it is JSON anyway
-) -> None:
+) -> Answer:
     """Print a permission that travels as a file: to restore a snapshot where there is no ledger yet.
 
     `holdfast snapshot restore FILE --grant slip.json` takes it.
@@ -359,4 +351,5 @@ def slip(
         ttl=duration(ttl, "--ttl"),
         key=key,
     )
-    output.json_line(msgspec.to_builtins(made))
+    value = msgspec.to_builtins(made)
+    return Answer(value, lambda: output.json_line(value))

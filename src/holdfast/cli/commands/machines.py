@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import output
+from holdfast.cli.command import Answer, command
 from holdfast.cli.options import Json
 from holdfast.core.errors import InputError
 from holdfast.diagrams import ascii_text, diagrams, find, json_value, mermaid, svg
@@ -23,12 +24,13 @@ class Format(StrEnum):
 _DRAW = {Format.ASCII: ascii_text, Format.MERMAID: mermaid, Format.SVG: svg}
 
 
+@command()
 def machines(
     *,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="One machine; all of them without it.")] = None,
     form: Annotated[Format | None, typer.Option("--format", help="The form of the drawing (ascii).")] = None,
     as_json: Json = False,
-) -> None:
+) -> Answer:
     """Draw the state machines.
 
     Every picture is made from the one transition table: governed edges and the paths that take several edges in one
@@ -39,6 +41,6 @@ def machines(
     drawn = (find(name),) if name else diagrams()
     if as_json or form is Format.JSON:
         values = [json_value(diagram) for diagram in drawn]
-        output.json_line(values[0] if name else values)
-    else:
-        output.line(_DRAW[form or Format.ASCII](drawn).rstrip("\n"))
+        value = values[0] if name else values
+        return Answer(value, lambda: output.json_line(value))
+    return Answer(None, _DRAW[form or Format.ASCII](drawn).rstrip("\n"))

@@ -13,13 +13,13 @@ from holdfast.audit.repair.examined import Act
 from holdfast.audit.repair.repair import Repair, plan
 from holdfast.audit.repair.repair import repair as carry_out
 from holdfast.cli import output
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, ledger_url
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import ID_MAX
 from holdfast.cli.output import Column
 from holdfast.core.authority import Act as Governed
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
 from holdfast.governance.grants import environment_of, permission
-from holdfast.store import connect
 
 Apply = Annotated[
     str | None, typer.Option("--apply", metavar="DIGEST", help="Carry out the plan that has this digest.")
@@ -32,16 +32,15 @@ Grant = Annotated[
 TARGET = "ledger"
 
 
+@command(Location.unopened)
 def repair(
+    location: Location,
     *,
     apply: Apply = None,
     operator: Operator = None,
     reason: Reason = None,
     grant: Grant = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Show what would put a broken ledger right, and do it.
 
     Without --apply nothing is changed: the plan is made by doing everything in one transaction and rolling it back.
@@ -49,7 +48,7 @@ def repair(
     if apply is not None and not (operator and reason):
         raise InputError("a repair names who does it and why", next_step="Give --operator and --reason.")
     # Not verified: triggers that were dropped are among the things to put right.
-    with connect(ledger_url(db, schema), schema=schema or "public") as store:
+    with location.connect() as store:
         if apply is None:
             done = plan(store)
             with store.reading() as reading:
@@ -57,9 +56,8 @@ def repair(
         else:
             done = _carried_out(store, apply, operator or "", reason or "", grant)
             governed = False
-    output.answer(_value(done), lambda: _print(done, governed=governed), as_json=as_json)
-    if done.left or (done.acts and not done.applied):
-        raise typer.Exit(1)
+    pending = done.left or (done.acts and not done.applied)
+    return Answer(_value(done), lambda: _print(done, governed=governed), 1 if pending else 0)
 
 
 def _carried_out(store: Any, digest: str, operator: str, reason: str, grant: int | None) -> Repair:

@@ -5,7 +5,7 @@ prod needs a slip of somebody else's; bars are shown on a terminal only, on stan
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,29 +20,28 @@ from holdfast.audit.files.snapshot_diff import Comparison, Differences, Key
 from holdfast.audit.files.snapshot_diff import diff as diff_now
 from holdfast.audit.files.snapshot_verify import verify as verify_now
 from holdfast.cli import output
-from holdfast.cli.options import Db, Json, Schema, actor, ledger_url, opened, word
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import Json, Schema, actor, word
 from holdfast.cli.output import Column
+from holdfast.store import Store
 
-snapshot = typer.Typer(
-    help="Keep a ledger in a file; restore or compare it.",
-    epilog="Every command takes --json. Guide: docs/snapshots.md.",
-    add_completion=False,
-)
+snapshot = group("Keep a ledger in a file; restore or compare it.", "snapshots")
 File = Annotated[str, typer.Argument(metavar="FILE", help="The snapshot.")]
 A = Annotated[str, typer.Argument(metavar="A", help="A snapshot, or a ledger by its file or URL.")]
 B = Annotated[str, typer.Argument(metavar="B", help="The same.")]
 
 
 @snapshot.command()
-def create(*, file: File, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+@command(Location.open)
+def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
     """Write a snapshot of a ledger to a new file, while work goes on.
 
     What a quick look tells is wrong with the ledger is said, and kept as it is.
     """
-    with opened(db, schema) as store, output.progress(as_json=as_json) as progress:
+    with output.progress(as_json=as_json) as progress:
         made = create_now(store, Path(file), progress=progress)
-        beside = store.tables_beside()
-        wrong = [found for found in check(store, cheap=True).violations if found.severity is Severity.ERROR]
+    beside = store.tables_beside()
+    wrong = [found for found in check(store, cheap=True).violations if found.severity is Severity.ERROR]
     broken = sorted({found.invariant for found in wrong})
 
     def human() -> None:
@@ -53,11 +52,13 @@ def create(*, file: File, db: Db = None, schema: Schema = None, as_json: Json = 
         if broken:
             output.line(f"the ledger is broken, and so is the snapshot: {', '.join(broken)}; see `holdfast check`")
 
-    output.answer({**_summary(made), "not_in_it": beside, "broken": broken}, human, as_json=as_json)
+    return Answer({**_summary(made), "not_in_it": beside, "broken": broken}, human)
 
 
 @snapshot.command()
+@command(Location.unopened)
 def restore(
+    location: Location,
     *,
     file: File,
     tables_from_same_snapshot: Annotated[
@@ -69,10 +70,8 @@ def restore(
     grant: Annotated[
         Path | None, typer.Option("--grant", metavar="FILE", help="A slip of `grant slip`; in dev it needs none.")
     ] = None,
-    db: Db = None,
-    schema: Schema = None,
     as_json: Json = False,
-) -> None:
+) -> Answer:
     """Make a ledger from a snapshot, in an empty place.
 
     The place is a new file, an empty database or schema, or a ledger without any work or history. Attempts that were
@@ -85,13 +84,13 @@ def restore(
         tables_from_same_snapshot=tables_from_same_snapshot,
     )
     with output.progress(as_json=as_json) as progress:
-        url = ledger_url(db, schema)
-        made = restore_now(Path(file), url, permission, schema=schema or "public", progress=progress)
-    output.answer(_restored(made), lambda: _print_restored(made), as_json=as_json)
+        made = restore_now(Path(file), location.url, permission, schema=location.schema, progress=progress)
+    return Answer(_restored(made), lambda: _print_restored(made))
 
 
 @snapshot.command()
-def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> None:
+@command()
+def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> Answer:
     """Compare two snapshots or ledgers; the exit code is 1 if they differ."""
     with output.progress(as_json=as_json) as progress:
         found = diff_now(a, b, schema=schema or "public", progress=progress)
@@ -102,13 +101,12 @@ def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> None:
         "b": _header(found.b),
         "tables": {name: _differences(table) for name, table in found.tables.items()},
     }
-    output.answer(value, lambda: _print_comparison(found), as_json=as_json)
-    if not found.same:
-        raise typer.Exit(1)
+    return Answer(value, lambda: _print_comparison(found), 0 if found.same else 1)
 
 
 @snapshot.command()
-def verify(*, file: File, as_json: Json = False) -> None:
+@command()
+def verify(*, file: File, as_json: Json = False) -> Answer:
     """Say whether a snapshot is whole, and whether its history is what was sealed."""
     with output.progress(as_json=as_json) as progress:
         found = verify_now(Path(file), progress=progress)
@@ -126,7 +124,7 @@ def verify(*, file: File, as_json: Json = False) -> None:
         sealed = f"{_n(found.seals, 'seal')} over {_n(found.sealed, 'row')}" if found.seals else "no seals"
         output.line(f"{sealed}; {_n(found.unsealed, 'row')} of the journal not sealed")
 
-    output.answer(value, human, as_json=as_json)
+    return Answer(value, human)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from holdfast.cli import output
-from holdfast.cli.options import Db, Json, Operation, Schema, actor, opened, payload_bytes_max, word
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import Operation, actor, payload_bytes_max, word
 from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
@@ -21,7 +21,9 @@ from holdfast.store import Declared, Submission
 from holdfast.store.requests import INTEGER_MAX
 
 
+@command(Location.unopened)
 def submit(
+    location: Location,
     *,
     operation: Operation,
     payload: Annotated[
@@ -44,10 +46,7 @@ def submit(
         str | None,
         word("--operation-version", "Its version; if not the one in force, or the newest declared.", metavar="VERSION"),
     ] = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Record a unit of work.
 
     A repeat of the same work under the same --client and --key records nothing and gives the first answer again.
@@ -56,7 +55,7 @@ def submit(
     text = payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max)
     moment = due_moment(run_at)
     _require_version(operation_version)
-    with opened(db, schema) as store, store.transaction() as transaction:
+    with location.open() as store, store.transaction() as transaction:
         declared = transaction.operations.declared().get(operation, Declared())
         in_force = transaction.registry.operation_in_force(operation) if transaction.governed else None
         submission = Submission(
@@ -82,8 +81,7 @@ def submit(
     what = "new" if admission.is_new else "submitted before"
     if job is not None and job.slimmed:
         receipt["result_expired"], what = True, f"{what}, its result has expired"
-    human = f"job {receipt['job_id']}  {receipt['state']}  ({what})"
-    output.answer(receipt, lambda: output.line(human), as_json=as_json)
+    return Answer(receipt, f"job {receipt['job_id']}  {receipt['state']}  ({what})")
 
 
 def _read(payload: str, size_max: int) -> str | bytes:

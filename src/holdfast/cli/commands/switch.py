@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import ID_MAX, actor
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.core.machines import SWITCH, SwitchState
 from holdfast.core.records import JournalRow, Switch
+from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.store.transaction import Reading
 
-switch = typer.Typer(
-    help="Stop something for the fleet; lift it by a grant.",
-    epilog="Every command takes --json. Guide: docs/quarantine.md.",
-    add_completion=False,
-)
+switch = group("Stop something for the fleet; lift it by a grant.", "quarantine")
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD.")
@@ -36,7 +34,9 @@ GrantId = Annotated[
 
 
 @switch.command()
+@command(Location.open)
 def throw(
+    store: Store[Any],
     *,
     name: Name,
     reason: Reason,
@@ -44,24 +44,20 @@ def throw(
         bool, typer.Option("--anyway", help="Also one that nothing known to the ledger looks at: one of your own.")
     ] = False,
     operator: Operator = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Throw a switch: it holds from now on.
 
     operation:NAME stops an operation: no worker takes its jobs, which wait; what is running goes on.
     """
     from holdfast.governance import switches  # noqa: PLC0415 - see above
 
-    with opened(db, schema) as store:
-        if not anyway:
-            with store.reading() as reading:
-                switches.require_known_switch(reading, name)
-        turned = switches.throw(store, name, actor=actor() if operator is None else operator, reason=reason)
-        stops = name.removeprefix(switches.OPERATION) if name.startswith(switches.OPERATION) else None
+    if not anyway:
         with store.reading() as reading:
-            known = None if stops is None else stops in reading.operations.declared()
+            switches.require_known_switch(reading, name)
+    turned = switches.throw(store, name, actor=actor() if operator is None else operator, reason=reason)
+    stops = name.removeprefix(switches.OPERATION) if name.startswith(switches.OPERATION) else None
+    with store.reading() as reading:
+        known = None if stops is None else stops in reading.operations.declared()
     found = turned.switch
     value = {**row_value(found), "changed": turned.changed}
 
@@ -71,52 +67,45 @@ def throw(
         if known is False:
             output.line("note: no process has declared an operation of that name to this ledger")
 
-    output.answer(value if known is None else {**value, "operation_known": known}, human, as_json=as_json)
+    return Answer(value if known is None else {**value, "operation_known": known}, human)
 
 
 @switch.command()
+@command(Location.open)
 def lift(
+    store: Store[Any],
     *,
     name: Name,
     reason: Reason,
     grant: GrantId = None,
     operator: Operator = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Lift a switch, under a grant that is used up with it.
 
     Without --grant the one that fits is taken; in a dev ledger one is made out, and recorded as one's own.
     """
     from holdfast.governance import switches  # noqa: PLC0415 - see above
 
-    with opened(db, schema) as store:
-        turned = switches.lift(
-            store, name, actor=actor() if operator is None else operator, reason=reason, grant_id=grant
-        )
+    turned = switches.lift(store, name, actor=actor() if operator is None else operator, reason=reason, grant_id=grant)
     found = turned.switch
-    said = f"{name} is off, under grant {found.grant_id}" if turned.changed else f"{name} was off already"
-    output.answer(
-        {**row_value(found), "changed": turned.changed}, lambda: output.line(output.clean(said)), as_json=as_json
-    )
+    text = f"{name} is off, under grant {found.grant_id}" if turned.changed else f"{name} was off already"
+    return Answer({**row_value(found), "changed": turned.changed}, output.clean(text))
 
 
 @switch.command(name="list")
+@command(Location.open)
 def list_(
+    store: Store[Any],
     *,
     every: Annotated[bool, typer.Option("--all", help="Also those that were lifted.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 100,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List the switches that are on."""
-    with opened(db, schema) as store, store.reading() as reading:
+    with store.reading() as reading:
         found = reading.switches.page(limit=limit) if every else list(reading.switches.on().values())[:limit]
         told = [_told(reading, thrown) for thrown in found]
         now = store.now()
-    output.answer(told, lambda: _print(found, told, now), as_json=as_json)
+    return Answer(told, lambda: _print(found, told, now))
 
 
 def _told(reading: "Reading", thrown: Switch) -> dict[str, Any]:

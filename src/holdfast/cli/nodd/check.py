@@ -6,27 +6,28 @@ check`, and so a ledger that other commands refuse, because its triggers differ,
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.audit.check.findings import CheckReport
 from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.commands import check as ledger_check
-from holdfast.cli.nodd.options import Own, nodd
-from holdfast.cli.options import Db, Json, Schema, ledger_url
+from holdfast.cli.nodd.options import Own
 from holdfast.nodd.check.catalogue import BY_NAME, INVARIANTS
 from holdfast.nodd.check.runner import check as run
 from holdfast.nodd.dataset import with_own
 from holdfast.nodd.tables import is_prepared
-from holdfast.store import connect
+from holdfast.store import Store
 
 SHOWN = {"provenance": "records of provenance", "rejected": "rejected bodies"}
 NEXT_STEP = "Look at the ledger's own tables too, with `holdfast check`; then do what helps."
 
 
-@nodd.command("check")
-def check_(
+@command(Location.connect)  # not verified, as in `holdfast check`
+def check(
+    store: Store[Any],
     *,
     only: Annotated[
         list[str] | None,
@@ -36,21 +37,14 @@ def check_(
         int, typer.Option("--limit", min=1, max=ledger_check.LIMIT_MAX, help="How many to report at most.")
     ] = 1000,
     own: Own = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Hold units, items, provenance and observations against each other and against the jobs.
 
     Nothing is changed. The exit code is 1 if anything of severity error was found.
     """
-    datasets = with_own(own)
-    with connect(ledger_url(db, schema), schema=schema or "public") as store:
-        report = run(store, datasets, only=only or None, limit=limit)
-        there = is_prepared(store)
-    output.answer(ledger_check.value(report), lambda: _print(report, there=there), as_json=as_json)
-    if not report.ok:
-        raise typer.Exit(1)
+    report = run(store, with_own(own), only=only or None, limit=limit)
+    there = is_prepared(store)
+    return Answer(ledger_check.value(report), lambda: _print(report, there=there), 0 if report.ok else 1)
 
 
 def _print(report: CheckReport, *, there: bool) -> None:

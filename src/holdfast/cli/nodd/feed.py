@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
 from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.nodd.options import (
     DatasetName,
     Endpoint,
@@ -23,11 +24,10 @@ from holdfast.cli.nodd.options import (
     Told,
     day_of,
     known,
-    nodd,
     prepared,
     telling,
 )
-from holdfast.cli.options import Db, Json, Schema, actor
+from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
 from holdfast.nodd import doctor as doctors
@@ -36,14 +36,16 @@ from holdfast.nodd.dataset import with_own
 from holdfast.nodd.drain import Drain
 from holdfast.nodd.objects import S3Source
 from holdfast.nodd.queues import Queue, aws_errors, client
-from holdfast.nodd.reconcile import ReconcileResult, reconcile
+from holdfast.nodd.reconcile import ReconcileResult
+from holdfast.nodd.reconcile import reconcile as reconcile_day
 from holdfast.telemetry import Target, start
 
 NO_ACCOUNT = "000000000000"
 
 
-@nodd.command("reconcile")
-def reconcile_(
+@command(Location.unopened)
+def reconcile(
+    location: Location,
     *,
     dataset: DatasetName,
     date: Annotated[str, typer.Option("--date", metavar="DATE", help="The day, in UTC: 2026-11-14.")],
@@ -53,17 +55,15 @@ def reconcile_(
     admit_missing: Annotated[bool, typer.Option("--admit", help="Admit what is missing.")] = False,
     own: Own = None,
     endpoint: Endpoint = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Hold a day of a public bucket against the ledger: which notices never came? No account is needed."""
-    found = _reconciled(dataset, day_of(date), day_of(date), prefix or [], admit_missing, own, endpoint, db, schema)
-    _tell_reconciled(found, as_json=as_json)
+    days = day_of(date), day_of(date)
+    return _reconciled(location, dataset, days, _Listing(prefix or [], own, endpoint), admit_missing=admit_missing)
 
 
-@nodd.command("backfill")
-def backfill_(
+@command(Location.unopened)
+def backfill(
+    location: Location,
     *,
     dataset: DatasetName,
     start: Annotated[str, typer.Option("--from", metavar="DATE", help="The first day.")],
@@ -73,59 +73,60 @@ def backfill_(
     ] = None,
     own: Own = None,
     endpoint: Endpoint = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Admit every object of some days that the ledger does not know, behind the work of today."""
     if day_of(end) < day_of(start):
         raise InputError("the last day is before the first", next_step="Exchange --from and --to.")
-    found = _reconciled(dataset, day_of(start), day_of(end), prefix or [], True, own, endpoint, db, schema)
-    _tell_reconciled(found, as_json=as_json)
+    days = day_of(start), day_of(end)
+    return _reconciled(location, dataset, days, _Listing(prefix or [], own, endpoint), admit_missing=True)
 
 
-def _reconciled(  # noqa: PLR0917 - the two commands' options
-    name: str, start: datetime, end: datetime, prefixes: list[str], admit_missing: bool, own: Path | None,  # noqa: FBT001
-    endpoint: str | None, db: str | None, schema: str | None,
-) -> list[ReconcileResult]:  # fmt: skip
-    datasets = with_own(own)
+class _Listing(NamedTuple):
+    """What is listed, and where."""
+
+    prefixes: list[str]
+    own: Path | None
+    endpoint: str | None
+
+
+def _reconciled(
+    location: Location, name: str, days: tuple[datetime, datetime], listing: _Listing, *, admit_missing: bool
+) -> Answer:
+    datasets = with_own(listing.own)
     dataset = known(datasets, name)
-    source = S3Source(datasets.buckets(), endpoint=endpoint)
-    found, day = [], start
-    with prepared(db, schema) as store:
-        while day <= end:
+    source = S3Source(datasets.buckets(), endpoint=listing.endpoint)
+    found, (day, last) = [], days
+    with prepared(location) as store:
+        while day <= last:
             found.append(
-                reconcile(
+                reconcile_day(
                     store,
                     source,
                     datasets,
                     dataset,
                     day.date(),
-                    prefixes=prefixes,
+                    prefixes=listing.prefixes,
                     admit_missing=admit_missing,
                     actor=actor(),
                 )
             )
             day += timedelta(days=1)
-    return found
+    return Answer([msgspec.to_builtins(one) for one in found], lambda: _print_reconciled(found))
 
 
-def _tell_reconciled(found: list[ReconcileResult], *, as_json: bool) -> None:
+def _print_reconciled(found: list[ReconcileResult]) -> None:
     columns = [Column(name) for name in ("DATE", "LISTED", "KNOWN", "MISSING", "ADMITTED", "OTHERS")]
-    rows = [
-        (one.date, *(str(n) for n in (one.listed, one.known, one.missing, one.admitted, one.others))) for one in found
-    ]
-
-    def show() -> None:
-        output.table(columns, rows)
-        for uri in [uri for one in found for uri in one.examples][:5]:
-            output.line(f"  missing: {uri}")
-
-    output.answer([msgspec.to_builtins(one) for one in found], show, as_json=as_json)
+    output.table(
+        columns,
+        [(one.date, *map(str, (one.listed, one.known, one.missing, one.admitted, one.others))) for one in found],
+    )
+    for uri in [uri for one in found for uri in one.examples][:5]:
+        output.line(f"  missing: {uri}")
 
 
-@nodd.command("drain-dlq")
-def drain_(
+@command(Location.unopened)
+def drain_dlq(
+    location: Location,
     *,
     queue: Annotated[
         str, typer.Option("--queue", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="The dead-letter queue.")
@@ -138,14 +139,11 @@ def drain_(
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Drain a dead-letter queue: the ledger first, then the queue; stops when the same error comes back."""
     dead = Queue(queue, endpoint=endpoint, region=region)
     sink, datasets = start(telemetry), with_own(own)
-    with prepared(db, schema) as store, telling(sink, store) as (reporter, bus):
+    with prepared(location) as store, telling(sink, store) as (reporter, bus):
         drain = Drain(
             store,
             dead,
@@ -158,17 +156,12 @@ def drain_(
         )
         done = drain.run(limit=limit)
     words = ", ".join(f"{n} {fate}" for fate, n in done.fates.items()) or "nothing"
-    output.answer(
-        msgspec.to_builtins(done),
-        lambda: output.line(f"{done.received} received, {done.deleted} deleted: {words}. {done.stopped or ''}"),
-        as_json=as_json,
-    )
-    if done.stopped:
-        raise typer.Exit(3)
+    text = f"{done.received} received, {done.deleted} deleted: {words}. {done.stopped or ''}"
+    return Answer(msgspec.to_builtins(done), text, 3 if done.stopped else 0)
 
 
-@nodd.command("subscribe")
-def subscribe_(
+@command()
+def subscribe(
     *,
     dataset: DatasetName,
     queue: Annotated[
@@ -186,8 +179,7 @@ def subscribe_(
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Print what a subscription needs (queue, dead-letter queue, policy, filter), or make it."""
     if apply and account == NO_ACCOUNT:
         raise InputError("--apply makes queues in an account", next_step="Name yours with --account.")
@@ -201,11 +193,12 @@ def subscribe_(
         {**msgspec.to_builtins(one), "made": done} for one, done in zip(plans, made or [{}] * len(plans), strict=True)
     ]
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    output.answer(value, lambda: output.line(text), as_json=as_json)
+    return Answer(value, text)
 
 
-@nodd.command("doctor")
-def doctor_(
+@command(Location.unopened)
+def doctor(
+    location: Location,
     *,
     queue: Annotated[
         str | None, typer.Option("--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="The queue.")
@@ -217,12 +210,9 @@ def doctor_(
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Say what ails the feed: dead topics, a wrong filter, silence, dead letters."""
-    with prepared(db, schema) as store:
+    with prepared(location) as store:
         findings = doctors.look_at_ledger(store, store.now())
         if queue:
             read = Queue(queue, endpoint=endpoint, region=region)
@@ -238,8 +228,5 @@ def doctor_(
     columns += [Column("NEXT", folds=True, steps=True)]
     rows = [(one.code, one.subject, one.detail, one.next_step) for one in findings]
     value = {"ok": not findings, "findings": [msgspec.to_builtins(one) for one in findings]}
-    output.answer(
-        value, lambda: output.table(columns, rows) if rows else output.line("nothing ails the feed"), as_json=as_json
-    )
-    if findings:
-        raise typer.Exit(1)
+    healthy = "nothing ails the feed"
+    return Answer(value, (lambda: output.table(columns, rows)) if rows else healthy, 1 if findings else 0)

@@ -1,4 +1,4 @@
-"""What the commands of `holdfast nodd` share: the group, its options, and how they come to a prepared ledger.
+"""What the commands of `holdfast nodd` share: options, and how they come to a prepared ledger.
 
 Invariants: a ledger gets the application's tables the first time that one of these commands opens it.
 """
@@ -13,20 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.options import ledger_url
+from holdfast.cli.command import Location
 from holdfast.core.errors import InputError
 from holdfast.engine.events import Bus
 from holdfast.nodd.dataset import Dataset, Datasets
 from holdfast.nodd.reporter import TelemetryReporter
 from holdfast.nodd.tables import prepare
-from holdfast.store import Store, open_store
+from holdfast.store import Store
 from holdfast.telemetry import Target, Telemetry
-
-nodd = typer.Typer(
-    help="NOAA's open data, catalogued exactly once.",
-    epilog="Every command takes --json. Guide: docs/nodd.md.",
-    add_completion=False,
-)
 
 Own = Annotated[Path | None, typer.Option("--datasets", metavar="DIR", help="A directory of datasets of your own.")]
 Endpoint = Annotated[
@@ -41,9 +35,9 @@ Told = Annotated[
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: it stays in the journal.")]
 
 
-def prepared(db: str | None, schema: str | None) -> Store[Any]:
+def prepared(location: Location) -> Store[Any]:
     """Return the store of the ledger that was named, with the application's tables."""
-    store = open_store(ledger_url(db, schema), schema=schema or "public")
+    store = location.open()
     try:
         prepare(store)
     except BaseException:

@@ -12,8 +12,10 @@ import msgspec
 import typer
 
 from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.commands.registry.options import REFUSED, GrantId, Operator, Reason
 from holdfast.cli.documents import converted, invalid, load_tree
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
+from holdfast.cli.options import actor, word
 from holdfast.core.digest import loads
 from holdfast.core.errors import InputError
 from holdfast.core.rollback import Contract, RollbackVerdict
@@ -21,18 +23,13 @@ from holdfast.core.rollback import Contract, RollbackVerdict
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.supersede import ValueChange
 
-REFUSED = 3
-
 Code = Annotated[str, typer.Argument(metavar="CODE", help="The operation.")]
-Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metavar="TEXT")]
-Operator = Annotated[str | None, word("--operator", "Who does this; without it, the user who types.")]
-GrantId = Annotated[
-    int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The grant that permits it.")
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and what its grant must name.")]
 
 
+@command(Location.unopened)
 def supersede(
+    location: Location,
     *,
     code: Code,
     version: Annotated[str, typer.Argument(metavar="FROM", help="The version that is in force.")],
@@ -48,10 +45,7 @@ def supersede(
     grant: GrantId = None,
     dry_run: DryRun = False,
     operator: Operator = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Let a new version follow the one in force, or let another operation replace it.
 
     New work is taken at TO from then on, and refused at FROM; jobs that were taken before still run. To go back, go
@@ -64,7 +58,7 @@ def supersede(
     if by is not None and (semantics is not None or semantics_of is not None):
         raise InputError("what is in force already has its meaning", next_step="Leave it out, or leave --by out.")
     means: Any = msgspec.UNSET if semantics is None else _meaning(semantics)
-    with opened(db, schema) as store:
+    with location.open() as store:
         changed = supersession.supersede(
             store,
             code,
@@ -78,10 +72,12 @@ def supersede(
             grant_id=grant,
             dry_run=dry_run,
         )
-    _answer(changed, operator or actor(), dry_run=dry_run, as_json=as_json)
+    return _answer(changed, operator or actor(), dry_run=dry_run)
 
 
+@command(Location.unopened)
 def retire(
+    location: Location,
     *,
     code: Code,
     version: Annotated[str, typer.Argument(metavar="VERSION", help="The version that is in force.")],
@@ -89,27 +85,23 @@ def retire(
     grant: GrantId = None,
     dry_run: DryRun = False,
     operator: Operator = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Let an operation be used for nothing new, and be followed by nothing; jobs that were taken before still run."""
     from holdfast.governance.registry import supersede as supersession  # noqa: PLC0415 - see above
 
-    with opened(db, schema) as store:
+    with location.open() as store:
         changed = supersession.retire(
             store, code, version, actor=operator or actor(), reason=reason, grant_id=grant, dry_run=dry_run
         )
-    _answer(changed, operator or actor(), dry_run=dry_run, as_json=as_json)
+    return _answer(changed, operator or actor(), dry_run=dry_run)
 
 
+@command(Location.unopened)
 def rollback_check(
+    location: Location,
     *,
     contract: Annotated[Path, typer.Argument(metavar="CONTRACT", help="What is planned: a .json or .yaml file.")],
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Hold a rollback contract against the registry: RBP-0 to RBP-10, or PASS. It changes and authorises nothing.
 
     Exit code 3 unless it passes.
@@ -117,7 +109,7 @@ def rollback_check(
     from holdfast.governance.registry.supersede import review  # noqa: PLC0415 - see above
 
     wish = converted(load_tree(contract), Contract)
-    with opened(db, schema) as store, store.reading() as reading:
+    with location.open() as store, store.reading() as reading:
         verdict, facts = review(reading, wish)
     value = {
         "verdict": str(verdict),
@@ -128,9 +120,7 @@ def rollback_check(
         "open_jobs": facts.open_jobs,
         "authorises": None,
     }
-    output.answer(value, lambda: output.line(f"{verdict.number} {verdict}"), as_json=as_json)
-    if verdict is not RollbackVerdict.PASS:
-        raise typer.Exit(REFUSED)
+    return Answer(value, f"{verdict.number} {verdict}", 0 if verdict is RollbackVerdict.PASS else REFUSED)
 
 
 def _meaning(text: str) -> Any:
@@ -149,11 +139,10 @@ def _name(value: Any) -> str | None:
     return None if value is None else f"{value.operation_code}@{value.protocol_version}"
 
 
-def _answer(changed: "ValueChange", who: str, *, dry_run: bool, as_json: bool) -> None:
+def _answer(changed: "ValueChange", who: str, *, dry_run: bool) -> Answer:
     value = {**msgspec.to_builtins(changed), "code": changed.verdict.number}
-    output.answer(value, lambda: _print(changed, who, dry_run=dry_run), as_json=as_json)
-    if changed.verdict is not RollbackVerdict.PASS:
-        raise typer.Exit(REFUSED)
+    passed = changed.verdict is RollbackVerdict.PASS
+    return Answer(value, lambda: _print(changed, who, dry_run=dry_run), 0 if passed else REFUSED)
 
 
 def _print(changed: "ValueChange", who: str, *, dry_run: bool) -> None:

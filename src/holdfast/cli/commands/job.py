@@ -1,0 +1,194 @@
+"""`holdfast show`, `cancel` and `retry`: one job, what happened to it, and what an operator may do with it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.audit.as_of import Past, PastExecution, PastJob, job_at
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import ID_MAX, At, Reason, actor
+from holdfast.cli.output import Column
+from holdfast.cli.times import past_moment
+from holdfast.cli.values import JOB_FIELDS, job_value, row_value
+from holdfast.core.machine import NOTHING
+from holdfast.core.machines import EXECUTION, JOB
+from holdfast.core.records import Execution, Job, JournalRow, time_text
+from holdfast.store import Store
+
+if TYPE_CHECKING:  # the engine is imported only by the commands that need it
+    from holdfast.engine.ledger import Ledger
+
+NOT_KNOWN = "not known"
+JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job.")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# show
+
+
+@command(Location.open)
+def show(
+    store: Store[Any],
+    *,
+    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's id.")],
+    at: At = None,
+) -> Answer:
+    """Show one job: its attempts and its history.
+
+    The journal holds the job's own rows (machine JOB) and those of its executions (machine EXECUTION), in the order in
+    which they were written. With --at, everything is as it was then; what the journal does not tell is null.
+    """
+    with store.reading() as reading:
+        if at is not None:
+            past = job_at(reading, job_id, past_moment(at, "--at", store.now()), store.now())
+            return Answer(_past_value(past), lambda: _print_past(past))
+        job = reading.jobs.get(job_id)
+        executions = reading.executions.of_job(job_id)
+        journal = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
+        now = store.now()
+    journal.sort(key=lambda row: row.seq)
+    value = {
+        "job": job_value(job),
+        "executions": [row_value(execution) for execution in executions],
+        "journal": [row_value(row) for row in journal],
+    }
+    return Answer(value, lambda: _print_job(job, executions, journal, now))
+
+
+def _past_value(past: Past) -> dict[str, object]:
+    return {
+        "at": time_text(past.at),
+        "job": job_value(past.job),
+        "executions": [row_value(execution) for execution in past.executions],
+        "journal": [row_value(row) for row in past.journal],
+        "unknown": [name for name in past.unknown if name in JOB_FIELDS],
+        "archived_before": time_text(past.archived_before) if past.archived_before else None,
+    }
+
+
+def _print_past(past: Past) -> None:
+    output.line(f"as it was at {output.instant(past.at, parts='microseconds')} UTC")
+    _print_job(past.job, past.executions, past.journal, past.at)
+    if past.archived_before is not None:
+        output.line(f"history before {output.instant(past.archived_before, parts='microseconds')} UTC is archived")
+
+
+def _print_job(
+    job: Job | PastJob,
+    executions: Sequence[Execution] | Sequence[PastExecution],
+    journal: Sequence[JournalRow],
+    now: datetime,
+) -> None:
+    output.console().print(
+        output.styled(f"job {job.job_id}", "bold"), output.state(job.state), output.styled(job.operation)
+    )
+    output.fields((name, value) for name, value in _facts(job, now) if value is not None)
+    if executions:
+        output.line("")
+        _print_executions(executions, now)
+    output.line("")
+    _print_journal(journal, {execution.exec_id: execution.attempt for execution in executions})
+
+
+def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
+    def at(moment: datetime | None) -> str:
+        return NOT_KNOWN if moment is None else f"{output.instant(moment)} UTC ({output.age(moment, now)})"
+
+    error = ": ".join(filter(None, (job.last_error_code, job.last_error_message)))
+    return [
+        ("operation", f"{job.operation} {job.operation_version}"),
+        ("client", job.client),
+        ("key", job.key),
+        ("queue", job.queue),
+        ("priority", str(job.priority) if job.priority else None),
+        ("attempts", f"{job.attempts} of {job.max_attempts}" + (f", {job.excused} excused" if job.excused else "")),
+        ("run at", at(job.run_at)),
+        ("created", at(job.created_at)),
+        ("updated", at(job.updated_at)),
+        ("last error", error or None),
+        ("quarantined as", job.quarantine_code),
+        ("replay reason", job.replay_reason),
+        ("replaces", str(job.replaces) if job.replaces else None),
+        ("result", job.result),
+    ]
+
+
+def _print_executions(executions: Sequence[Execution] | Sequence[PastExecution], now: datetime) -> None:
+    output.table(
+        [
+            Column("ATTEMPT", right=True), Column("STATUS"), Column("OWNER"), Column("BEGAN"), Column("TOOK"),
+            Column("LEASE"), Column("PROGRESS"), Column("ERROR", folds=True),
+        ],
+        [
+            (
+                execution.attempt, output.state(execution.status), execution.lease_owner,
+                output.instant(execution.created_at), _took(execution),
+                _lease(execution, now),
+                "" if execution.progress is None else f"{execution.progress:.0%} {execution.progress_note or ''}",
+                ": ".join(filter(None, (execution.error_code, execution.error_message)))
+                + (" (excused)" if execution.excused else ""),
+            )
+            for execution in executions
+        ],
+        title="executions",
+    )  # fmt: skip
+
+
+def _lease(execution: Execution | PastExecution, now: datetime) -> str:
+    if execution.status in EXECUTION.final:
+        return ""
+    ends = execution.lease_expires_at
+    return NOT_KNOWN if ends is None else f"ends {output.age(ends, now)}"
+
+
+def _took(execution: Execution | PastExecution) -> str:
+    if execution.finished_at is None:
+        return ""
+    return output.span((execution.finished_at - execution.created_at).total_seconds())
+
+
+def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> None:
+    rows = []
+    # A moment is written once: what follows without one happened in the same write.
+    for _, moves in groupby(journal, key=lambda row: row.move_id):
+        for position, row in enumerate(moves):
+            whose = "job" if row.machine == JOB.name else f"attempt {attempts.get(row.subject, '?')}"
+            under = [f"grant {row.grant_id}"] if row.grant_id else []
+            under += [f"maintenance {row.maintenance_id}"] if row.maintenance_id else []
+            rows.append(
+                (
+                    "" if position else output.instant(row.at, parts="milliseconds"),
+                    whose,
+                    output.styled(f"{row.source or NOTHING} → ").append_text(output.state(row.target)),
+                    row.event,
+                    row.actor,
+                    ", ".join(under),
+                    row.reason or "",
+                )
+            )
+    columns = ("AT (UTC)", "OF", "MOVE", "EVENT", "BY", "UNDER")
+    output.table([*map(Column, columns), Column("REASON", folds=True)], rows, title="journal")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# cancel, retry
+
+
+@command(Location.ledger)
+def cancel(ledger: "Ledger", *, job_id: JobId, reason: Reason = None) -> Answer:
+    """Cancel a job; a running one is asked to stop."""
+    state = ledger.cancel(job_id, actor=actor(), reason=reason)
+    asked = state == "running"
+    text = f"job {job_id} runs and was asked to stop" if asked else f"job {job_id} is {state}"
+    return Answer({"job_id": job_id, "state": state, "asked_to_stop": asked}, text)
+
+
+@command(Location.ledger)
+def retry(ledger: "Ledger", *, job_id: JobId, reason: Reason = None) -> Answer:
+    """Put a failed job back, within its whole budget."""
+    state = ledger.retry(job_id, actor=actor(), reason=reason)
+    return Answer({"job_id": job_id, "state": state}, f"job {job_id} is {state}")

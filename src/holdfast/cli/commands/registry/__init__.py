@@ -1,0 +1,14 @@
+"""`holdfast registry`: which operations may be used, and how that changes."""
+
+from holdfast.cli.command import group
+from holdfast.cli.commands.registry.build import build, draft, request
+from holdfast.cli.commands.registry.changes import retire, rollback_check, supersede
+from holdfast.cli.commands.registry.hold import hold
+from holdfast.cli.commands.registry.values import list_values, show, verify
+
+registry = group("Govern which operations may be used.", "registry")
+
+registry.command(name="list")(list_values)
+for _one in (show, verify, draft, request, build, hold, supersede, retire):
+    registry.command()(_one)
+registry.command(name="rollback-check")(rollback_check)

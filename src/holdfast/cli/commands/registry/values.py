@@ -1,0 +1,135 @@
+"""`holdfast registry list | show | verify`: what the registry holds. Nothing here writes.
+
+Invariants: `verify` exits with 1 when it found anything.
+"""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import word
+from holdfast.cli.output import Column
+from holdfast.cli.values import row_value
+from holdfast.core.errors import RecordNotFoundError
+from holdfast.core.machines import VALUE
+from holdfast.core.protocol import ranked
+from holdfast.core.records import RegistryValue
+from holdfast.store import Store
+
+if TYPE_CHECKING:  # the engine is imported only by the commands that need it
+    from holdfast.governance.registry.registry import RegistryFault
+
+STYLES = {"in force": "green", "staged": "yellow", "withheld": "red", "active": "green", "superseded": "yellow"}
+
+
+@command(Location.open)
+def list_values(
+    store: Store[Any],
+    *,
+    collection: Annotated[str | None, word("--collection", "Only this one.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also what is staged or withheld.")] = False,
+) -> Answer:
+    """List the values in force, by code and version."""
+    from holdfast.governance.registry.preflight import all_values  # noqa: PLC0415 - see above
+
+    with store.reading() as reading:
+        rows = all_values(reading, collection=collection) if every else reading.registry.values_in_force(collection)
+    rows.sort(key=lambda row: (row.operation_code, ranked(row.protocol_version) or ()))
+    return Answer([row_value(row) for row in rows], lambda: _print_values(rows))
+
+
+def _print_values(rows: list[RegistryValue]) -> None:
+    if not rows:
+        output.line("nothing is in force")
+        return
+    names = ("CODE", "VERSION", "STATE", "STANDING", "COLLECTION", "ACT TYPE")
+    output.table(
+        [*(Column(name) for name in names), Column("FOLLOWED BY"), Column("AUTHORITY", folds=True)],
+        [
+            (
+                row.operation_code, row.protocol_version, _styled(row.state), _styled(row.standing), row.collection,
+                row.act_type, _successor(row), row.authority_ref,
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _styled(word: str) -> Any:
+    return output.styled(word, STYLES.get(word, ""))
+
+
+def _successor(row: RegistryValue) -> str:
+    return f"{row.successor_code}@{row.successor_version}" if row.successor_code else ""
+
+
+@command(Location.open)
+def show(
+    store: Store[Any],
+    *,
+    value: Annotated[str, typer.Argument(metavar="CODE[@VERSION]", help="A value; without a version, all of them.")],
+) -> Answer:
+    """Show a value wherever it stands: what it means, who answers for it, and its history."""
+    from holdfast.governance.registry.preflight import all_values  # noqa: PLC0415 - see above
+
+    code, _, version = value.partition("@")
+    with store.reading() as reading:
+        rows = all_values(reading, operation_code=code)
+        rows = [row for row in rows if version in ("", row.protocol_version)]
+        if not rows:
+            raise RecordNotFoundError(f"the registry has no {value}", context={"value": value})
+        told = [
+            {
+                **row_value(row),
+                "semantics": json.loads(row.semantics),
+                "journal": [row_value(entry) for entry in reading.journal.of(row.value_id, VALUE.name)],
+            }
+            for row in rows
+        ]
+    return Answer(told, lambda: _print_shown(told))
+
+
+def _print_shown(told: list[dict[str, Any]]) -> None:
+    for number, row in enumerate(told):
+        if number:
+            output.line("")
+        output.fields(
+            (name, json.dumps(found, ensure_ascii=False) if name == "semantics" else str(found))
+            for name, found in row.items()
+            if found is not None and name not in ("journal", "version")
+        )
+        columns = [Column("WHEN"), Column("EVENT"), Column("TO"), Column("WHO"), Column("GRANT", right=True)]
+        output.table(
+            [*columns, Column("WHY", folds=True)],
+            [
+                (entry["at"], entry["event"], entry["target"], entry["actor"], entry["grant_id"], entry["reason"] or "")
+                for entry in row["journal"]
+            ],
+        )
+
+
+@command(Location.open)
+def verify(store: Store[Any]) -> Answer:
+    """Hold everything in the registry against its digests, guards, grants, builds and their evidence.
+
+    Exit code 1 if anything differs.
+    """
+    from holdfast.governance.registry.registry import faults  # noqa: PLC0415 - see above
+
+    with store.reading() as reading:
+        found, values = faults(reading), len(reading.registry.values_in_force())
+    value = {"ok": not found, "in_force": values, "faults": [msgspec.to_builtins(fault) for fault in found]}
+    return Answer(value, lambda: _print_faults(found, values), 1 if found else 0)
+
+
+def _print_faults(found: "list[RegistryFault]", values: int) -> None:
+    output.line(f"{'NOT OK' if found else 'ok'}: {values} values in force")
+    if found:
+        output.table(
+            [Column("CODE"), Column("SUBJECT"), Column("DETAIL", folds=True)],
+            [(fault.code, fault.subject, fault.detail) for fault in found],
+        )

@@ -1,0 +1,112 @@
+"""`holdfast nodd datasets | records | publish | pause | resume`: the datasets, their records and their catalogue.
+
+Invariants: what reads only the ledger needs no account.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.nodd.options import DatasetName, Own, Reason, known, prepared
+from holdfast.cli.options import actor
+from holdfast.cli.output import Column
+from holdfast.nodd import catalog as catalogue
+from holdfast.nodd.dataset import with_own
+from holdfast.nodd.records import RecordStatus
+from holdfast.store import Store
+
+
+@command()
+def datasets(*, own: Own = None) -> Answer:
+    """List the datasets, their buckets and topics."""
+    found = list(with_own(own))
+    value = [
+        {
+            "dataset": one.name,
+            "title": one.spec.title,
+            "format": one.spec.format,
+            "buckets": one.spec.buckets,
+        }
+        for one in found
+    ]
+    columns = [Column("DATASET"), Column("FORMAT"), Column("BUCKET", folds=True), Column("TITLE", folds=True)]
+    rows = [(one.name, one.spec.format, ", ".join(one.spec.buckets), one.spec.title) for one in found]
+    return Answer(value, lambda: output.table(columns, rows))
+
+
+@command(Location.unopened)
+def records(
+    location: Location,
+    *,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Of one dataset.")] = None,
+    status: Annotated[RecordStatus | None, typer.Option("--status", help="Only those that stand so.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    own: Own = None,
+) -> Answer:
+    """List the write-ahead records, newest first."""
+    from holdfast.nodd.statements import statements  # noqa: PLC0415 - only here
+
+    chosen = {
+        "dataset": None if dataset is None else known(with_own(own), dataset).name,
+        "status": None if status is None else str(status),
+    }
+    with prepared(location) as store, store.reading() as reading:
+        [sql] = statements(store.dialect)["wal_records"]
+        names, rows = reading.ask(sql, {**chosen, "wal_id": None, "n": limit})
+    value = [dict(zip(names, row, strict=True)) for row in rows]
+    columns = [Column("JOB", right=True), *map(Column, ("STATUS", "DATASET"))]
+    columns += [Column("OBJECT", folds=True), Column("ERROR")]
+    shown = ("ext_job_id", "status", "dataset", "object_uri", "last_error_code")
+    table = [[one[name] or "" for name in shown] for one in value]
+    text = (lambda: output.table(columns, table)) if table else "no records"
+    return Answer(msgspec.to_builtins(value), text)
+
+
+@command(prepared)
+def publish(
+    store: Store[Any],
+    *,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the static catalogue stands.")],
+    own: Own = None,
+) -> Answer:
+    """Write the whole static catalogue from the rows of record."""
+    done = catalogue.rebuild(store, directory, with_own(own))
+    words = f"{done.items} items, {done.written} of them written; {done.collections} collections written"
+    return Answer(msgspec.to_builtins(done), words)
+
+
+@command(Location.unopened)
+def pause(
+    location: Location,
+    *,
+    dataset: DatasetName,
+    reason: Reason,
+    own: Own = None,
+) -> Answer:
+    """Stop work on a dataset, and its replay; notices are still admitted."""
+    name = known(with_own(own), dataset).name
+    with prepared(location) as store, store.transaction() as transaction:
+        transaction.queues.pause(name, actor=actor(), reason=reason)
+    return Answer({"dataset": name, "paused": True}, f"{name} is paused")
+
+
+@command(Location.unopened)
+def resume(
+    location: Location,
+    *,
+    dataset: DatasetName,
+    reason: Reason,
+    own: Own = None,
+) -> Answer:
+    """Go on with a dataset."""
+    name = known(with_own(own), dataset).name
+    with prepared(location) as store, store.transaction() as transaction:
+        resumed = transaction.queues.resume(name, actor=actor(), reason=reason)
+    words = f"{name} goes on" if resumed else f"{name} was not paused"
+    return Answer({"dataset": name, "resumed": resumed}, words)

@@ -1,0 +1,154 @@
+"""`holdfast nodd run`: read the queue, and carry out what it announces."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.nodd.ends import Ends
+from holdfast.cli.nodd.ends import words as counts_in_words
+from holdfast.cli.nodd.options import Endpoint, Own, Region, Told
+from holdfast.core.errors import InputError
+from holdfast.engine.ledger import Ledger
+from holdfast.nodd import catalog as catalogue
+from holdfast.nodd.dataset import Datasets, with_own
+from holdfast.nodd.feed import Feed
+from holdfast.nodd.governance import GovernanceRules, rules_from
+from holdfast.nodd.ingest import IngestSettings, declare
+from holdfast.nodd.objects import S3Source
+from holdfast.nodd.queues import Queue
+from holdfast.nodd.reporter import TelemetryReporter
+from holdfast.nodd.signatures import Signatures
+from holdfast.nodd.tables import prepare
+from holdfast.telemetry import Target, Telemetry, start
+
+POLLER_JOIN_S = 30
+
+
+@command(Location.unopened)
+def run(
+    location: Location,
+    *,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            "--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="The SQS queue to read; none: only work."
+        ),
+    ] = None,
+    catalog: Annotated[
+        Path | None, typer.Option("--catalog", metavar="DIR", help="Publish static STAC files here.")
+    ] = None,
+    rules: Annotated[Path | None, typer.Option("--rules", metavar="FILE", help="Governance rules (TOML).")] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Units at a time.")] = 8,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing to do.")] = False,
+    ack_after_work: Annotated[
+        bool, typer.Option("--ack-after-work", help="Delete a message only when its work has ended.")
+    ] = False,
+    verify_sns: Annotated[
+        bool, typer.Option("--verify-sns", help="Take only messages that SNS has signed: not with raw delivery.")
+    ] = False,
+    telemetry: Told = Target.OFF,
+    own: Own = None,
+    endpoint: Endpoint = None,
+    region: Region = "us-east-1",
+) -> Answer | None:
+    """Read the queue and carry out what it announces, until stopped."""
+    if ack_after_work and until_idle:
+        raise InputError(
+            "--ack-after-work waits for the work of each batch, and --until-idle reads all of them first",
+            next_step="Leave one of the two out.",
+        )
+    if not queue and (ack_after_work or verify_sns):
+        raise InputError("--ack-after-work and --verify-sns are about a queue", next_step="Name one with --queue.")
+    signatures = Signatures() if verify_sns else None
+    sink = start(telemetry)
+    datasets = with_own(own)
+    with Ledger(location.url, schema=location.schema) as ledger:
+        prepare(ledger.store)
+        reporter = _reporting(sink, ledger)
+        settings = IngestSettings(
+            datasets=datasets,
+            source=S3Source(datasets.buckets(), endpoint=endpoint, region=region),
+            catalog=catalog,
+            rules=rules_from(rules) if rules else GovernanceRules(),
+            reporter=reporter,
+        )
+        declare(ledger, settings)
+        feed = None
+        if queue:
+            read = Queue(queue, endpoint=endpoint, region=region)
+            feed = Feed(ledger.store, read, datasets, reporter=reporter, bus=ledger.bus, signatures=signatures)
+        answer = None
+        if until_idle:
+            answer = _until_idle(ledger, feed, concurrency)
+        else:
+            _until_stopped(ledger, feed, concurrency, datasets, ack_after_work=ack_after_work)
+        _end(reporter, sink)
+    return answer
+
+
+def _until_idle(ledger: Ledger, feed: Feed | None, concurrency: int) -> Answer:
+    """Read all that the queue holds, then work until nothing is due."""
+    fates: dict[str, int] = {}
+    while feed is not None and (polled := feed.poll(wait_s=0)).received:
+        fates = {name: fates.get(name, 0) + polled.fates.get(name, 0) for name in {*fates, *polled.fates}}
+    fates = dict(sorted(fates.items()))
+    ends = Ends(ledger.bus)
+    done = ledger.run_until_idle(concurrency=concurrency)
+    ended = ends.counted(done)
+    text = f"announced: {counts_in_words(fates) or 'nothing'}; {done} {'execution' if done == 1 else 'executions'}"
+    text += f": {counts_in_words(ended)}" if done else ""
+    return Answer({"fates": fates, "executions": done, "ended": ended}, text)
+
+
+def _until_stopped(
+    ledger: Ledger, feed: Feed | None, concurrency: int, datasets: Datasets, *, ack_after_work: bool
+) -> None:
+    stop = threading.Event()
+    poller = _polling(feed, stop, ack_after_work=ack_after_work) if feed else None
+    _work(ledger, concurrency, datasets)
+    stop.set()
+    if feed is not None and poller is not None:
+        until = time.monotonic() + POLLER_JOIN_S
+        while poller.is_alive() and not feed.waiting and time.monotonic() < until:
+            poller.join(0.05)
+
+
+def _polling(feed: Feed, stop: threading.Event, *, ack_after_work: bool) -> threading.Thread:
+    poll = partial(feed.run, stop, ack_after_work=ack_after_work)
+    poller = threading.Thread(target=poll, name="nodd-feed", daemon=True)
+    poller.start()
+    return poller
+
+
+def _reporting(sink: Telemetry | None, ledger: Ledger) -> TelemetryReporter | None:
+    if sink is None:
+        return None
+    reporter = TelemetryReporter(sink, ledger.store)
+    reporter.follow(ledger.bus)
+    return reporter
+
+
+def _end(reporter: TelemetryReporter | None, sink: Telemetry | None) -> None:
+    """Send what was told last."""
+    if reporter is not None:
+        reporter.close()
+    if sink is not None:
+        sink.close()
+
+
+def _work(ledger: Ledger, concurrency: int, datasets: Datasets) -> None:
+    from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - only for the long run
+
+    queues = [*(dataset.name for dataset in datasets), catalogue.PUBLISH_QUEUE]
+    worker = Worker(ledger, queues=queues, concurrency=concurrency)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: worker.stop())
+    worker.run()
