@@ -17,7 +17,7 @@ from holdfast.core.commands import Commit, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
 from holdfast.engine.tasks import ClaimTask, EndTask, Task
-from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
@@ -64,7 +64,7 @@ def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: in
         _tell(told, "completed alone")
         [committed] = _write(ledger, ended=[both], claim=1)
         _tell(told, "completed both")
-        _commit_without_finishing(ledger, committed.attempt)
+        _commit_without_finishing(ledger, committed.record)
         _tell(told, "committed committed")
         [dropped, flaky, returned] = _write(ledger, claim=3)
         _heartbeat(ledger, [flaky, returned])
@@ -76,8 +76,8 @@ def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: in
         assert (report.finished, report.reopened) == (1, 1), report
         _tell(told, "completed committed")
         again = _write(ledger, claim=3)
-        assert dropped.attempt.job.job_id in report.job_ids
-        assert {running.attempt.job.key for running in again} == {"dropped", "flaky", "returned"}
+        assert dropped.job.job_id in report.job_ids
+        assert {running.job.key for running in again} == {"dropped", "flaky", "returned"}
         _write(ledger, ended=again)
         _tell(told, "completed dropped flaky returned")
         _tell(counted, str(trap.count))
@@ -126,7 +126,7 @@ class _Trap:
         return 0
 
 
-def _write(ledger: Ledger, *, ended: Sequence[Running] = (), claim: int = 0) -> list[Running]:
+def _write(ledger: Ledger, *, ended: Sequence[HeldAttempt] = (), claim: int = 0) -> list[HeldAttempt]:
     """Run what was claimed before, then end it and claim more in one transaction, as a worker does."""
     tasks: list[Task[Any]] = []
     for running in ended:
@@ -137,12 +137,12 @@ def _write(ledger: Ledger, *, ended: Sequence[Running] = (), claim: int = 0) -> 
     wanted = ClaimTask(Lease(owner="worker", seconds=LEASE_S, n=claim))
     ledger.perform_tasks([*tasks, wanted] if claim else tasks)
     assert all(isinstance(task.result(), Move) for task in tasks)
-    return [Running(ledger, attempt) for attempt in wanted.result()] if claim else []
+    return [HeldAttempt(ledger, attempt) for attempt in wanted.result()] if claim else []
 
 
 def _commit_without_finishing(ledger: Ledger, attempt: Attempt) -> None:
     """Cross the commit boundary and stop there: the crash that recovery must finish without repeating."""
-    running = Running(ledger, attempt)
+    running = HeldAttempt(ledger, attempt)
     running.run()
     assert running.task is not None
     commit = EndTask(attempt, Commit(attempt.execution.lease_token, '"committed"'), running.task.effects)
@@ -153,8 +153,8 @@ def _commit_without_finishing(ledger: Ledger, attempt: Attempt) -> None:
     assert isinstance(early.result(), Refused)
 
 
-def _heartbeat(ledger: Ledger, held: Sequence[Running]) -> None:
-    leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, LEASE_S) for r in held]
+def _heartbeat(ledger: Ledger, held: Sequence[HeldAttempt]) -> None:
+    leases = [(r.record.execution.exec_id, r.record.execution.lease_token, LEASE_S) for r in held]
     with ledger.store.transaction() as transaction:
         assert len(transaction.executions.extend_leases(leases)) == len(held)
 

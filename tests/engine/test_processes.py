@@ -24,7 +24,7 @@ from holdfast import Execution, LeaseLostError, Ledger, Worker
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import Line, _AskingExecution, handler_name, plain
 from holdfast.engine.worker.processes import _reply
 from holdfast.store import Lease
@@ -267,7 +267,7 @@ def test_a_child_that_died_while_it_was_idle_costs_no_attempt(sqlite_url: str) -
 
         killed = 0
 
-        def _settle(self, running: Running) -> Exception | None:
+        def _settle(self, running: HeldAttempt) -> Exception | None:
             result = json.loads(getattr(running.task.command, "result", None) or "null") if running.task else None
             if result and not self.killed:
                 self.killed = result["pid"]
@@ -304,15 +304,15 @@ def test_a_child_dies_with_its_worker(sqlite_url: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def running(sqlite_url: str, clock: VirtualClock) -> Iterator[Running]:
+def running(sqlite_url: str, clock: VirtualClock) -> Iterator[HeldAttempt]:
     with Ledger(sqlite_url, world=virtual_world(clock)) as ledger:
         ledger.submit("noop")
         [attempt] = ledger.perform(lambda tx: tx.executions.claim(Lease(owner="worker-1", seconds=30)))
-        yield Running(ledger, attempt)
+        yield HeldAttempt(ledger, attempt)
 
 
 @pytest.fixture
-def asking(running: Running) -> Iterator[_AskingExecution]:
+def asking(running: HeldAttempt) -> Iterator[_AskingExecution]:
     """An execution at the child's end of a line that a thread answers as a worker does."""
     ours, theirs = socket.socketpair()
     line = Line(ours)
@@ -325,22 +325,22 @@ def asking(running: Running) -> Iterator[_AskingExecution]:
     thread = threading.Thread(target=serve)
     thread.start()
     end = Line(theirs)
-    yield _AskingExecution(end, running.attempt)
+    yield _AskingExecution(end, running.record)
     end.close()
     thread.join(PATIENCE_S)
 
 
 def test_a_checkpoint_under_a_lost_lease_is_refused_at_the_other_end(
-    asking: _AskingExecution, running: Running, clock: VirtualClock
+    asking: _AskingExecution, running: HeldAttempt, clock: VirtualClock
 ) -> None:
     assert asking.checkpoint("a", lambda: {"x": 1}) == {"x": 1}
     clock.advance(31)
     with pytest.raises(LeaseLostError) as caught:
         asking.checkpoint("b", lambda: 2)
-    assert caught.value.message == f"the lease of job {running.attempt.job.job_id} was lost; nothing was kept"
+    assert caught.value.message == f"the lease of job {running.job.job_id} was lost; nothing was kept"
     assert asking.checkpoint("a", lambda: {"y": 2}) == {"x": 1}
     with running.ledger.store.reading() as reading:
-        assert reading.executions.checkpoints(running.attempt.job.job_id) == {"a": '{"x":1}'}
+        assert reading.executions.checkpoints(running.job.job_id) == {"a": '{"x":1}'}
 
 
 def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _AskingExecution) -> None:
@@ -349,24 +349,24 @@ def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _AskingExecution)
     assert list(kept) == list(range(40))
 
 
-def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _AskingExecution, running: Running) -> None:
+def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _AskingExecution, running: HeldAttempt) -> None:
     asking.end()
     for ask in (lambda: asking.checkpoint("late", lambda: 1), lambda: asking.progress(0.5), lambda: asking.cancelled):
         with pytest.raises(LeaseLostError, match="has ended"):
             ask()
     with running.ledger.store.reading() as reading:
-        assert reading.executions.checkpoints(running.attempt.job.job_id) == {}
+        assert reading.executions.checkpoints(running.job.job_id) == {}
 
 
-def test_whether_to_stop_is_asked_each_time(asking: _AskingExecution, running: Running) -> None:
+def test_whether_to_stop_is_asked_each_time(asking: _AskingExecution, running: HeldAttempt) -> None:
     before = asking.cancelled
-    running.execution.stop()
+    running.stop()
     assert (before, asking.cancelled) == (False, True)
 
 
-def test_progress_is_noted_for_the_next_heartbeat(asking: _AskingExecution, running: Running) -> None:
+def test_progress_is_noted_for_the_next_heartbeat(asking: _AskingExecution, running: HeldAttempt) -> None:
     asking.progress(0.75, "most")
-    execution = running.attempt.execution
+    execution = running.record.execution
     assert running.ledger.take_progress() == [(execution.exec_id, execution.lease_token, 0.75, "most")]
     with pytest.raises(InputError):
         asking.progress(2)
@@ -414,7 +414,7 @@ def test_an_executor_that_is_none_is_refused(sqlite_url: str) -> None:
         Worker(ledger, executor=executor).run()
 
 
-def test_a_record_crosses_the_line_unchanged(running: Running) -> None:
-    crossed = msgspec.convert(json.loads(json.dumps(plain(running.attempt))), Attempt)
-    assert crossed == running.attempt
+def test_a_record_crosses_the_line_unchanged(running: HeldAttempt) -> None:
+    crossed = msgspec.convert(json.loads(json.dumps(plain(running.record))), Attempt)
+    assert crossed == running.record
     assert isinstance(crossed.job, Job)

@@ -21,8 +21,9 @@ from holdfast.core import commands
 from holdfast.core.decide import Move
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.machines import JobState
-from holdfast.engine.worker.attempt import Raised, Returned, Running, Then
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.engine.worker.outcome import Raised, Returned, Then
 from holdfast.store import Lease, create_store, open_store
 from holdfast.store.postgres import watch
 from holdfast.testing import VirtualClock
@@ -224,30 +225,30 @@ def test_an_executor_that_was_shut_down_costs_no_attempt(live: Ledger) -> None:
 # -- an attempt ends once ---------------------------------------------------------------------------------------------
 
 
-def claimed(ledger: Ledger) -> Running:
+def claimed(ledger: Ledger) -> HeldAttempt:
     @ledger.operation("held", timeout_s=1, lease_s=30)
     def held(run: Execution) -> None:
         """Be held."""
 
     ledger.submit(held.call())
     [attempt] = ledger.perform(lambda tx: tx.executions.claim(Lease(owner="worker-1", seconds=30)))
-    return Running(ledger, attempt)
+    return HeldAttempt(ledger, attempt)
 
 
 @pytest.fixture
-def running(ledger: Ledger) -> Running:
+def running(ledger: Ledger) -> HeldAttempt:
     """An attempt that is held, on each database."""
     return claimed(ledger)
 
 
 @pytest.fixture
-def alone(sqlite_url: str) -> Iterator[Running]:
+def alone(sqlite_url: str) -> Iterator[HeldAttempt]:
     """An attempt that is held, where no database matters."""
     with Ledger(sqlite_url) as ledger:
         yield claimed(ledger)
 
 
-def test_the_first_end_of_an_attempt_counts_and_the_later_ones_are_dropped(alone: Running) -> None:
+def test_the_first_end_of_an_attempt_counts_and_the_later_ones_are_dropped(alone: HeldAttempt) -> None:
     alone.begin()
     timed = alone.deadline
     assert timed is not None
@@ -261,37 +262,37 @@ def test_the_first_end_of_an_attempt_counts_and_the_later_ones_are_dropped(alone
     assert alone.time_out() is False
     assert alone.task is first
     assert alone.deadline is None
-    assert alone.execution.cancelled is True
+    assert alone.cancelled is True
 
 
-def test_a_handler_that_was_faster_than_its_timeout_is_not_given_up(alone: Running) -> None:
+def test_a_handler_that_was_faster_than_its_timeout_is_not_given_up(alone: HeldAttempt) -> None:
     assert alone.finish(Returned("1", [], [])) is True
     assert alone.time_out() is False
     assert alone.task is not None
-    assert alone.task.command == commands.Complete(alone.execution.token, "1")
+    assert alone.task.command == commands.Complete(alone.token, "1")
 
 
 def test_a_timeout_that_is_overtaken_between_two_looks_harms_nothing(
-    alone: Running, monkeypatch: pytest.MonkeyPatch
+    alone: HeldAttempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([0.0, None])
-    monkeypatch.setattr(Running, "deadline", property(lambda _: next(answers)))
+    monkeypatch.setattr(HeldAttempt, "deadline", property(lambda _: next(answers)))
     worker = Worker(alone.ledger, executor="inline")
     worker._held[1] = alone
     alone.let_go()
-    worker._time_out(worker._slots())
+    worker._time_out()
     assert worker._ended == []
 
 
-def test_what_is_staged_after_the_handler_returned_is_not_written(alone: Running) -> None:
-    alone.execution.effect("INSERT INTO notes VALUES ('in time')")
+def test_what_is_staged_after_the_handler_returned_is_not_written(alone: HeldAttempt) -> None:
+    alone.effect("INSERT INTO notes VALUES ('in time')")
     assert alone.run() is True
-    alone.execution.effect("INSERT INTO notes VALUES ('late')")
+    alone.effect("INSERT INTO notes VALUES ('late')")
     assert alone.task is not None
     assert [effect.sql for effect in alone.task.effects] == ["INSERT INTO notes VALUES ('in time')"]
 
 
-def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(alone: Running) -> None:
+def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(alone: HeldAttempt) -> None:
     alone.finish(Returned("1", [], []))
     assert alone.refused(ValueError("a bad effect")) is True
     assert alone.task is not None
@@ -305,7 +306,7 @@ def test_only_a_completion_becomes_a_failure_when_the_ledger_refuses_it(alone: R
 
 @pytest.mark.req("M-06", "G-15")
 def test_a_job_that_runs_longer_than_its_first_lease_completes(
-    ledger: Ledger, running: Running, clock: VirtualClock
+    ledger: Ledger, running: HeldAttempt, clock: VirtualClock
 ) -> None:
     heartbeat = Heartbeat(ledger, lambda: [running], nothing)
     try:
@@ -319,12 +320,12 @@ def test_a_job_that_runs_longer_than_its_first_lease_completes(
     assert task is not None
     ledger.perform_tasks([task])
     assert isinstance(task.outcome, Move)
-    job = ledger.job(running.attempt.job.job_id)
+    job = ledger.job(running.job.job_id)
     assert (job.state, job.attempts, job.result) == (JobState.SUCCEEDED, 1, '"done"')
 
 
 def test_an_ending_that_waited_is_written_under_the_lease_as_it_is_now(
-    ledger: Ledger, running: Running, clock: VirtualClock
+    ledger: Ledger, running: HeldAttempt, clock: VirtualClock
 ) -> None:
     running.finish(Raised("x", "x", Then.GIVE_BACK))
     heartbeat = Heartbeat(ledger, lambda: [running], nothing)
@@ -370,15 +371,15 @@ def test_the_heartbeat_is_fast_enough_for_the_shortest_lease_that_may_come(sqlit
 
 
 def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
-    ledger: Ledger, running: Running, clock: VirtualClock
+    ledger: Ledger, running: HeldAttempt, clock: VirtualClock
 ) -> None:
-    running.execution.progress(0.5, "half\0way \ud800 password=hunter2")
+    running.progress(0.5, "half\0way \ud800 password=hunter2")
     heartbeat = Heartbeat(ledger, lambda: [running], nothing)
     clock.advance(20)
     heartbeat.beat()
     heartbeat.stop()
     with ledger.store.reading() as reading:
-        found = reading.executions.attempt(running.attempt.execution.exec_id)
+        found = reading.executions.attempt(running.record.execution.exec_id)
     assert found is not None
     assert (found.execution.progress, found.execution.progress_note) == (0.5, "half way password=***")
     assert found.execution.lease_expires_at == clock.after(30)
@@ -440,7 +441,7 @@ def test_a_handler_that_ends_within_the_drain_completes(live: Ledger, late: Data
     with threaded(worker.run):
         assert sleeper.asleep.acquire(timeout=PATIENCE_S)
         worker.stop()
-        eventually(lambda: worker.held()[0].execution.cancelled)
+        eventually(lambda: worker.held()[0].cancelled)
         sleeper.wakes()
     job = live.job(job_id)
     assert (job.state, job.attempts, job.spent) == (JobState.SUCCEEDED, 1, 1)
@@ -453,7 +454,7 @@ def test_a_second_stop_does_not_wait_for_the_drain(live: Ledger, late: Database)
     with threaded(worker.run):
         assert sleeper.asleep.acquire(timeout=PATIENCE_S)
         worker.stop()
-        eventually(lambda: worker.held()[0].execution.cancelled)
+        eventually(lambda: worker.held()[0].cancelled)
         worker.stop(at_once=True)
     job = live.job(job_id)
     assert (job.state, job.attempts, job.spent) == (JobState.PENDING, 1, 0)

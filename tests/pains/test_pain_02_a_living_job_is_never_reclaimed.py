@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import Execution, Ledger, Worker
-from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.reaper import Reaper, recover
 from holdfast.engine.world import World
@@ -30,7 +30,7 @@ def test_a_job_may_run_for_two_hundred_leases(ledger_url: str) -> None:
         ledger.operation("long", lease_s=30)(lambda run: None)
         job_id = ledger.submit("long", {}).job_id
         [attempt] = ledger.perform(lambda tx: tx.executions.claim(Lease(owner="living", seconds=30)))
-        running = Running(ledger, attempt)
+        running = HeldAttempt(ledger, attempt)
         heart = Heartbeat(ledger, lambda: [running], nothing)
         heart.stop()  # the test beats by hand, on its own clock
         for _ in range(210):
@@ -38,7 +38,7 @@ def test_a_job_may_run_for_two_hundred_leases(ledger_url: str) -> None:
             assert recover(ledger, actor="reaper").recovered == 0
             heart.beat()
         assert heart.lost == 0
-        assert not running.execution.cancelled
+        assert not running.cancelled
         assert ledger.job(job_id).attempts == 1
         running.run()
         assert running.task is not None

@@ -29,7 +29,7 @@ from holdfast.engine.ledger import FOLLOWUP_CLIENT, Ledger
 from holdfast.engine.operations import Call
 from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.upkeep.retention import Retention, gc
-from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.worker.retry import Quarantine, RetryAfter, Snooze
@@ -91,7 +91,7 @@ class _Process:
     def __init__(self, name: str, ledger: Ledger) -> None:
         self.name = name
         self.ledger = ledger
-        self.held: list[Running] = []
+        self.held: list[HeldAttempt] = []
 
 
 class Simulation:
@@ -182,16 +182,16 @@ class Simulation:
     def _claim(self, process: _Process, n: int = 2) -> None:
         task = ClaimTask(Lease(owner=process.name, seconds=LEASE_S, n=n))
         process.ledger.perform_tasks([task])
-        claimed = [Running(process.ledger, attempt) for attempt in task.result()]
+        claimed = [HeldAttempt(process.ledger, attempt) for attempt in task.result()]
         process.held += claimed
-        self._tell(process, f"claims {[running.attempt.job.job_id for running in claimed]}")
+        self._tell(process, f"claims {[running.job.job_id for running in claimed]}")
 
     def _handle(self, process: _Process) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting:
             running = self._chance.choice(waiting)
             running.run()
-            self._tell(process, f"has run {running.attempt.job.job_id}")
+            self._tell(process, f"has run {running.job.job_id}")
 
     def _finish(self, process: _Process) -> None:
         """Write how some attempts ended, in one transaction, as a worker does."""
@@ -205,24 +205,24 @@ class Simulation:
             if task is not None and task.error is not None and running.refused(task.error):
                 continue
             told = task.outcome.code if task is not None and isinstance(task.outcome, Refused) else "written"
-            self._tell(process, f"ends {running.attempt.job.job_id}: {told}")
+            self._tell(process, f"ends {running.job.job_id}: {told}")
             process.held.remove(running)
 
     def _beat(self, process: _Process) -> None:
-        leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, r.lease_s) for r in process.held]
+        leases = [(r.record.execution.exec_id, r.record.execution.lease_token, r.lease_s) for r in process.held]
         if not leases:
             return
         at = process.ledger.store.now()
         kept = process.ledger.perform(lambda transaction: transaction.executions.extend_leases(leases))
         for running in process.held:
-            if running.attempt.execution.exec_id in kept:
+            if running.record.execution.exec_id in kept:
                 running.extended(at + timedelta(seconds=running.lease_s))
         self._tell(process, f"keeps {len(kept)} of {len(leases)} leases")
 
     def _give_back(self, process: _Process) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting and waiting[0].give_back("stopping"):
-            self._tell(process, f"gives {waiting[0].attempt.job.job_id} back")
+            self._tell(process, f"gives {waiting[0].job.job_id} back")
 
     def _recover(self, process: _Process) -> None:
         report = recover(process.ledger, actor=process.name)

@@ -31,8 +31,8 @@ from holdfast.core.machines import EXECUTION
 from holdfast.core.records import Attempt
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
-from holdfast.engine.worker.attempt import Outcome, handled, raised
 from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.outcome import Outcome, handled, raised
 from holdfast.store.effects import Params
 
 LOOK_S = 0.25  # how often a pooled execution looks into the ledger, at most

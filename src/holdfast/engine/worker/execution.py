@@ -148,22 +148,14 @@ class Execution:
     # -- what the ledger keeps: an execution in another process asks for it -------------------------------------------
 
     def _checkpoints(self) -> dict[str, str]:
-        return kept_checkpoints(self._ledger, self.record)
+        """Return what any attempt at the job has kept, as JSON texts by name."""
+        with self._ledger.store.reading() as reading:
+            return reading.executions.checkpoints(self.job.job_id)
 
     def _keep(self, values: dict[str, str]) -> None:
-        keep_checkpoints(self._ledger, self.record, values)
+        """Keep values for later attempts, or raise LeaseLostError."""
+        if not self._ledger.perform(lambda tx: tx.executions.save_checkpoints(self.record, values)):
+            raise LeaseLostError(f"the lease of job {self.job.job_id} was lost; nothing was kept")
 
     def _note(self, fraction: float, note: str | None) -> None:
         self._ledger.note_progress(self.record, fraction, note)
-
-
-def kept_checkpoints(ledger: Ledger, attempt: Attempt) -> dict[str, str]:
-    """Return what any attempt at the job has kept, as JSON texts by name."""
-    with ledger.store.reading() as reading:
-        return reading.executions.checkpoints(attempt.job.job_id)
-
-
-def keep_checkpoints(ledger: Ledger, attempt: Attempt, values: dict[str, str]) -> None:
-    """Keep values for later attempts, or raise LeaseLostError."""
-    if not ledger.perform(lambda tx: tx.executions.save_checkpoints(attempt, values)):
-        raise LeaseLostError(f"the lease of job {attempt.job.job_id} was lost; nothing was kept")

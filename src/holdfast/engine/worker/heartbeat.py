@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.operations import LEASE_S
-from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.attempt import HeldAttempt
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -27,7 +27,7 @@ BEATS_A_LEASE = 3
 class Heartbeat:
     """A thread that beats for everything that `held` returns."""
 
-    def __init__(self, ledger: Ledger, held: Callable[[], list[Running]], seen: Callable[[], None]) -> None:
+    def __init__(self, ledger: Ledger, held: Callable[[], list[HeldAttempt]], seen: Callable[[], None]) -> None:
         self._ledger = ledger
         self._held = held
         self._seen = seen
@@ -59,7 +59,7 @@ class Heartbeat:
     def beat(self) -> None:
         """Extend every lease that is held, and write down the progress that was noted."""
         held = self._held()
-        leases = [(r.attempt.execution.exec_id, r.attempt.execution.lease_token, r.lease_s) for r in held]
+        leases = [(r.record.execution.exec_id, r.record.execution.lease_token, r.lease_s) for r in held]
         asked_at = self._ledger.store.now()
         progress = self._ledger.take_progress()
         if not leases and not progress:
@@ -70,12 +70,12 @@ class Heartbeat:
                 transaction.executions.save_progress(progress)
             kept = transaction.executions.extend_leases(leases) if leases else {}
         for running in held:
-            asked = kept.get(running.attempt.execution.exec_id)
+            asked = kept.get(running.record.execution.exec_id)
             if asked is None:
                 self.lost += 1
-                running.execution.stop()  # ended meanwhile, or lost; either way there is no more to do
+                running.stop()  # ended meanwhile, or lost; either way there is no more to do
                 continue
             running.extended(asked_at + timedelta(seconds=running.lease_s))
             if asked:
                 running.cancel_asked = True
-                running.execution.stop()
+                running.stop()

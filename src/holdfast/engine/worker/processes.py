@@ -24,9 +24,9 @@ from typing import Any
 
 from holdfast.core.errors import InputError
 from holdfast.engine.redact import error_code, error_message, redacted
-from holdfast.engine.worker.attempt import Outcome, Raised, Running, Then, raised
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import BOOT, Line, handler_name, in_pool, outcome_from, plain
-from holdfast.engine.worker.execution import keep_checkpoints, kept_checkpoints
+from holdfast.engine.worker.outcome import Outcome, Raised, Then, raised
 from holdfast.engine.worker.retry import FailureKind
 from holdfast.engine.worker.slots import GivenUp, OnEnd
 from holdfast.store.sqlite.store import SqliteStore
@@ -39,7 +39,7 @@ IMPORT_S = 60.0  # what the import of a handler's module may take, apart from th
 _GIVEN_BACK = Raised("executor_stopped", "the executor was stopped", Then.GIVE_BACK)
 
 
-def _name(running: Running) -> str:
+def _name(running: HeldAttempt) -> str:
     return handler_name(running.operation.fn) if running.operation else ""
 
 
@@ -65,11 +65,11 @@ class _Child:
                 start_new_session=True,
             )
 
-    def run(self, running: Running, name: str) -> Outcome:
+    def run(self, running: HeldAttempt, name: str) -> Outcome:
         """Have a handler run, and serve what it asks for; return what came of it."""
         running.begin(IMPORT_S)
         try:
-            self._line.send({"handler": name, "attempt": plain(running.attempt)})
+            self._line.send({"handler": name, "attempt": plain(running.record)})
             while (message := self._receive()) is not None:
                 if "outcome" in message:
                     return outcome_from(message["outcome"])
@@ -112,7 +112,7 @@ class _Child:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def _reply(running: Running, verb: str, *given: Any) -> dict[str, object]:
+def _reply(running: HeldAttempt, verb: str, *given: Any) -> dict[str, object]:
     """Answer what an execution in a child asks for."""
     answer: object = None
     try:
@@ -120,13 +120,13 @@ def _reply(running: Running, verb: str, *given: Any) -> dict[str, object]:
             case "begin":
                 running.begin()
             case "cancelled":
-                answer = running.execution.cancelled
+                answer = running.cancelled
             case "checkpoints":
-                answer = kept_checkpoints(running.ledger, running.attempt)
+                answer = running._checkpoints()  # noqa: SLF001 - the handler's own, asked for from its process
             case "keep":
-                keep_checkpoints(running.ledger, running.attempt, *given)
+                running._keep(*given)  # noqa: SLF001 - the same
             case "note":
-                running.execution.progress(*given)
+                running.progress(*given)
     except Exception as error:  # noqa: BLE001 - it is raised again, in the handler
         return {"error": error_code(error), "message": redacted(str(error))}
     return {"answer": answer}
@@ -138,15 +138,15 @@ class ProcessSlots:
     def __init__(self, size: int, on_end: OnEnd) -> None:
         self._on_end = on_end
         self._size = size
-        self._queue: SimpleQueue[Running | None] = SimpleQueue()
+        self._queue: SimpleQueue[HeldAttempt | None] = SimpleQueue()
         self._busy: dict[int, _Child] = {}
         for _ in range(size):
             threading.Thread(target=self._serve, name="holdfast-process", daemon=True).start()
 
-    def start(self, running: Running) -> None:
+    def start(self, running: HeldAttempt) -> None:
         self._queue.put(running)
 
-    def abandon(self, running: Running) -> None:
+    def abandon(self, running: HeldAttempt) -> None:
         child = self._busy.get(id(running))
         if child is not None:
             child.kill()
@@ -168,7 +168,7 @@ class ProcessSlots:
         if child is not None:
             child.end()
 
-    def _run(self, running: Running, child: _Child | None) -> _Child | None:
+    def _run(self, running: HeldAttempt, child: _Child | None) -> _Child | None:
         """Run an attempt in this child or in a new one; return the child if it can be used again."""
         if child is not None and child.died():
             child.end()  # while it was idle: no fault of the next handler's
@@ -203,7 +203,7 @@ class ExecutorSlots:
         self._given_up = GivenUp()
         self._unusable = False
 
-    def start(self, running: Running) -> None:
+    def start(self, running: HeldAttempt) -> None:
         try:
             future = self._submitted(running)
         except InputError as error:
@@ -217,12 +217,12 @@ class ExecutorSlots:
         self._futures[id(running)] = future
         future.add_done_callback(functools.partial(self._done, running))
 
-    def _submitted(self, running: Running) -> Future[Any]:
+    def _submitted(self, running: HeldAttempt) -> Future[Any]:
         if not self._remote:
             return self._executor.submit(running.run)
         store = running.ledger.store
         url = str(store.path.absolute()) if isinstance(store, SqliteStore) else store.url
-        job = {"attempt": plain(running.attempt), "url": url, "schema": running.ledger.schema}
+        job = {"attempt": plain(running.record), "url": url, "schema": running.ledger.schema}
         work: tuple[Any, ...] = in_pool, _name(running), json.dumps(job)
         running.begin()  # nobody tells when it really does
         try:
@@ -233,7 +233,7 @@ class ExecutorSlots:
             self._executor = _again(self._executor)
             return self._executor.submit(*work)
 
-    def _done(self, running: Running, future: Future[Any]) -> None:
+    def _done(self, running: HeldAttempt, future: Future[Any]) -> None:
         self._futures.pop(id(running), None)
         try:
             answer = future.result()
@@ -251,13 +251,13 @@ class ExecutorSlots:
             else:
                 self._given_up.add(-1)
 
-    def _end(self, running: Running, outcome: Outcome) -> None:
+    def _end(self, running: HeldAttempt, outcome: Outcome) -> None:
         if running.finish(outcome):
             self._on_end(running)
         else:
             self._given_up.add(-1)
 
-    def abandon(self, running: Running) -> None:
+    def abandon(self, running: HeldAttempt) -> None:
         future = self._futures.get(id(running))
         self._given_up.add(1)
         if future is not None:

@@ -23,11 +23,11 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import InputError, StoreError
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.tasks import ClaimTask, Task
-from holdfast.engine.worker.attempt import Running
+from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Duty, Keeper, Periods
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
-from holdfast.engine.worker.slots import AsyncSlots, InlineSlots, Slots, ThreadSlots
+from holdfast.engine.worker.slots import InlineSlots, Slots, ThreadSlots
 from holdfast.engine.world import Crash
 from holdfast.store import Lease
 
@@ -77,9 +77,10 @@ class Worker:
         self.worker_id = f"worker-{ledger.world.new_name()}"
         self.report: RecoveryReport | None = None
         self.recycle = False  # too many threads were abandoned: this process should be replaced
-        self._inbox: SimpleQueue[Running | None] = SimpleQueue()
-        self._held: dict[int, Running] = {}
-        self._ended: list[Running] = []
+        self._inbox: SimpleQueue[HeldAttempt | None] = SimpleQueue()
+        self._slots: list[Slots] = []  # for plain handlers, and for `async def` once there is one
+        self._held: dict[int, HeldAttempt] = {}
+        self._ended: list[HeldAttempt] = []
         self._stopping = False  # plain flags: a signal handler may set them in the midst of anything
         self._at_once = False
         self._attempts = 0
@@ -99,7 +100,7 @@ class Worker:
         """Look for work now."""
         self._inbox.put(None)
 
-    def held(self) -> list[Running]:
+    def held(self) -> list[HeldAttempt]:
         """Return the attempts that this worker holds."""
         return list(self._held.values())
 
@@ -109,9 +110,8 @@ class Worker:
         """Work until stopped, or until nothing is due; return how many attempts were made."""
         with ExitStack() as ends:
             ends.push(self._say_goodbye)
-            slots = self._slots()
-            for some in slots:
-                ends.callback(some.close)
+            self._slots = [self._plain_slots()]
+            ends.callback(self._close_slots)
             ends.callback(self._let_go)
             self.report = self._recover_first()
             if self._executor != "inline":  # where everything happens in one thread, nothing happens beside it
@@ -120,8 +120,8 @@ class Worker:
             if watch is not None:
                 ends.callback(watch.close)
             self._due_at = self._ledger.store.now()
-            self._loop(slots, until_idle=until_idle, arm=watch.arm if watch else _nothing)
-            self._drain(slots)
+            self._loop(until_idle=until_idle, arm=watch.arm if watch else _nothing)
+            self._drain()
         return self._attempts
 
     def _start_helpers(self, ends: ExitStack) -> None:
@@ -138,7 +138,7 @@ class Worker:
         keeper = Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties)
         ends.callback(keeper.stop)
 
-    def _loop(self, slots: tuple[Slots, Slots], *, until_idle: bool, arm: Callable[[], None]) -> None:
+    def _loop(self, *, until_idle: bool, arm: Callable[[], None]) -> None:
         while not self._stopping and not self.recycle:
             room = self._room()
             looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
@@ -146,7 +146,7 @@ class Worker:
             if looking or self._ended:
                 claimed = self._write(room if looking else 0)
                 for running in claimed:
-                    self._start(running, slots)
+                    self._start(running)
                 if looking and len(claimed) < room:
                     self._due_at = self._next_due(after_empty=not claimed)
             elif until_idle and not self._held:
@@ -159,9 +159,9 @@ class Worker:
                 wait_s = self._wait_s(room)
             if not self._gather(wait_s) and wait_s:
                 self._due_at = self._next_due()
-            self._time_out(slots)
+            self._time_out()
 
-    def _write(self, room: int) -> list[Running]:
+    def _write(self, room: int) -> list[HeldAttempt]:
         """End what has ended and claim `room` more, in one transaction; return what was claimed."""
         ended, self._ended = self._ended, []
         tasks: list[Task[Any]] = [running.task for running in ended if running.task is not None]
@@ -173,16 +173,16 @@ class Worker:
         outage: Exception | None = None
         for running in ended:
             outage = self._settle(running) or outage
-        claimed: list[Running] = []
+        claimed: list[HeldAttempt] = []
         if claim is not None and claim.error is not None:
             outage = claim.error
         elif claim is not None:
-            claimed = [Running(self._ledger, attempt) for attempt in claim.result()]
-            self._held.update((running.attempt.execution.exec_id, running) for running in claimed)
+            claimed = [HeldAttempt(self._ledger, attempt) for attempt in claim.result()]
+            self._held.update((running.record.execution.exec_id, running) for running in claimed)
         self._pause_for(outage)
         return claimed
 
-    def _settle(self, running: Running) -> Exception | None:
+    def _settle(self, running: HeldAttempt) -> Exception | None:
         """Take in how the ledger answered an ending; return the error if it has to be sent again."""
         task = running.task
         if task is not None and task.error is not None:
@@ -192,17 +192,17 @@ class Worker:
             if running.refused(task.error):
                 self._ended.append(running)
                 return None
-            logger.error("job %s: its end cannot be written: %s", running.attempt.job.job_id, task.error)
-        if task is None and running.execution.committed is not None and self._ledger.listening:
+            logger.error("job %s: its end cannot be written: %s", running.job.job_id, task.error)
+        if task is None and running.committed is not None and self._ledger.listening:
             from holdfast.engine.events import publish_own_commit  # noqa: PLC0415 - only in a process with a subscriber
 
-            publish_own_commit(self._ledger, running.attempt, running.execution.committed)
+            publish_own_commit(self._ledger, running.record, running.committed)
         if task is not None and isinstance(task.outcome, Refused):
             logger.warning(
                 "job %s: the ledger refused the end of attempt %s: %s",
-                running.attempt.job.job_id, running.attempt.execution.attempt, task.outcome.message,
+                running.job.job_id, running.record.execution.attempt, task.outcome.message,
             )  # fmt: skip
-        self._held.pop(running.attempt.execution.exec_id, None)
+        self._held.pop(running.record.execution.exec_id, None)
         return None
 
     def _pause_for(self, outage: Exception | None) -> None:
@@ -215,13 +215,13 @@ class Worker:
 
     # -- starting and ending attempts ---------------------------------------------------------------------------------
 
-    def _start(self, running: Running, slots: tuple[Slots, Slots]) -> None:
+    def _start(self, running: HeldAttempt) -> None:
         self._attempts += 1
         if running.operation is None:
             running.finish(running.missing())
             self._ended.append(running)
         else:
-            slots[running.is_async].start(running)
+            self._slots_for(running).start(running)
         if self._executor == "inline" and (noted := self._ledger.take_progress()):
             self._ledger.perform(
                 lambda transaction: transaction.executions.save_progress(noted)
@@ -270,14 +270,14 @@ class Worker:
         waits += [deadline - now for running in self.held() if (deadline := running.deadline) is not None]
         return max(0.001, min(waits))
 
-    def _time_out(self, slots: tuple[Slots, Slots]) -> None:
+    def _time_out(self) -> None:
         now = time.monotonic()
         for running in self.held():
             deadline = running.deadline  # once: its handler may end it at any moment
             if deadline is not None and now >= deadline and running.time_out():
                 self._ended.append(running)
-                slots[running.is_async].abandon(running)
-        if not self._stopping and any(some.worn_out(self._abandoned_max) for some in slots):
+                self._slots_for(running).abandon(running)
+        if not self._stopping and any(some.worn_out(self._abandoned_max) for some in self._slots):
             self.recycle = True
 
     def _next_due(self, *, after_empty: bool = False) -> datetime | None:
@@ -296,20 +296,33 @@ class Worker:
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
-    def _slots(self) -> tuple[Slots, Slots]:
+    def _plain_slots(self) -> Slots:
         on_end = self._inbox.put
         if self._executor == "inline":
-            inline = InlineSlots(on_end)
-            return inline, inline
+            return InlineSlots(on_end)
         if self._executor == "threads":
-            return ThreadSlots(self._concurrency, on_end), AsyncSlots(on_end)
+            return ThreadSlots(self._concurrency, on_end)
         from holdfast.engine.worker.processes import ExecutorSlots, ProcessSlots  # noqa: PLC0415 - only where asked for
 
         if self._executor == "processes":
-            return ProcessSlots(self._concurrency, on_end), AsyncSlots(on_end)
+            return ProcessSlots(self._concurrency, on_end)
         if isinstance(self._executor, Executor):
-            return ExecutorSlots(self._executor, on_end), AsyncSlots(on_end)
+            return ExecutorSlots(self._executor, on_end)
         raise InputError(f"{self._executor!r} is not threads, processes or an Executor")
+
+    def _slots_for(self, running: HeldAttempt) -> Slots:
+        """Return where an attempt runs; the slots on an event loop are made for the first `async def` handler."""
+        if self._executor == "inline" or not running.is_async:
+            return self._slots[0]
+        if len(self._slots) == 1:
+            from holdfast.engine.worker.async_slots import AsyncSlots  # noqa: PLC0415 - only with such a handler
+
+            self._slots.append(AsyncSlots(self._inbox.put))
+        return self._slots[1]
+
+    def _close_slots(self) -> None:
+        for some in self._slots:
+            some.close()
 
     def _recover_first(self) -> RecoveryReport | None:
         try:
@@ -322,16 +335,16 @@ class Worker:
             logger.info("recovered %s interrupted attempts", report.recovered)
         return report
 
-    def _drain(self, slots: tuple[Slots, Slots]) -> None:
+    def _drain(self) -> None:
         """Wait for what runs, up to `drain_s`, then give the rest back, excused."""
         for running in self.held():
             running.worker_stopping = True
-            running.execution.stop()
+            running.stop()
         deadline = time.monotonic() + self._drain_s
         while self._held and not self._at_once and time.monotonic() < deadline:
             self._write(0)
             self._gather(min(0.1, max(0.001, deadline - time.monotonic())))
-            self._time_out(slots)
+            self._time_out()
         self._ended += [running for running in self.held() if running.give_back("worker_stopped")]
         deadline = time.monotonic() + FLUSH_S
         while self._held and time.monotonic() < deadline:
