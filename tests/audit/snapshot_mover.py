@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit.files.restore import Permission, restore
+from holdfast.audit.files.restore import RestoreRequest, restore
 from holdfast.audit.files.snapshot import create
 from holdfast.audit.files.snapshot_diff import diff
 from holdfast.store import open_store
@@ -47,7 +47,7 @@ def main(directory: Path, urls: list[str]) -> None:
         path = directory / f"{n}.snapshot"
         with open_store(source) as store:
             bytes_written.append(create(store, path).bytes)
-        epoch = restore(path, target, Permission(who="mover", why="moved")).epoch
+        epoch = restore(path, target, RestoreRequest(who="mover", why="moved")).epoch
     compared = diff(urls[0], urls[-1])
     answer = {
         "differing": sorted(compared.tables),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from holdfast.audit.files.restore import Permission, restore
+from holdfast.audit.files.restore import RestoreRequest, restore
 from holdfast.audit.files.snapshot import create
 from holdfast.store import open_store
 
@@ -22,7 +22,7 @@ from holdfast.store import open_store
 def restore_and_die(file: str, url: str, point: str, nth: int) -> None:
     """Restore, and die after the nth call of a function, given as module:name."""
     with _deadly(point, nth):
-        restore(Path(file), url, Permission(who="doomed", why="to see it die"))
+        restore(Path(file), url, RestoreRequest(who="doomed", why="to see it die"))
 
 
 def create_and_die(url: str, file: str, point: str, nth: int) -> None:

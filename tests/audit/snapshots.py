@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit.files.restore import Permission, Restored, restore
+from holdfast.audit.files.restore import Restored, RestoreRequest, restore
 from holdfast.audit.files.snapshot import create
 from holdfast.core.commands import Complete
 from holdfast.core.machines import PROCEDURE, STEP, SWITCH, VALUE
@@ -126,7 +126,7 @@ def taken(url: str, path: Path, clock: VirtualClock | None = None) -> Path:
 def put(path: Path, url: str, clock: VirtualClock | None = None, **fields: Any) -> Restored:
     """Restore a snapshot."""
     given = {"who": "operator-1", "why": "moved", **fields}
-    return restore(path, url, Permission(**given), clock=clock)
+    return restore(path, url, RestoreRequest(**given), clock=clock)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,16 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from holdfast.audit.files import archive
-from holdfast.audit.files.archive import ArchiveWriter, Contents, Header, Row, Written, read, require_directory, verify
+from holdfast.audit.files.archive import (
+    ArchiveContents,
+    ArchiveHeader,
+    ArchiveWriter,
+    Row,
+    WrittenArchive,
+    read,
+    require_directory,
+    verify,
+)
 from holdfast.audit.seals.sealer import genesis, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, BrokenError, SealsBrokenError
 from holdfast.core.records import Seal
@@ -65,7 +74,7 @@ def sealed(blocks: list[list[Row]], ledger_id: str = LEDGER_ID) -> list[Seal]:
     return seals
 
 
-def written(directory: Path, ledger_id: str = LEDGER_ID) -> Written:
+def written(directory: Path, ledger_id: str = LEDGER_ID) -> WrittenArchive:
     with ArchiveWriter(directory, ledger_id, sealed(BLOCKS, ledger_id)) as writer:
         for rows in BLOCKS:
             writer.add_block(rows)
@@ -89,10 +98,10 @@ def lines_of(path: Path) -> list[bytes]:
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     made = written(tmp_path)
     path = tmp_path / "journal-1-3.jsonl.gz"
-    assert made == Written(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), rows=6, executions=2)
-    header = Header(1, LEDGER_ID, 1, 3, tuple(sealed(BLOCKS)))
+    assert made == WrittenArchive(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), rows=6, executions=2)
+    header = ArchiveHeader(1, LEDGER_ID, 1, 3, tuple(sealed(BLOCKS)))
     assert verify(path, sha256=made.sha256) == header
-    assert read(path, sha256=made.sha256) == Contents(header, [r for rows in BLOCKS for r in rows], EXECUTIONS)
+    assert read(path, sha256=made.sha256) == ArchiveContents(header, [r for rows in BLOCKS for r in rows], EXECUTIONS)
     assert names(tmp_path) == [path.name]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.audit.check import job_rules as jobs
+from holdfast.audit.check import job_rules
 from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, LedgerInvariant
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import CheckReport, Finding, Severity, Violation
@@ -312,7 +312,7 @@ def test_history_that_maintenance_gave_up_is_not_missed(
 
 
 def test_the_followups_of_the_engine_are_those_that_are_judged() -> None:
-    assert jobs.FOLLOWUP_CLIENT == FOLLOWUP_CLIENT
+    assert job_rules.FOLLOWUP_CLIENT == FOLLOWUP_CLIENT
 
 
 def test_a_lease_may_be_late_by_a_minute(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Ledger
-from holdfast.audit.check import record_rules as histories
+from holdfast.audit.check import record_rules
 from holdfast.audit.check.runner import check
 from holdfast.audit.repair.repair import plan
 from holdfast.core.errors import EnforcementDriftError, StoreDamagedError
@@ -188,7 +188,7 @@ def test_defaults_that_cannot_be_read_are_told_when_they_are_asked_for(
 
 
 def test_the_target_of_a_release_is_the_one_that_is_judged() -> None:
-    assert histories.JOB_TARGET == quarantine.JOB_TARGET
+    assert record_rules.JOB_TARGET == quarantine.JOB_TARGET
 
 
 # ---------------------------------------------------------------------------------------------------------------------

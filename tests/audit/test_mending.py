@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.audit.repair.repair import Repair, plan, repair
+from holdfast.audit.repair.repair import RepairReport, plan, repair
 from holdfast.core.authority import Act
 from holdfast.governance.grants import permission
 from holdfast.store import Store, connect
@@ -21,7 +21,9 @@ Ledger = tuple[str, Rich]
 
 
 @contextmanager
-def repaired(ledger: Ledger, clock: VirtualClock, edit: Callable[[Knife], None]) -> Iterator[tuple[Store[Any], Repair]]:
+def repaired(
+    ledger: Ledger, clock: VirtualClock, edit: Callable[[Knife], None]
+) -> Iterator[tuple[Store[Any], RepairReport]]:
     """Edit a ledger behind its back, repair it, and yield the store and what was done."""
     url, rich = ledger
     with unguarded(url, rich) as knife:
@@ -32,7 +34,7 @@ def repaired(ledger: Ledger, clock: VirtualClock, edit: Callable[[Knife], None])
         yield store, done
 
 
-def carried_out(store: Store[Any]) -> Repair:
+def carried_out(store: Store[Any]) -> RepairReport:
     digest = plan(store).digest
     permit = permission(Act.REPAIR, "ledger", executor="ann", reason="mended", plan=digest)
     return repair(store, operator="ann", reason="mended", expected=digest, permit=permit)
@@ -44,7 +46,7 @@ def image(store: Store[Any], table: str, **which: int) -> dict[str, Any]:
     return found
 
 
-def moved(done: Repair) -> list[tuple[str, str, object]]:
+def moved(done: RepairReport) -> list[tuple[str, str, object]]:
     return [(act.kind, act.subject, act.after.get("state")) for act in done.acts]
 
 

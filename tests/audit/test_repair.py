@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from holdfast.audit.check.runner import check
 from holdfast.audit.check.walker import LIMIT
-from holdfast.audit.repair.repair import HOPELESS, Repair, plan
+from holdfast.audit.repair.repair import UNREPAIRABLE, RepairReport, plan
 from holdfast.audit.repair.repair import repair as carry_out
 from holdfast.core.authority import Act
 from holdfast.core.errors import AuthorityError, InputError, PlanStaleError
@@ -45,7 +45,7 @@ def broken(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> Iterator[
         yield store, rich
 
 
-def repair(store: Store[Any], *, operator: str, reason: str, expected: str) -> Repair:
+def repair(store: Store[Any], *, operator: str, reason: str, expected: str) -> RepairReport:
     """Repair as the command does, under a grant of the operator's own."""
     permit = permission(Act.REPAIR, "ledger", executor=operator, reason=reason, plan=expected)
     return carry_out(store, operator=operator, reason=reason, expected=expected, permit=permit)
@@ -73,7 +73,7 @@ def mended(store: Store[Any], before: dict[int, dict[str, Any]]) -> None:
     assert [(act.kind, act.subject, act.after) for act in done.acts] == [
         (act.kind, act.subject, act.after) for act in planned.acts
     ]
-    assert {violation.invariant for violation in done.left} <= HOPELESS
+    assert {violation.invariant for violation in done.left} <= UNREPAIRABLE
     assert check(store).violations == done.left
     verify(store)
     touched = {act.id for act in done.acts if act.machine == "JOB"}

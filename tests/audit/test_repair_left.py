@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.audit.repair.repair import Repair, plan, repair
+from holdfast.audit.repair.repair import RepairReport, plan, repair
 from holdfast.core.authority import Act
 from holdfast.core.errors import StoreDamagedError
 from holdfast.governance.grants import permission
@@ -59,7 +59,7 @@ def records(store: Store[Any]) -> dict[str, list[dict[str, Any]]]:
         return found
 
 
-def repaired(store: Store[Any]) -> Repair:
+def repaired(store: Store[Any]) -> RepairReport:
     """Repair as planned, and see that a plan changes nothing and that what is left is what was said."""
     before = records(store)
     planned = plan(store)
@@ -71,11 +71,11 @@ def repaired(store: Store[Any]) -> Repair:
     return done
 
 
-def acts(done: Repair) -> list[tuple[str, str]]:
+def acts(done: RepairReport) -> list[tuple[str, str]]:
     return [(act.kind, act.subject) for act in done.acts]
 
 
-def left(done: Repair) -> set[tuple[str, str]]:
+def left(done: RepairReport) -> set[tuple[str, str]]:
     return {(violation.invariant, violation.subject) for violation in done.left}
 
 

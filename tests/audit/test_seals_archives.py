@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.audit.seals.sealer import seal
-from holdfast.audit.seals.verify import Report, verify
+from holdfast.audit.seals.verify import VerifyReport, verify
 from holdfast.core.commands import Complete
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
 from holdfast.store import Lease, Store, create_store
@@ -53,7 +53,7 @@ def collect(store: Store[Any], clock: VirtualClock, folder: Path) -> GcReport:
     return gc(store, Retention(finished_s=60, history_s=60, archive_dir=str(folder)), clock(), who="ann")
 
 
-def kinds(report: Report) -> list[tuple[str, int | None]]:
+def kinds(report: VerifyReport) -> list[tuple[str, int | None]]:
     assert report.ok == (not report.problems)
     return [(problem.kind, problem.seal) for problem in report.problems]
 

@@ -15,7 +15,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from holdfast.audit.seals import signing
+from holdfast.audit.seals.heads import SignedHead, read_head, read_heads, sign, signed_bytes
+from holdfast.audit.seals.keys import make_keys, private_key
 from holdfast.audit.seals.sealer import Head
 from holdfast.core.errors import ExtraMissingError, FileThereError, HeadInvalidError, InputError, KeyInvalidError
 
@@ -39,9 +40,9 @@ SIGNATURE = (
 
 
 def test_the_bytes_that_are_signed_never_change() -> None:
-    assert signing.signed_bytes(HEAD) == TEXT
+    assert signed_bytes(HEAD) == TEXT
     private = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    signed = signing.sign(HEAD, private)
+    signed = sign(HEAD, private)
     assert signed.signature == SIGNATURE
     assert signed.public_key == "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
     assert signed.head == HEAD
@@ -49,36 +50,36 @@ def test_the_bytes_that_are_signed_never_change() -> None:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> tuple[Path, Path]:
-    return signing.make_keys(tmp_path / "key")
+    return make_keys(tmp_path / "key")
 
 
 @pytest.fixture
 def kept(tmp_path: Path, keys: tuple[Path, Path]) -> Path:
     """A signed head in a file."""
     path = tmp_path / "head.json"
-    path.write_bytes(msgspec.json.encode(signing.sign(HEAD, signing.private_key(keys[0]))))
+    path.write_bytes(msgspec.json.encode(sign(HEAD, private_key(keys[0]))))
     return path
 
 
 def test_a_pair_of_keys_is_for_its_owner_and_replaces_nothing(tmp_path: Path) -> None:
     mask = os.umask(0o000)
     try:
-        private, public = signing.make_keys(tmp_path / "key")
+        private, public = make_keys(tmp_path / "key")
     finally:
         os.umask(mask)
     assert (private.name, public.name) == ("key", "key.pub")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (private, public)] == [0o600, 0o644]
     before = private.read_bytes(), public.read_bytes()
     with pytest.raises(FileThereError):
-        signing.make_keys(private)
+        make_keys(private)
     assert (private.read_bytes(), public.read_bytes()) == before
     private.unlink()
     with pytest.raises(FileThereError):  # the public one is still there
-        signing.make_keys(private)
+        make_keys(private)
     assert not private.exists()
     assert public.read_bytes() == before[1]
     with pytest.raises(InputError):
-        signing.make_keys(tmp_path / "no" / "such" / "key")
+        make_keys(tmp_path / "no" / "such" / "key")
 
 
 def test_anybody_can_check_a_signature_without_holdfast(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
@@ -103,12 +104,12 @@ def test_anybody_can_check_a_signature_without_holdfast(kept: Path, keys: tuple[
 
 
 def test_a_head_is_read_as_it_was_kept(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
-    assert signing.read_head(kept).head == HEAD
-    assert signing.read_head(kept, public_key=keys[1]).head == HEAD
+    assert read_head(kept).head == HEAD
+    assert read_head(kept, public_key=keys[1]).head == HEAD
     plain = tmp_path / "plain.json"
     plain.write_bytes(msgspec.json.encode(HEAD))
-    assert signing.read_head(plain) == signing.SignedHead(**msgspec.structs.asdict(HEAD))
-    assert signing.read_head(plain).signature is None
+    assert read_head(plain) == SignedHead(**msgspec.structs.asdict(HEAD))
+    assert read_head(plain).signature is None
 
 
 def altered(**changes: object) -> Callable[[bytes], bytes]:
@@ -151,42 +152,42 @@ def test_a_head_that_is_not_as_it_was_kept(kept: Path, keys: tuple[Path, Path], 
     kept.write_bytes(BAD[how](kept.read_bytes()))
     for key in (None, keys[1]):
         with pytest.raises(HeadInvalidError) as refused:
-            signing.read_head(kept, public_key=key)
+            read_head(kept, public_key=key)
         assert (refused.value.code, refused.value.exit_code) == ("head_invalid", 2)
 
 
 def test_a_head_that_was_signed_by_somebody_else_or_by_nobody(kept: Path, tmp_path: Path) -> None:
-    _, other = signing.make_keys(tmp_path / "other")
+    _, other = make_keys(tmp_path / "other")
     with pytest.raises(HeadInvalidError) as refused:
-        signing.read_head(kept, public_key=other)
+        read_head(kept, public_key=other)
     assert "signed by another key" in refused.value.message
     kept.write_bytes(msgspec.json.encode(HEAD))
     with pytest.raises(HeadInvalidError) as refused:
-        signing.read_head(kept, public_key=other)
+        read_head(kept, public_key=other)
     assert "is not signed" in refused.value.message
     with pytest.raises(HeadInvalidError):
-        signing.read_head(tmp_path / "nowhere.json")
+        read_head(tmp_path / "nowhere.json")
 
 
 def test_a_file_of_heads_one_a_line(kept: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
-    assert signing.read_heads(kept, public_key=keys[1]) == [signing.read_head(kept)]
+    assert read_heads(kept, public_key=keys[1]) == [read_head(kept)]
     first, second = kept.read_bytes().strip(), msgspec.json.encode(msgspec.structs.replace(HEAD, seal=4))
     heads = tmp_path / "heads.jsonl"
     heads.write_bytes(first + b"\n\n" + second + b"\n" + first + b"\n")
-    assert [(one.seal, one.signature is None) for one in signing.read_heads(heads)] == [
+    assert [(one.seal, one.signature is None) for one in read_heads(heads)] == [
         (3, False),
         (4, True),
         (3, False),
     ]
     with pytest.raises(HeadInvalidError, match=r"the head in line 3 of .*heads.jsonl is not signed"):
-        signing.read_heads(heads, public_key=keys[1])
+        read_heads(heads, public_key=keys[1])
     heads.write_bytes(first + b"\n" + first[:-10])
     with pytest.raises(HeadInvalidError, match=r"line 2 of .*heads.jsonl holds no head"):
-        signing.read_heads(heads)
+        read_heads(heads)
     heads.write_bytes(msgspec.json.format(first, indent=2))  # one, as a person may keep it
-    assert signing.read_heads(heads) == [signing.read_head(kept)]
+    assert read_heads(heads) == [read_head(kept)]
     heads.write_bytes((first + b"\n") * 1000)
-    assert len(signing.read_heads(heads)) == 1000
+    assert len(read_heads(heads)) == 1000
 
 
 @pytest.mark.parametrize("how", BAD)
@@ -197,10 +198,10 @@ def test_a_line_that_is_not_as_it_was_kept(kept: Path, keys: tuple[Path, Path], 
         return  # an empty line is none
     kept.write_bytes(good + b"\n" + bad + b"\n")
     if how == "far too long":
-        assert len(signing.read_heads(kept)) == 2  # by white space alone
+        assert len(read_heads(kept)) == 2  # by white space alone
         return
     with pytest.raises(HeadInvalidError):
-        signing.read_heads(kept, public_key=keys[1])
+        read_heads(kept, public_key=keys[1])
 
 
 def other_curve(kind: str) -> bytes:
@@ -228,7 +229,7 @@ def test_files_that_hold_no_key(keys: tuple[Path, Path], kept: Path, tmp_path: P
                 "cut off": mine.read_bytes()[:60],
             }[what]
         )
-    read = signing.private_key if kind == "private" else lambda key: signing.read_head(kept, public_key=key)
+    read = private_key if kind == "private" else lambda key: read_head(kept, public_key=key)
     with pytest.raises(KeyInvalidError) as refused:
         read(path)
     assert (refused.value.code, refused.value.exit_code) == ("key_invalid", 2)
@@ -248,12 +249,12 @@ def test_without_the_extra_only_signatures_are_missing(
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    assert signing.read_head(plain).head == HEAD
+    assert read_head(plain).head == HEAD
     for act in (
-        lambda: signing.make_keys(tmp_path / "new"),
-        lambda: signing.private_key(keys[0]),
-        lambda: signing.read_head(kept),
-        lambda: signing.read_head(plain, public_key=keys[1]),
+        lambda: make_keys(tmp_path / "new"),
+        lambda: private_key(keys[0]),
+        lambda: read_head(kept),
+        lambda: read_head(plain, public_key=keys[1]),
     ):
         with pytest.raises(ExtraMissingError) as refused:
             act()

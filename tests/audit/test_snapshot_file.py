@@ -400,7 +400,7 @@ def test_a_snapshot_replaces_nothing(ledger_url: str, tmp_path: Path) -> None:
 def test_a_name_that_was_taken_meanwhile_is_not_replaced(
     ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 1)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 1)
     path = tmp_path / "a"
     with create_store(ledger_url) as store:
         with store.transaction() as transaction:
@@ -418,7 +418,7 @@ def test_a_name_that_was_taken_meanwhile_is_not_replaced(
 def test_a_snapshot_that_cannot_be_finished_leaves_nothing(
     ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 1)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 1)
     with create_store(ledger_url) as store:
 
         def full(*_: object) -> None:
@@ -431,7 +431,7 @@ def test_a_snapshot_that_cannot_be_finished_leaves_nothing(
 
 
 def test_progress_is_told(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 10)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 10)
     heard: list[tuple[str, int, int]] = []
 
     def progress(*words: Any) -> None:

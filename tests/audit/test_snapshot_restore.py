@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.audit.files.restore import Permission, restore
+from holdfast.audit.files.restore import RestoreRequest, restore
 from holdfast.audit.files.snapshot_diff import diff
 from holdfast.audit.files.snapshot_verify import verify
 from holdfast.audit.seals.sealer import seal
@@ -138,7 +138,7 @@ def test_a_ledger_that_was_made_for_something_else_stays_so(
 def test_a_submit_that_comes_meanwhile_waits_its_turn(
     kind: str, snapshot: Path, new_url: NewUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.audit.files.snapshot.EVERY", 1)
+    monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 1)
     url = new_url(kind)
     greatest = verify(snapshot).given_out["jobs"]
     with create_store(url) as store, ThreadPoolExecutor(1) as pool:
@@ -153,7 +153,7 @@ def test_a_submit_that_comes_meanwhile_waits_its_turn(
             if doing == "restoring" and not late:
                 late.append(pool.submit(submit))
 
-        restore(snapshot, url, Permission(who="a", why="b"), progress=meanwhile)
+        restore(snapshot, url, RestoreRequest(who="a", why="b"), progress=meanwhile)
         assert late[0].result(30) == greatest + 1
         with store.reading() as reading:
             [row] = reading.journal.of(greatest + 1)
@@ -287,7 +287,7 @@ def test_effects_may_be_in_another_schema(snapshot: Path, pg_url: str) -> None:
         connection.execute("CREATE SCHEMA work")
         connection.execute("CREATE SCHEMA app")
         connection.execute("CREATE TABLE app.effects (n integer)")
-    permission = Permission(who="a", why="b")
+    permission = RestoreRequest(who="a", why="b")
     with pytest.raises(EffectsMayBeNewerError, match=r"app\.effects"):
         restore(snapshot, pg_url, permission, schema="work")
     with psycopg.connect(pg_url) as connection:
@@ -304,7 +304,7 @@ def test_effects_may_be_in_another_schema(snapshot: Path, pg_url: str) -> None:
 @pytest.mark.pg
 def test_a_schema_that_is_not_there_is_refused(snapshot: Path, pg_url: str) -> None:
     with pytest.raises(StoreUnavailableError, match="there is no schema 'nowhere'"):
-        restore(snapshot, pg_url, Permission(who="a", why="b"), schema="nowhere")
+        restore(snapshot, pg_url, RestoreRequest(who="a", why="b"), schema="nowhere")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

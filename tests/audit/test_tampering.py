@@ -18,10 +18,10 @@ import psycopg
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.audit.seals import signing
-from holdfast.audit.seals.problems import KINDS, Problem
+from holdfast.audit.seals import heads, keys
+from holdfast.audit.seals.problems import KINDS, SealProblem
 from holdfast.audit.seals.sealer import Head, head_now, seal
-from holdfast.audit.seals.verify import Report, verify
+from holdfast.audit.seals.verify import VerifyReport, verify
 from holdfast.core.errors import HeadInvalidError
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.testing import VirtualClock
@@ -83,7 +83,7 @@ class Scene:
         marks = ", ".join("?" for _ in values)
         self.run(f"INSERT INTO holdfast_journal ({', '.join(values)}) VALUES ({marks})", *values.values())
 
-    def verified(self, head: Head | None = None) -> Report:
+    def verified(self, head: Head | None = None) -> VerifyReport:
         """Commit what was done, and verify."""
         self.client.commit()
         self.client.begin()
@@ -151,7 +151,7 @@ def block(n: int) -> tuple[int, int]:
 
 def test_nothing_was_done(scene: Scene) -> None:
     report = scene.verified(scene.head)
-    assert report == Report(ok=True, sealed=SEALED, unsealed=3, archived=0, head=scene.head, problems=())
+    assert report == VerifyReport(ok=True, sealed=SEALED, unsealed=3, archived=0, head=scene.head, problems=())
     assert scene.head.seal == BLOCKS
     assert scene.head.rows == SEALED
 
@@ -172,7 +172,7 @@ def test_an_edited_row(scene: Scene, seq: int, column: str) -> None:
     first, last = block(n)
     [problem] = scene.verified().problems
     edited = column == "at"
-    assert problem == Problem(
+    assert problem == SealProblem(
         kind="block_differs",
         seal=n,
         seq=first,
@@ -337,7 +337,7 @@ def test_a_list_of_problems_has_an_end(scene: Scene, monkeypatch: pytest.MonkeyP
         scene.insert(seq=10_001 + 2 * n, version=1001 + 2 * n, epoch=3)
     problems = scene.verified().problems
     assert len(problems) == 51
-    assert problems[-1] == Problem(kind="more", detail="7 more problems are not listed")
+    assert problems[-1] == SealProblem(kind="more", detail="7 more problems are not listed")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -532,14 +532,14 @@ def test_history_rewritten_with_all_its_hashes_is_found_through_a_head(
     scene: Scene, how: Callable[[Scene], None], tmp_path: Path
 ) -> None:
     """Who owns the database can make a chain that is sound in itself, but not the one whose head was kept."""
-    private, public = signing.make_keys(tmp_path / "key")
+    private, public = keys.make_keys(tmp_path / "key")
     kept = tmp_path / "head.json"
-    kept.write_bytes(msgspec.json.encode(signing.sign(scene.head, signing.private_key(private))))
+    kept.write_bytes(msgspec.json.encode(heads.sign(scene.head, keys.private_key(private))))
     how(scene)
     rewrite_all(scene.client)
     assert scene.found() == []
     assert scene.found(scene.head) == [("head_differs", 5, None, None)]
-    assert scene.found(signing.read_head(kept, public_key=public).head) == [("head_differs", 5, None, None)]
+    assert scene.found(heads.read_head(kept, public_key=public).head) == [("head_differs", 5, None, None)]
 
 
 def test_a_head_from_the_middle_of_the_chain(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.audit.seals.signing import make_keys
+from holdfast.audit.seals.keys import make_keys
 from holdfast.core.authority import Act
 from holdfast.core.digest import sha256
 from holdfast.store import connect, open_store

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from holdfast.audit.seals.signing import make_keys, public_key_text, signature_of
+from holdfast.audit.seals.keys import make_keys, public_key_text, signature_of
 from holdfast.core.authority import KEY, Act, Wanted, approval_text
 from holdfast.core.records import Grant
 from holdfast.governance.approval import register_approver

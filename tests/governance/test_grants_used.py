@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.audit.check.runner import check
-from holdfast.audit.files.restore import Permission, Restored, restore
+from holdfast.audit.files.restore import Restored, RestoreRequest, restore
 from holdfast.audit.files.slips import read_slip, write_slip
 from holdfast.audit.files.snapshot import create
 from holdfast.audit.repair.repair import plan, repair
@@ -221,12 +221,12 @@ class Place:
 
     def restore(self, path: Path, slip: Slip | None, *, who: str = "ann") -> tuple[str, Restored]:
         url = self.new_url(self.kind)
-        permission = Permission(who=who, why="restored", slip=slip)
+        permission = RestoreRequest(who=who, why="restored", slip=slip)
         return url, restore(path, url, permission, clock=self.clock)
 
     def refused(self, code: str, path: Path, slip: Slip | None, *, who: str = "ann") -> GovernanceError:
         url = self.new_url(self.kind)
-        permission = Permission(who=who, why="restored", slip=slip)
+        permission = RestoreRequest(who=who, why="restored", slip=slip)
         error = refused(code, restore, path, url, permission, clock=self.clock)
         assert not Path(url.removeprefix("sqlite:///")).exists()
         return error
@@ -328,7 +328,7 @@ def test_a_snapshot_that_calls_itself_of_another_environment_is_refused(new_url:
     forged = forge(tmp_path / "forged", place.snapshot("bob"), lambda _: None, environment="dev")
     url = new_url("sqlite")
     with pytest.raises(SnapshotInvalidError, match="one of a dev ledger, and its settings one of a prod ledger"):
-        restore(forged, url, Permission(who="ann", why="x"), clock=place.clock)
+        restore(forged, url, RestoreRequest(who="ann", why="x"), clock=place.clock)
 
 
 @pytest.mark.parametrize(

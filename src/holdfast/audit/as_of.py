@@ -85,7 +85,9 @@ def counts_at(reading: Reading, at: datetime, now: datetime) -> list[Count]:
     _require_past(at, now)
     counts, untold = reading.counts.as_of(at)
     if untold:
-        raise _untold(f"the journal no longer tells where {untold} jobs stood", at, reading.journal.complete_since())
+        raise _archived_error(
+            f"the journal no longer tells where {untold} jobs stood", at, reading.journal.complete_since()
+        )
     return counts
 
 
@@ -104,11 +106,11 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
     rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
     kept = [row for row in rows if row.version >= begins[row.machine, row.subject]]
     executions = tuple(
-        _execution_then(execution, _History(EXECUTION.name, execution.exec_id, kept, begins, at))
+        _execution_then(execution, _JournalAt(EXECUTION.name, execution.exec_id, kept, begins, at))
         for execution in reading.executions.of_job(job_id)
         if execution.created_at <= at
     )
-    history = _History(JOB.name, job_id, kept, begins, at)
+    history = _JournalAt(JOB.name, job_id, kept, begins, at)
     past_job, unknown = _job_then(job, history, executions)
     return Past(
         at=at,
@@ -120,7 +122,7 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
     )
 
 
-class _History:
+class _JournalAt:
     """What the journal keeps of one record, parted at a moment."""
 
     def __init__(
@@ -140,9 +142,9 @@ class _History:
         first = [*self.told, *self.later][:1]
         return first[0].at if first else last_moved
 
-    def untold(self, what: str, last_moved: datetime) -> HistoryArchivedError:
+    def archived_error(self, what: str, last_moved: datetime) -> HistoryArchivedError:
         """Return the error that says from when on the record can be told of."""
-        return _untold(what, self.at, self.archived_before(last_moved))
+        return _archived_error(what, self.at, self.archived_before(last_moved))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def _require_past(at: datetime, now: datetime) -> None:
         )
 
 
-def _untold(what: str, at: datetime, told_from: datetime | None) -> HistoryArchivedError:
+def _archived_error(what: str, at: datetime, told_from: datetime | None) -> HistoryArchivedError:
     context: dict[str, object] = {"at": time_text(at), "told_from": time_text(told_from) if told_from else None}
     if told_from is None:
         # Nothing was cut off on the record, and yet rows are missing.
@@ -174,7 +176,7 @@ def _untold(what: str, at: datetime, told_from: datetime | None) -> HistoryArchi
 # An execution
 
 
-def _execution_then(execution: Execution, history: _History) -> PastExecution:
+def _execution_then(execution: Execution, history: _JournalAt) -> PastExecution:
     if history.told:
         last = history.told[-1]
         status, version, updated_at = ExecutionStatus(last.target), last.version, last.at
@@ -182,7 +184,7 @@ def _execution_then(execution: Execution, history: _History) -> PastExecution:
         status, version, updated_at = execution.status, execution.version, execution.updated_at
     else:
         what = f"the journal no longer tells where attempt {execution.attempt} at job {execution.job_id} stood"
-        raise history.untold(what, execution.updated_at)
+        raise history.archived_error(what, execution.updated_at)
     ended = status in EXECUTION.final  # what an ended attempt left behind never changes
     return PastExecution(
         exec_id=execution.exec_id,
@@ -215,7 +217,7 @@ def _until(moment: datetime | None, at: datetime) -> datetime | None:
 # A job
 
 
-def _job_then(job: Job, history: _History, executions: Sequence[PastExecution]) -> tuple[PastJob, tuple[str, ...]]:
+def _job_then(job: Job, history: _JournalAt, executions: Sequence[PastExecution]) -> tuple[PastJob, tuple[str, ...]]:
     """Return the job as it was, and the names of the columns that nothing tells of."""
     told, later = history.told, history.later
     if told:
@@ -225,7 +227,7 @@ def _job_then(job: Job, history: _History, executions: Sequence[PastExecution]) 
     elif job.updated_at <= history.at:
         state, version, updated_at, attempts = job.state, job.version, job.updated_at, job.attempts
     else:
-        raise history.untold(f"the journal no longer tells where job {job.job_id} stood", job.updated_at)
+        raise history.archived_error(f"the journal no longer tells where job {job.job_id} stood", job.updated_at)
     unmoved = not later
     whole = len(executions) == attempts and history.is_whole
     known: dict[str, Any] = {}
@@ -258,12 +260,12 @@ def _job_then(job: Job, history: _History, executions: Sequence[PastExecution]) 
         replaces=job.replaces,
         created_at=job.created_at,
         updated_at=updated_at,
-        **{name: known.get(name) for name in _TOLD_BY_OTHER_MEANS},
+        **{name: known.get(name) for name in _DERIVED_COLUMNS},
     )
-    return past, tuple(name for name in _TOLD_BY_OTHER_MEANS if name not in known)
+    return past, tuple(name for name in _DERIVED_COLUMNS if name not in known)
 
 
-_TOLD_BY_OTHER_MEANS = (
+_DERIVED_COLUMNS = (
     "run_at", "excused", "result", "last_error_code", "last_error_message", "quarantine_code", "replay_reason",
 )  # fmt: skip
 

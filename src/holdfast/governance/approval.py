@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.audit.seals.signing import verified
+from holdfast.audit.seals.keys import verified
 from holdfast.core.authority import (
     AUTHENTIC,
     BOOTSTRAP,

@@ -6,7 +6,7 @@ from tests.faults.seeded import BOTH, Patch, SeededFault
 
 REPAIR = "audit/repair/repair.py"
 SURGEON = "audit/repair/surgeon.py"
-MENDING = "audit/repair/fixes.py"
+MENDING = "audit/repair/record_diagnosis.py"
 TESTS = "tests/audit/test_repair.py"
 RECORDS = "tests/audit/test_mending.py"
 LEFT = "tests/audit/test_repair_left.py"
@@ -26,7 +26,7 @@ FAULTS = (
             Patch(
                 REPAIR,
                 "plan",
-                'raise _Undone(_repaired(store, transaction, who="plan", why="dry run", permit=None))',
+                'raise _DryRunDone(_repaired(store, transaction, who="plan", why="dry run", permit=None))',
                 'return _repaired(store, transaction, who="plan", why="dry run", permit=None)',
             ),
         ),

@@ -27,7 +27,7 @@ FAULTS = (
     SeededFault(
         id="seals.broken_end_covered_up",
         meaning="A seal is added to a chain whose last seals were cut off or changed.",
-        patches=(Patch(SEALER, "_View.look", "require_sound_end(meta, last)", "pass"),),
+        patches=(Patch(SEALER, "_SealingView.look", "require_sound_end(meta, last)", "pass"),),
         tests=(f"{SEALS}::test_nothing_is_sealed_after_a_broken_end",),
         databases=BOTH,
     ),
@@ -37,7 +37,7 @@ FAULTS = (
         patches=(
             Patch(
                 VERIFIER,
-                "_Block.is_as_sealed",
+                "_PassingBlock.is_as_sealed",
                 "(self.rows, self._hashed.hexdigest()) == (self.seal.rows, self.seal.digest)",
                 "self.rows == self.seal.rows",
             ),
@@ -48,28 +48,28 @@ FAULTS = (
     SeededFault(
         id="seals.link_not_compared",
         meaning="A verification does not compare a seal with the hash of the seal before it.",
-        patches=(Patch(CHAIN, "Chain._judged", "elif seal.previous != self._previous:", "elif False:"),),
+        patches=(Patch(CHAIN, "SealChain._judged", "elif seal.previous != self._previous:", "elif False:"),),
         tests=(f"{TAMPERING}::test_the_links_of_an_edited_seal", f"{TAMPERING}::test_two_seals_that_changed_places"),
         databases=BOTH,
     ),
     SeededFault(
         id="seals.own_hash_not_compared",
         meaning="A verification does not recompute the hash of a seal.",
-        patches=(Patch(CHAIN, "Chain._judged", "if seal_hash(seal) != seal.hash:", "if False:"),),
+        patches=(Patch(CHAIN, "SealChain._judged", "if seal_hash(seal) != seal.hash:", "if False:"),),
         tests=(f"{TAMPERING}::test_an_edited_seal",),
         databases=BOTH,
     ),
     SeededFault(
         id="seals.saved_head_not_compared",
         meaning="A verification does not compare the chain with the saved head.",
-        patches=(Patch(CHAIN, "Chain._compare_head", "if head.hash != found:", "if False:"),),
+        patches=(Patch(CHAIN, "SealChain._compare_head", "if head.hash != found:", "if False:"),),
         tests=(f"{TAMPERING}::test_history_rewritten_with_all_its_hashes_is_found_through_a_head",),
         databases=BOTH,
     ),
     SeededFault(
         id="seals.missing_end_not_noticed",
         meaning="A verification does not notice that the last seals are gone.",
-        patches=(Patch(CHAIN, "Chain.judge_end", "if noted != found:", "if False:"),),
+        patches=(Patch(CHAIN, "SealChain.judge_end", "if noted != found:", "if False:"),),
         tests=(f"{TAMPERING}::test_seals_that_are_cut_off",),
         databases=BOTH,
     ),

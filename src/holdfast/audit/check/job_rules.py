@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.audit.check import record_rules as histories
+from holdfast.audit.check import record_rules
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, of_execution, of_job
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
@@ -34,7 +34,7 @@ def projected(case: Case, _context: RuleContext) -> Iterator[Finding]:
     executions, job = case.executions, case.job
     latest = executions[-1] if executions else None
     settled = latest is not None and (latest.status in OPEN or latest.status == ExecutionStatus.DONE)
-    if job.state not in JOB.states or not (settled or _told_since_claim(case)):
+    if job.state not in JOB.states or not (settled or _rulings_known_since_claim(case)):
         return
     expected = project(executions, rulings_of(case.history.told))
     if expected != job.state:
@@ -42,7 +42,7 @@ def projected(case: Case, _context: RuleContext) -> Iterator[Finding]:
         yield of_job(case, "state", detail, state=str(job.state), projected=str(expected))
 
 
-def _told_since_claim(case: Case) -> bool:
+def _rulings_known_since_claim(case: Case) -> bool:
     """Tell whether every ruling since the latest attempt is still on record."""
     if case.history.whole:
         return True
@@ -73,7 +73,7 @@ def cut(case: Case, context: RuleContext) -> Iterator[Finding]:
     """Yield a job whose rows are gone although no archive can have them: what is archived is slimmed first."""
     first = case.history.history_from
     archives = context.evidence.archived_until is not None  # if there are none, that is said of every record
-    if archives and not case.job.slimmed and histories.lacks_rows(case.history.rows, first):
+    if archives and not case.job.slimmed and record_rules.lacks_rows(case.history.rows, first):
         detail = f"its history is cut at version {first}, the rows before that are gone, and it was never archived"
         yield of_job(case, "taken", detail, first=first)
 
@@ -116,7 +116,7 @@ def commits_equal_effects(case: Case, context: RuleContext) -> Iterator[Finding]
             if case.job.state != due:
                 detail = f"execution {execution.exec_id} is {execution.status}, and the job is {case.job.state}"
                 yield of_job(case, "commit", detail, execution=execution.exec_id, state=str(case.job.state))
-        told = _commits_told(tried.history)
+        told = _journalled_commits(tried.history)
         if told is not None and told != (execution.status in COMMITTED):
             detail = f"it is {execution.status}, and its journal tells of {told} commits"
             yield of_execution(case, tried.history, "journal", detail, commits=told)
@@ -125,7 +125,7 @@ def commits_equal_effects(case: Case, context: RuleContext) -> Iterator[Finding]
         yield of_job(case, "followup", f"it was staged by job {parent}, which never committed", parent=parent)
 
 
-def _commits_told(history: History) -> int | None:
+def _journalled_commits(history: History) -> int | None:
     """Return how many commits the journal tells of since a repair last settled the matter; None if it cannot tell."""
     told = history.told
     repaired = max((index for index, row in enumerate(told) if row.maintenance_id is not None), default=None)

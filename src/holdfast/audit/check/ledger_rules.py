@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding
-from holdfast.audit.seals.horizons import Horizons, hidden, note_flaw
+from holdfast.audit.seals.horizons import Horizons, floor_flaw, hidden_row
 from holdfast.audit.seals.sealer import genesis, require_sound_end, seal_hash
 from holdfast.core.digest import sha256
 from holdfast.core.environments import DEV
@@ -223,9 +223,9 @@ def _horizons(context: RuleContext) -> Horizons | None:
 def _hints(context: RuleContext, last: Seal | None) -> Iterator[Finding]:
     """Yield where the number up to which all rows are said to be sealed is none, or hides rows from the sealer."""
     reading, meta = context.evidence.sealed, context.evidence.meta()
-    if flaw := note_flaw(reading, meta):
+    if flaw := floor_flaw(reading, meta):
         yield Finding("LEDGER", flaw, evidence={"kind": "floor"})
-    if found := hidden(reading, meta, last):
+    if found := hidden_row(reading, meta, last):
         seq, floor = found
         detail = f"row {seq} is not sealed, and no sealer will look at it: seals say that all rows up to {floor} are"
         yield Finding("LEDGER", detail, evidence={"kind": "floor", "seq": seq, "floor": floor})

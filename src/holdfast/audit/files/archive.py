@@ -43,7 +43,7 @@ Row = tuple[
 """A journal row as it is sealed: seq, epoch, xid, machine, subject, version, …, at."""
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ArchiveHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first line: whose history this is, and the seals that close it."""
 
     holdfast_archive: int
@@ -66,7 +66,7 @@ class _Trailer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     executions: int
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenArchive(msgspec.Struct, frozen=True):
     """An archive that has just been written: its name and what is in it."""
 
     file: str
@@ -75,15 +75,15 @@ class Written(msgspec.Struct, frozen=True):
     executions: int
 
 
-class Contents(msgspec.Struct, frozen=True):
+class ArchiveContents(msgspec.Struct, frozen=True):
     """Everything that an archive holds."""
 
-    header: Header
+    header: ArchiveHeader
     journal: list[Row]
     executions: list[dict[str, str | int | float | bool | None]]
 
 
-def name_of(first_seal: int, last_seal: int) -> str:
+def archive_name(first_seal: int, last_seal: int) -> str:
     """Return the name of the archive that holds these seals."""
     return f"journal-{first_seal}-{last_seal}.jsonl.gz"
 
@@ -94,7 +94,7 @@ def name_of(first_seal: int, last_seal: int) -> str:
 
 def require_directory(directory: Path) -> None:
     """Raise ArchiveUnwritableError unless archives can be written here; remove what a killed writer left."""
-    with _told(directory):
+    with _file_errors(directory):
         if not directory.is_dir():
             missing = errno.ENOTDIR if directory.exists() else errno.ENOENT
             raise OSError(missing, os.strerror(missing))
@@ -111,13 +111,13 @@ class ArchiveWriter:
     """Writes one archive: its blocks in order, then the executions, then its name; nothing is left if that fails."""
 
     def __init__(self, directory: Path, ledger_id: str, seals: Sequence[Seal]) -> None:
-        self._header = Header(VERSION, ledger_id, seals[0].seal_id, seals[-1].seal_id, tuple(seals))
-        self._path = directory / name_of(self._header.first_seal, self._header.last_seal)
+        self._header = ArchiveHeader(VERSION, ledger_id, seals[0].seal_id, seals[-1].seal_id, tuple(seals))
+        self._path = directory / archive_name(self._header.first_seal, self._header.last_seal)
         self._sealed = iter(self._header.seals)
         self._rows = self._executions = 0
 
     def __enter__(self) -> Self:
-        with _told(self._path.parent):
+        with _file_errors(self._path.parent):
             name = _draft_of(self._header.first_seal, self._header.last_seal)
             self._draft = Draft(self._path, mode=0o640, name=name)
             try:
@@ -135,8 +135,8 @@ class ArchiveWriter:
     def add_block(self, rows: Iterable[Row]) -> None:
         """Write the rows of the next seal; raise SealsBrokenError if they are not what was sealed."""
         seal = next(self._sealed)
-        block = _Block(seal)
-        with _told(self._path):
+        block = _BlockHash(seal)
+        with _file_errors(self._path):
             for row in rows:
                 block.add(row_lines([row]))
                 self._lines.write(json_line({"journal": row}))
@@ -150,19 +150,19 @@ class ArchiveWriter:
 
     def add_execution(self, execution: Mapping[str, object]) -> None:
         """Write an execution, column by column."""
-        with _told(self._path):
+        with _file_errors(self._path):
             self._lines.write(json_line({"execution": execution}))
         self._executions += 1
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenArchive:
         """Make the archive durable, give it its name, and return what was written."""
         invariant(next(self._sealed, None) is None, "an archive without the rows of one of its seals")
-        with _told(self._path):
+        with _file_errors(self._path):
             self._lines.write(json_line(_Trailer(self._rows, self._executions)))
             self._lines.close()
             self._refuse_to_replace_another()
             self._draft.publish(replace=True)
-        return Written(self._path.name, self._hashed.sha256, self._rows, self._executions)
+        return WrittenArchive(self._path.name, self._hashed.sha256, self._rows, self._executions)
 
     def _refuse_to_replace_another(self) -> None:
         """Let this very history be replaced, whole or not, but never that of another ledger, or what nobody can read.
@@ -172,7 +172,7 @@ class ArchiveWriter:
         if not self._path.exists() or not self._path.stat().st_size:
             return
         try:
-            there = first_line(self._path)
+            there = read_header(self._path)
         except ArchiveInvalidError as error:
             raise ArchiveUnwritableError(
                 f"{self._path} is there already, and nobody can tell whose history it holds",
@@ -208,7 +208,7 @@ class _HashedFile:
         return self._hash.hexdigest()
 
 
-class _Block:
+class _BlockHash:
     """What is known of a seal's rows while they pass."""
 
     def __init__(self, seal: Seal) -> None:
@@ -236,7 +236,7 @@ def _draft_of(first_seal: int, last_seal: int) -> str:
 
 
 @contextmanager
-def _told(where: Path) -> Iterator[None]:
+def _file_errors(where: Path) -> Iterator[None]:
     """Turn what the file system refuses into words."""
     try:
         yield
@@ -252,29 +252,29 @@ def _told(where: Path) -> Iterator[None]:
 # Reading
 
 
-def verify(path: Path, *, sha256: str | None = None) -> Header:
+def verify(path: Path, *, sha256: str | None = None) -> ArchiveHeader:
     """Read an archive through and return its header; raise ArchiveInvalidError unless it is whole and unaltered.
 
     Its seals are compared with its rows and with each other; whether the ledger has the same seals is for the caller.
     Executions are under no seal: only the SHA-256, which the ledger has and its journal tells, speaks for them.
     """
     lines = _checked(path, sha256)
-    header = cast("Header", next(lines))
+    header = cast("ArchiveHeader", next(lines))
     for _ in lines:
         pass
     return header
 
 
-def first_line(path: Path) -> Header:
+def read_header(path: Path) -> ArchiveHeader:
     """Return the header of an archive, whether the rest of it is whole or not."""
     with _opened(path) as (_, lines):
         return _header(path, lines)
 
 
-def read(path: Path, *, sha256: str | None = None) -> Contents:
+def read(path: Path, *, sha256: str | None = None) -> ArchiveContents:
     """Return all that an archive holds; raise ArchiveInvalidError unless it is whole and unaltered."""
     lines = _checked(path, sha256)
-    contents = Contents(cast("Header", next(lines)), [], [])
+    contents = ArchiveContents(cast("ArchiveHeader", next(lines)), [], [])
     for line in lines:
         if isinstance(line, _JournalLine):
             contents.journal.append(line.journal)
@@ -283,7 +283,7 @@ def read(path: Path, *, sha256: str | None = None) -> Contents:
     return contents
 
 
-_Line = Header | _JournalLine | _ExecutionLine
+_Line = ArchiveHeader | _JournalLine | _ExecutionLine
 
 
 @contextmanager
@@ -311,7 +311,7 @@ def _parsed(path: Path, lines: LineReader) -> Iterator[_Line]:
     yield header
     rows = executions = 0
     for seal in header.seals:
-        block = _Block(seal)
+        block = _BlockHash(seal)
         for text in islice(lines, seal.rows):
             parsed = lines.decode(text, _JournalLine)
             block.add(row_lines([parsed.journal]))
@@ -333,8 +333,8 @@ def _parsed(path: Path, lines: LineReader) -> Iterator[_Line]:
         raise _invalid(path, "something follows its end")
 
 
-def _header(path: Path, lines: LineReader) -> Header:
-    header = lines.decode(lines.read(), Header)
+def _header(path: Path, lines: LineReader) -> ArchiveHeader:
+    header = lines.decode(lines.read(), ArchiveHeader)
     if header.holdfast_archive != VERSION:
         raise _invalid(path, f"it is of version {header.holdfast_archive}, and this Holdfast knows {VERSION}")
     ids = [seal.seal_id for seal in header.seals]

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.audit.files.slips import Permit, kept, permit_restore
+from holdfast.audit.files.slips import RestorePermit, keep_as_grant, permit_restore
 from holdfast.audit.files.snapshot import Progress, SnapshotFile
-from holdfast.audit.files.snapshot_verify import Verified, verify
+from holdfast.audit.files.snapshot_verify import VerifiedSnapshot, verify
 from holdfast.core.authority import Slip
 from holdfast.core.decide import Refused
 from holdfast.core.errors import (
@@ -55,7 +55,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: int | None  # what the slip has become
 
 
-class Permission(msgspec.Struct, frozen=True, kw_only=True):
+class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who restores, why, by whose leave, and whether the tables beside the ledger are of the same moment."""
 
     who: str
@@ -67,7 +67,7 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
 def restore(
     path: Path,
     url: str,
-    permission: Permission,
+    request: RestoreRequest,
     *,
     schema: str = "public",
     clock: Clock | None = None,
@@ -76,9 +76,9 @@ def restore(
     """Make a ledger from a snapshot: in a new file, an empty database, or a ledger that has no work and no history."""
     verified = verify(path, progress=progress)
     now = (clock or host_clock)()
-    permit = permit_restore(permission.slip, verified, executor=permission.who, now=now)
-    with _place(url, schema, clock, permission) as store:
-        made = _written(store, verified, permission, permit, progress)
+    permit = permit_restore(request.slip, verified, executor=request.who, now=now)
+    with _destination(url, schema, clock, request) as store:
+        made = _write_ledger(store, verified, request, permit, progress)
         schema_steps.verify(store)
     return made
 
@@ -88,7 +88,7 @@ def restore(
 
 
 @contextmanager
-def _place(url: str, schema: str, clock: Clock | None, permission: Permission) -> Iterator[Store[Any]]:
+def _destination(url: str, schema: str, clock: Clock | None, request: RestoreRequest) -> Iterator[Store[Any]]:
     """Yield the store to write to; a new file gets its name only when it is whole."""
     with connect(url, clock, schema=schema, create=True) as place:
         if not place.exists:
@@ -98,14 +98,14 @@ def _place(url: str, schema: str, clock: Clock | None, permission: Permission) -
             except FileThereError as error:
                 raise LedgerNotEmptyError(error.message) from None
             return
-        _refuse_newer_effects(place, permission)
+        _refuse_newer_effects(place, request)
         if not schema_steps.is_empty(place):
             schema_steps.verify(place)
         yield place
 
 
-def _refuse_newer_effects(place: Store[Any], permission: Permission) -> None:
-    if permission.tables_from_same_snapshot:
+def _refuse_newer_effects(place: Store[Any], request: RestoreRequest) -> None:
+    if request.tables_from_same_snapshot:
         return
     tables = place.tables_beside()
     if tables:
@@ -123,8 +123,12 @@ def _refuse_newer_effects(place: Store[Any], permission: Permission) -> None:
 # The rows
 
 
-def _written(
-    store: Store[Any], verified: Verified, permission: Permission, permit: Permit | None, progress: Progress | None
+def _write_ledger(
+    store: Store[Any],
+    verified: VerifiedSnapshot,
+    request: RestoreRequest,
+    permit: RestorePermit | None,
+    progress: Progress | None,
 ) -> Restored:
     header, epoch = verified.header, verified.header.epoch + 1
     with store.transaction() as transaction:
@@ -136,12 +140,14 @@ def _written(
         _require_empty(transaction)
         if existed:
             _require_alike(transaction.settings.read(), verified)
-        transaction.portable.advance(_given_out(verified, store))
+        transaction.portable.advance(_next_ids(verified, store))
         while store.extend_journal(connection):
             pass
-        grant_id = kept(transaction, permit, ledger_id=header.ledger_id, reason=permission.why) if permit else None
-        with transaction.maintenance.open(who=permission.who, why=permission.why, grant_id=grant_id) as door:
-            _bring_all(transaction, Path(verified.file), verified, progress)
+        grant_id = (
+            keep_as_grant(transaction, permit, ledger_id=header.ledger_id, reason=request.why) if permit else None
+        )
+        with transaction.maintenance.open(who=request.who, why=request.why, grant_id=grant_id) as door:
+            _load_tables(transaction, Path(verified.file), verified, progress)
             transaction.settings.set("epoch", str(epoch))
             expired, finished = _end_open_leases(transaction)
             transaction.maintenance.note(
@@ -174,7 +180,7 @@ def _require_empty(transaction: Transaction) -> None:
         raise LedgerNotEmptyError(f"the ledger has rows in {', '.join(tables)}", context={"tables": tables})
 
 
-def _require_alike(settings: dict[str, str], verified: Verified) -> None:
+def _require_alike(settings: dict[str, str], verified: VerifiedSnapshot) -> None:
     """Refuse to make another kind of ledger of one that was made on purpose."""
     for name, theirs in (
         ("environment", verified.header.environment),
@@ -188,7 +194,7 @@ def _require_alike(settings: dict[str, str], verified: Verified) -> None:
             )
 
 
-def _given_out(verified: Verified, store: Store[Any]) -> dict[str, int]:
+def _next_ids(verified: VerifiedSnapshot, store: Store[Any]) -> dict[str, int]:
     """Return where ids and numbers go on.
 
     Executions go on at the time in microseconds. Whoever worked after the snapshot was taken may hold a token that it
@@ -198,7 +204,7 @@ def _given_out(verified: Verified, store: Store[Any]) -> dict[str, int]:
     return {**verified.given_out, "executions": max(verified.given_out.get("executions", 0), microseconds)}
 
 
-def _bring_all(transaction: Transaction, path: Path, verified: Verified, progress: Progress | None) -> None:
+def _load_tables(transaction: Transaction, path: Path, verified: VerifiedSnapshot, progress: Progress | None) -> None:
     with SnapshotFile(path, progress=progress, doing="restoring") as snapshot:
         for table in TABLES:
             for rows in _batches(snapshot, table):
@@ -224,7 +230,7 @@ def _refused(table: Table, error: RefusedByDatabaseError) -> SnapshotInvalidErro
     )
 
 
-def _kept(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
+def _rows_to_load(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
     # The ledger has an epoch of its own.
     return (row for row in rows if row[0] != "epoch") if table.name == "meta" else rows
 
@@ -233,7 +239,7 @@ def _batches(snapshot: SnapshotFile, table: Table) -> Iterator[list[Row]]:
     """Yield a table's rows, no more at once than memory should hold."""
     batch: list[Row] = []
     begun = snapshot.bytes_read
-    for row in _kept(table, snapshot.rows(table)):
+    for row in _rows_to_load(table, snapshot.rows(table)):
         batch.append(row)
         if len(batch) >= BATCH_ROWS or snapshot.bytes_read - begun >= BATCH_BYTES:
             yield batch

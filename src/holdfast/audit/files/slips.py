@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.audit.files.snapshot_verify import Verified
-from holdfast.audit.seals.signing import private_key, verified
+from holdfast.audit.files.snapshot_verify import VerifiedSnapshot
+from holdfast.audit.seals.keys import private_key, verified
 from holdfast.core.authority import (
     BOOTSTRAP,
     CLAIMED,
@@ -133,7 +133,7 @@ def _require_sound(slip: Slip) -> None:
 # Judging
 
 
-class Permit(msgspec.Struct, frozen=True, kw_only=True):
+class RestorePermit(msgspec.Struct, frozen=True, kw_only=True):
     """A slip that permits an act, and how its approver was known."""
 
     slip: Slip
@@ -141,7 +141,9 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
     via: dict[str, Json]
 
 
-def permit_restore(slip: Slip | None, snapshot: Verified, *, executor: str, now: datetime) -> Permit | None:
+def permit_restore(
+    slip: Slip | None, snapshot: VerifiedSnapshot, *, executor: str, now: datetime
+) -> RestorePermit | None:
     """Return the permission to restore a snapshot; None where it needs none and has none. Raise where it may not be."""
     environment = snapshot.header.environment
     wanted = Wanted(act=Act.RESTORE, target=snapshot.trailer.sha256, environment=environment, executor=executor)
@@ -156,10 +158,10 @@ def permit_restore(slip: Slip | None, snapshot: Verified, *, executor: str, now:
     if isinstance(verdict, Rejected):
         raise _rejection(Rejected(verdict.code, verdict.message.replace("grant 0", "the slip")), wanted)
     via: dict[str, Json] = {"method": method, "slip": msgspec.to_builtins(slip)}
-    return Permit(slip=slip, wanted=wanted, via=via)
+    return RestorePermit(slip=slip, wanted=wanted, via=via)
 
 
-def _method(slip: Slip, snapshot: Verified) -> str:
+def _method(slip: Slip, snapshot: VerifiedSnapshot) -> str:
     """Return how the approver is known, or raise ApprovalError where that is not enough."""
     environment, name = snapshot.header.environment, slip.approved_by
     strict = environment not in (DEV, STAGE)
@@ -230,7 +232,7 @@ def _rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
 # Keeping
 
 
-def kept(transaction: Transaction, permit: Permit, *, ledger_id: str, reason: str) -> int:
+def keep_as_grant(transaction: Transaction, permit: RestorePermit, *, ledger_id: str, reason: str) -> int:
     """Make a slip a grant of the ledger that is being made, used up by this transaction; return its id."""
     slip, wanted = permit.slip, permit.wanted
     grant_id = transaction.grants.request(

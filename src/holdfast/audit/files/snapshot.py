@@ -31,7 +31,7 @@ FORMAT = 1
 LEVEL = 3  # of compression: beyond it, a snapshot takes longer and is hardly smaller
 CHUNK = 1 << 18
 LINE_MAX = 1 << 30
-EVERY = 2000  # rows between two words about progress
+PROGRESS_ROWS = 2000  # rows between two words about progress
 
 Progress = Callable[[str, int, int], None]  # what is done, how far it is, and of how much
 
@@ -46,7 +46,7 @@ _KINDS: dict[Kind, Any] = {
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line: which ledger this is, when it was taken, and what its rows are."""
 
     holdfast_snapshot: int
@@ -61,27 +61,27 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, list[str]]  # the columns of each table
 
 
-class Trailer(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotTrailer(msgspec.Struct, frozen=True, kw_only=True):
     """The last line."""
 
     rows: dict[str, int]
     sha256: str
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be said of a snapshot that is whole."""
 
     file: str
     bytes: int
-    header: Header
-    trailer: Trailer
+    header: SnapshotHeader
+    trailer: SnapshotTrailer
 
 
-class Source(Protocol):
+class SnapshotSource(Protocol):
     """What can be read table by table, in order: a snapshot, or a ledger."""
 
     @property
-    def header(self) -> Header: ...
+    def header(self) -> SnapshotHeader: ...
 
     def rows(self, table: Table) -> Iterator[Row]: ...
 
@@ -125,7 +125,7 @@ class LiveLedger:
     def __init__(self, store: Store[Any], reading: Reading) -> None:
         meta = reading.settings.read()
         self._reading = reading
-        self.header = Header(
+        self.header = SnapshotHeader(
             holdfast_snapshot=FORMAT,
             ledger_id=meta["ledger_id"],
             epoch=int(meta["epoch"]),
@@ -147,7 +147,7 @@ class LiveLedger:
         return sum(self._reading.portable.count_of(table) for table in TABLES)
 
 
-def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -> Summary:
+def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -> SnapshotSummary:
     """Write a snapshot of a ledger to a new file."""
     if not path.parent.is_dir():
         raise InputError(f"there is no directory {path.parent}", next_step="Create it, or correct the path.")
@@ -155,10 +155,10 @@ def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -
     with new_file(path, mode=0o600) as file, store.standing(path.parent) as reading:
         ledger = LiveLedger(store, reading)
         trailer = _write(ledger, file, progress, ledger.size() if progress else 0)
-    return Summary(file=str(path), bytes=path.stat().st_size, header=ledger.header, trailer=trailer)
+    return SnapshotSummary(file=str(path), bytes=path.stat().st_size, header=ledger.header, trailer=trailer)
 
 
-def _write(source: Source, file: BinaryIO, progress: Progress | None, total: int) -> Trailer:
+def _write(source: SnapshotSource, file: BinaryIO, progress: Progress | None, total: int) -> SnapshotTrailer:
     seen, lines, digest, counts = 0, bytearray(json_line(source.header)), sha256(), {}
     with compressed(file, level=LEVEL) as packed:
         for table in TABLES:
@@ -171,11 +171,11 @@ def _write(source: Source, file: BinaryIO, progress: Progress | None, total: int
                     digest.update(lines)
                     packed.write(lines)
                     lines.clear()
-                if progress and seen % EVERY == 0:
+                if progress and seen % PROGRESS_ROWS == 0:
                     progress("writing", seen, total)
         digest.update(lines)
         packed.write(lines)
-        trailer = Trailer(rows=counts, sha256=digest.hexdigest())
+        trailer = SnapshotTrailer(rows=counts, sha256=digest.hexdigest())
         packed.write(json_line(trailer))
     return trailer
 
@@ -232,12 +232,12 @@ class SnapshotFile:
             self._advance()
             yield row
 
-    def finish(self) -> Summary:
+    def finish(self) -> SnapshotSummary:
         """Check what follows the last row: a trailer that agrees with everything before it, and then nothing."""
         if not self._line:
             raise self._invalid("it is cut short: the last line is missing")
         try:
-            trailer = msgspec.json.decode(self._line, type=Trailer)
+            trailer = msgspec.json.decode(self._line, type=SnapshotTrailer)
         except BAD_LINE:
             raise self._invalid(f"line {self._lines.number} is neither a row in its place nor the last line") from None
         if trailer.rows != self._counts:
@@ -246,14 +246,14 @@ class SnapshotFile:
             raise self._invalid("its SHA-256 is not that of its lines")
         if self._lines.read():
             raise self._invalid("something follows its last line")
-        return Summary(file=str(self.path), bytes=self._size, header=self.header, trailer=trailer)
+        return SnapshotSummary(file=str(self.path), bytes=self._size, header=self.header, trailer=trailer)
 
     def given_out(self) -> dict[str, int]:
         """Return the greatest id of each table that was given out or read, by table."""
         known = self.header.sequences
         return {name: max(known.get(name, 0), self._greatest.get(name, 0)) for name in NUMBERED}
 
-    def _header(self) -> Header:
+    def _header(self) -> SnapshotHeader:
         try:
             fields = msgspec.json.decode(self._line, type=dict[str, msgspec.Raw])
             version = msgspec.json.decode(fields.get("holdfast_snapshot", b"0"), type=int)
@@ -263,7 +263,7 @@ class SnapshotFile:
             unknown = f"its format is {version}, and this Holdfast knows {FORMAT}" if version else "it is no snapshot"
             raise self._invalid(unknown, format=version)
         try:
-            header = msgspec.json.decode(self._line, type=Header)
+            header = msgspec.json.decode(self._line, type=SnapshotHeader)
         except BAD_LINE as error:
             raise self._invalid(f"its first line is not a snapshot's: {error}") from None
         known = schema_number("sqlite")  # both dialects have the same numbers
@@ -290,7 +290,7 @@ class SnapshotFile:
         self._digest.update(self._line)
         self.bytes_read += len(self._line)
         self._line = self._lines.read()
-        if self._progress and self._lines.number % EVERY == 0:
+        if self._progress and self._lines.number % PROGRESS_ROWS == 0:
             self._progress(self._doing, self._file.tell(), self._size)
 
     def _invalid(self, what: str, **context: object) -> HoldfastError:

@@ -16,7 +16,14 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.files.framed import GZIP
-from holdfast.audit.files.snapshot import EVERY, Header, LiveLedger, Progress, SnapshotFile, Source
+from holdfast.audit.files.snapshot import (
+    PROGRESS_ROWS,
+    LiveLedger,
+    Progress,
+    SnapshotFile,
+    SnapshotHeader,
+    SnapshotSource,
+)
 from holdfast.core.errors import InputError
 from holdfast.store import open_store
 from holdfast.store.tables import TABLES, Row, Table
@@ -30,7 +37,7 @@ _EPOCH_COLUMN = 1
 Key = tuple[Any, ...]
 
 
-class Differences(msgspec.Struct, kw_only=True):
+class TableDifferences(msgspec.Struct, kw_only=True):
     """How the rows of one table differ: how many, and the keys of the first ones."""
 
     only_a: int = 0
@@ -53,13 +60,13 @@ class Differences(msgspec.Struct, kw_only=True):
             shown.append(key)
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Two sources, side by side."""
 
-    a: Header
-    b: Header
+    a: SnapshotHeader
+    b: SnapshotHeader
     rows: int  # compared, of the longer one
-    tables: dict[str, Differences]  # only those that differ
+    tables: dict[str, TableDifferences]  # only those that differ
 
     @property
     def same(self) -> bool:
@@ -67,30 +74,32 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return not self.tables
 
 
-def diff(a: str, b: str, *, schema: str = "public", progress: Progress | None = None) -> Comparison:
+def diff(a: str, b: str, *, schema: str = "public", progress: Progress | None = None) -> SnapshotComparison:
     """Compare two snapshots or ledgers, each given as a file or a URL."""
     with ExitStack() as opened:
         one, other = (opened.enter_context(_source(place, schema)) for place in (a, b))
         epoch = min(one.header.epoch, other.header.epoch)
         tables, seen = {}, 0
         for table in TABLES:
-            found = Differences()
-            for key, left, right in _pairs(table, _told(table, one, epoch), _told(table, other, epoch)):
+            found = TableDifferences()
+            for key, left, right in _pairs(
+                table, _compared_rows(table, one, epoch), _compared_rows(table, other, epoch)
+            ):
                 seen += 1
                 if left != right:
                     found.add("only_a" if right is None else "only_b" if left is None else "changed", key)
-                if progress and seen % EVERY == 0:
+                if progress and seen % PROGRESS_ROWS == 0:
                     progress("comparing", seen, 0)
             if found.total:
                 tables[table.name] = found
         for source in (one, other):
             if isinstance(source, SnapshotFile):
                 source.finish()
-        return Comparison(a=one.header, b=other.header, rows=seen, tables=tables)
+        return SnapshotComparison(a=one.header, b=other.header, rows=seen, tables=tables)
 
 
 @contextmanager
-def _source(place: str, schema: str) -> Iterator[Source]:
+def _source(place: str, schema: str) -> Iterator[SnapshotSource]:
     """Open what a word names: a snapshot if it is a file that is packed, else a ledger."""
     if "://" not in place and _is_packed(place):
         with SnapshotFile(Path(place)) as snapshot:
@@ -115,7 +124,7 @@ def _is_packed(place: str) -> bool:
         ) from error
 
 
-def _told(table: Table, source: Source, epoch: int) -> Iterator[Row]:
+def _compared_rows(table: Table, source: SnapshotSource, epoch: int) -> Iterator[Row]:
     """Yield the rows that count."""
     if table.name == "meta":
         return (row for row in source.rows(table) if row[0] not in _OWN)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.audit.files.snapshot import Progress, SnapshotFile, Summary
+from holdfast.audit.files.snapshot import Progress, SnapshotFile, SnapshotSummary
 from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
 from holdfast.core.errors import SealsBrokenError, SnapshotInvalidError
 from holdfast.core.records import Archive, Seal
 from holdfast.store.tables import TABLES, Row
 
 
-class Verified(Summary, frozen=True, kw_only=True):
+class VerifiedSnapshot(SnapshotSummary, frozen=True, kw_only=True):
     """A snapshot that was read through and found right."""
 
     seals: int
@@ -30,7 +30,7 @@ class Verified(Summary, frozen=True, kw_only=True):
     approvers: dict[str, str | None]  # the public key of everybody who ever might approve; None if that was revoked
 
 
-def verify(path: Path, *, progress: Progress | None = None) -> Verified:
+def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
     """Read a snapshot through, and raise unless it is whole and its history is what was sealed."""
     with SnapshotFile(path, progress=progress, doing="verifying") as snapshot:
         sealed = SealedHistory(snapshot.header.ledger_id)
@@ -51,7 +51,7 @@ def verify(path: Path, *, progress: Progress | None = None) -> Verified:
         given_out = snapshot.given_out()
     carried.require_agreement(summary)
     sealed.finish()
-    return Verified(
+    return VerifiedSnapshot(
         **msgspec.structs.asdict(summary),
         seals=len(sealed.seals),
         head=sealed.head,
@@ -79,7 +79,7 @@ class _Carried:
         name, public_key, _, _, _, _, revoked_at, _ = row
         self.approvers[name] = public_key if revoked_at is None else None
 
-    def require_agreement(self, summary: Summary) -> None:
+    def require_agreement(self, summary: SnapshotSummary) -> None:
         """Raise unless the first line says of which environment it is: who may restore it depends on that."""
         if self._environment != summary.header.environment:
             raise SnapshotInvalidError(

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.audit.check.findings import Severity, Violation
 from holdfast.audit.check.runner import check_in
-from holdfast.audit.repair.examined import GUARDED_BY_NAME, Act
+from holdfast.audit.repair.record import GUARDED_BY_NAME, RepairAct
 from holdfast.audit.repair.surgeon import Surgeon, unit_of
 from holdfast.core.digest import digest
 from holdfast.core.errors import (
@@ -30,14 +30,14 @@ from holdfast.store import Store, Transaction
 from holdfast.store.migrations import require_ledger, rewrite_enforcement
 from holdfast.store.verbs.seals import SEQ_MAX
 
-Permit = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
-HOPELESS = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
+ConsumeGrant = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
+UNREPAIRABLE = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
 """What no repair can mend: damaged pages, governance that is missing, and seals that are not what they were."""
 ALL = 1 << 62  # a repair that knew of a part only could not say what is left
 ROUNDS_MAX = 20
 
 
-class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
+class Unrepaired(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a repair leaves as it is, why, and what to restore by hand."""
 
     subject: str
@@ -45,15 +45,15 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True):
     restore: str
 
 
-class Repair(msgspec.Struct, frozen=True, kw_only=True):
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair found, did or would do, and what is left."""
 
     applied: bool
     digest: str
     violations: tuple[Violation, ...]
-    acts: tuple[Act, ...]
+    acts: tuple[RepairAct, ...]
     left: tuple[Violation, ...]
-    given_up: tuple[GivenUp, ...] = ()
+    given_up: tuple[Unrepaired, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -61,22 +61,22 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
         return not self.left
 
 
-class _Undone(Exception):  # not an error: the way out of a transaction that must leave nothing
-    def __init__(self, repair: Repair) -> None:
+class _DryRunDone(Exception):  # not an error: the way out of a transaction that must leave nothing
+    def __init__(self, repair: RepairReport) -> None:
         super().__init__()
         self.repair = repair
 
 
-def plan(store: Store[Any]) -> Repair:
+def plan(store: Store[Any]) -> RepairReport:
     """Return what a repair would do; nothing is changed."""
     try:
         with store.transaction() as transaction:
-            raise _Undone(_repaired(store, transaction, who="plan", why="dry run", permit=None))
-    except _Undone as undone:
+            raise _DryRunDone(_repaired(store, transaction, who="plan", why="dry run", permit=None))
+    except _DryRunDone as undone:
         return undone.repair
 
 
-def repair(store: Store[Any], *, operator: str, reason: str, expected: str, permit: Permit) -> Repair:
+def repair(store: Store[Any], *, operator: str, reason: str, expected: str, permit: ConsumeGrant) -> RepairReport:
     """Carry out the plan whose digest is `expected`; raise PlanStaleError if it is another one by now.
 
     `permit` is asked once there is something to do: `engine.grants.permission` makes one.
@@ -92,7 +92,9 @@ def repair(store: Store[Any], *, operator: str, reason: str, expected: str, perm
     return done
 
 
-def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str, permit: Permit | None) -> Repair:
+def _repaired(
+    store: Store[Any], transaction: Transaction, *, who: str, why: str, permit: ConsumeGrant | None
+) -> RepairReport:
     connection = transaction.connection
     require_ledger(store, connection)
     if store.journal_is_full(connection):
@@ -102,19 +104,19 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
         )
     transaction.maintenance.lock_records()
     violations = check_in(transaction, limit=ALL).violations
-    rounds = _Rounds(store, transaction, violations, who=who, why=why, permit=permit)
+    rounds = _RepairRounds(store, transaction, violations, who=who, why=why, permit=permit)
     for _ in range(ROUNDS_MAX):
         try:
             with transaction.savepoint():
                 acts, left = rounds.carry_out()
-        except _TryAgain:
+        except _RoundUndone:
             continue
         break
     else:
         raise RepairIncompleteError(
             "what is left out of a repair breaks ever more of the rest", context={"violations": sorted(rounds.given_up)}
         )
-    return Repair(
+    return RepairReport(
         applied=permit is not None,
         digest=_digest(acts),
         violations=violations,
@@ -124,11 +126,11 @@ def _repaired(store: Store[Any], transaction: Transaction, *, who: str, why: str
     )
 
 
-class _TryAgain(Exception):  # not an error: the way out of a round that must leave nothing
+class _RoundUndone(Exception):  # not an error: the way out of a round that must leave nothing
     pass
 
 
-class _Rounds:
+class _RepairRounds:
     """One repair, tried until what it leaves out is all that cannot be mended."""
 
     def __init__(
@@ -139,7 +141,7 @@ class _Rounds:
         *,
         who: str,
         why: str,
-        permit: Permit | None,
+        permit: ConsumeGrant | None,
     ) -> None:
         self.given_up: dict[str, str] = {}
         self._store = store
@@ -150,8 +152,8 @@ class _Rounds:
         self._why = why
         self._permit = permit
 
-    def carry_out(self) -> tuple[list[Act], tuple[Violation, ...]]:
-        """Mend what was not given up; return what was done and what is left. Raise _TryAgain to do it otherwise."""
+    def carry_out(self) -> tuple[list[RepairAct], tuple[Violation, ...]]:
+        """Mend what was not given up; return what was done and what is left. Raise _RoundUndone to do it otherwise."""
         acts = self._mend()
         left = check_in(self._transaction, limit=ALL).violations if acts else self._violations
         found, tried = set(map(_name, self._violations)), set(map(_name, self._caused))
@@ -159,7 +161,7 @@ class _Rounds:
         caused, worse = [], []
         for violation in left:
             unit = unit_of(self._transaction, violation)
-            if violation.invariant in HOPELESS or violation.severity is not Severity.ERROR:
+            if violation.invariant in UNREPAIRABLE or violation.severity is not Severity.ERROR:
                 continue
             if unit in self.given_up:
                 worse += [violation] if _name(violation) not in found else []
@@ -179,13 +181,13 @@ class _Rounds:
 
     def _give_up(self, units: dict[str, str]) -> None:
         self.given_up |= units
-        raise _TryAgain
+        raise _RoundUndone
 
-    def _mend(self) -> list[Act]:
+    def _mend(self) -> list[RepairAct]:
         store, transaction = self._store, self._transaction
-        acts: list[Act] = []
+        acts: list[RepairAct] = []
         found = (*self._violations, *self._caused)
-        wanted = [v for v in found if unit_of(transaction, v) not in self.given_up and v.invariant not in HOPELESS]
+        wanted = [v for v in found if unit_of(transaction, v) not in self.given_up and v.invariant not in UNREPAIRABLE]
         differs = sorted(v.subject for v in wanted if v.invariant == "enforcement")
         standing = [int(door) for (door,) in transaction.execute("SELECT maintenance_id FROM holdfast_maintenance")]
         if standing:
@@ -193,7 +195,7 @@ class _Rounds:
         if differs:
             # First, so that what follows is guarded and journalled; the unique indexes last, when nothing is doubled.
             why = "what it enforces differs"
-            acts.append(Act(kind="rewrite", subject="LEDGER", why=why, before={"differs": differs}))
+            acts.append(RepairAct(kind="rewrite", subject="LEDGER", why=why, before={"differs": differs}))
             rewrite_enforcement(store, transaction)
         if standing or wanted:
             acts += self._operate(found, standing)
@@ -201,7 +203,7 @@ class _Rounds:
             self._index_again()
         return acts
 
-    def _operate(self, violations: Sequence[Violation], standing: Iterable[int]) -> list[Act]:
+    def _operate(self, violations: Sequence[Violation], standing: Iterable[int]) -> list[RepairAct]:
         transaction = self._transaction
         grant_id = self._permit(transaction) if self._permit else None
         with transaction.maintenance.open(who=self._who, why=self._why, grant_id=grant_id) as door:
@@ -226,17 +228,17 @@ def _name(violation: Violation) -> tuple[str, str]:
     return violation.invariant, violation.subject
 
 
-def _given_up(subject: str, why: str) -> GivenUp:
+def _given_up(subject: str, why: str) -> Unrepaired:
     machine = subject.partition(" ")[0]
     restore = f"what a snapshot has of {subject}"
     if machine == JOB.name:
         restore += " in holdfast_jobs, holdfast_executions and holdfast_journal"
     elif machine in GUARDED_BY_NAME:
         restore += f" in {GUARDED_BY_NAME[machine].table} and holdfast_journal"
-    return GivenUp(subject=subject, why=why, restore=restore)
+    return Unrepaired(subject=subject, why=why, restore=restore)
 
 
-def _digest(acts: Iterable[Act]) -> str:
+def _digest(acts: Iterable[RepairAct]) -> str:
     """Return what tells one plan from another; who carries it out does not, nor what was counted until then."""
     return digest(
         [

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast.audit.check.findings import Violation
-from holdfast.audit.repair.diagnose import committed, job_acts, rebuilt_execution
-from holdfast.audit.repair.examined import GUARDED_BY_NAME, Act, Record, is_torn
-from holdfast.audit.repair.fixes import record_acts, uncut
+from holdfast.audit.repair.job_diagnosis import has_committed, repair_job, restored_execution
+from holdfast.audit.repair.record import GUARDED_BY_NAME, ExaminedRecord, RepairAct, is_torn
+from holdfast.audit.repair.record_diagnosis import repair_record, restore_history_start
 from holdfast.core.decide import Refused
 from holdfast.core.errors import HoldfastError, RefusedByDatabaseError
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
@@ -21,8 +21,8 @@ from holdfast.store.transaction import Reading
 
 EVENT = "repair"
 LEASES = "LEASES"
-STRAYS_BREAK = frozenset({"no_orphans", "attempts_monotonic", "running_has_lease", "one_commit"})
-BREAKDOWNS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+BROKEN_BY_MISPLACED_EXECUTIONS = frozenset({"no_orphans", "attempts_monotonic", "running_has_lease", "one_commit"})
+DIAGNOSIS_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 """What a diagnosis can stumble over in data that nobody wrote; errors of the database are none of these."""
 
 
@@ -49,7 +49,7 @@ class Surgeon:
     def __init__(
         self, store: Store[Any], transaction: Transaction, door: int, who: str, left_out: Collection[str]
     ) -> None:
-        self.acts: list[Act] = []
+        self.acts: list[RepairAct] = []
         self.failed: dict[str, str] = {}  # what could not be mended, and why: then the whole round counts for nothing
         self._store = store
         self._transaction = transaction
@@ -64,7 +64,7 @@ class Surgeon:
             last = max(rows, key=lambda row: row["version"], default=None)
             if last is not None and last["target"] == "open":
                 why = "its door was found open"
-                self._note(Act(kind="tell", subject=f"{MAINTENANCE} {subject}", why=why, before=None))
+                self._note(RepairAct(kind="tell", subject=f"{MAINTENANCE} {subject}", why=why, before=None))
                 row = {
                     "machine": MAINTENANCE, "subject": subject, "version": last["version"] + 1, "source": "open",
                     "target": "shut", "event": "shut", "reason": why, "attempt": None, "move_id": last["move_id"],
@@ -111,13 +111,13 @@ class Surgeon:
             self._on(f"{JOB.name} {job_id}", self._mend_job, job_id, doubts.get(job_id), without)
 
     def _mend_job(self, job_id: int, doubt: str | None = None, without: Iterable[str] = ()) -> None:
-        self._do(job_acts(self._transaction, job_id, doubt=doubt, without=without))
+        self._do(repair_job(self._transaction, job_id, doubt=doubt, without=without))
 
     def _mend_record(self, machine: str, subject: int) -> None:
-        self._do(record_acts(self._transaction, MACHINES[machine], subject) or ())
+        self._do(repair_record(self._transaction, MACHINES[machine], subject) or ())
 
     def _uncut(self, machine: str, subject: int) -> None:
-        self._do(uncut(self._transaction, MACHINES[machine], subject))
+        self._do(restore_history_start(self._transaction, MACHINES[machine], subject))
 
     # -- what cannot be done ------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Surgeon:
                 work(*given)
         except Exception as error:
             known = error if isinstance(error, HoldfastError) else self._store.translate(error)
-            if not isinstance(known, RefusedByDatabaseError) and not isinstance(error, BREAKDOWNS):
+            if not isinstance(known, RefusedByDatabaseError) and not isinstance(error, DIAGNOSIS_ERRORS):
                 raise
             del self.acts[done:]
             refused = f"the database refuses what would mend it: {known.message}" if known else None
@@ -144,14 +144,14 @@ class Surgeon:
 
     def _rename(self, machine: str, subject: int) -> None:
         """Give a record its id back, if the journal knows it by that id, and the record has no journal of its own."""
-        lost = Record(self._transaction, MACHINES[machine], subject)
+        lost = ExaminedRecord(self._transaction, MACHINES[machine], subject)
         if lost.image is not None or not lost.rows:
             return
         last, guarded = lost.rows[-1], lost.guarded
         signed = {"event": last.event, "move_id": last.move_id, "version": last.version, guarded.state: last.target}
         found = []
         for image in self._transaction.maintenance.images(guarded.table, **signed):
-            other = Record(self._transaction, lost.machine, image[guarded.id])
+            other = ExaminedRecord(self._transaction, lost.machine, image[guarded.id])
             if not other.rows and self._unit(machine, other.id) not in self._left_out:
                 found.append(other)
         if len(found) == 1:
@@ -160,7 +160,7 @@ class Surgeon:
 
     def _bring_home(self, violations: Iterable[Violation]) -> None:
         """Give executions back to the job whose claim they were, if they stand with another, or with none."""
-        wrong = [v for v in violations if v.invariant in STRAYS_BREAK]
+        wrong = [v for v in violations if v.invariant in BROKEN_BY_MISPLACED_EXECUTIONS]
         exec_ids = {v.id or 0 for v in wrong if v.machine == EXECUTION.name}
         for job_id in {v.id for v in wrong if v.machine == JOB.name}:
             exec_ids |= {
@@ -170,7 +170,7 @@ class Surgeon:
             self._on(self._unit(EXECUTION.name, exec_id), self._bring_one_home, exec_id)
 
     def _bring_one_home(self, exec_id: int) -> None:
-        record = Record(self._transaction, EXECUTION, exec_id)
+        record = ExaminedRecord(self._transaction, EXECUTION, exec_id)
         if record.image is None or not record.vouched or record.kept[0].version != 1:
             return
         first = record.kept[0]
@@ -183,9 +183,9 @@ class Surgeon:
 
     def _find_executions(self, exec_ids: Iterable[int]) -> dict[int, str]:
         """Put back executions that only the journal knows; return the jobs for which that was a guess, and why."""
-        lost: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        lost: dict[tuple[str, int], list[ExaminedRecord]] = defaultdict(list)
         for exec_id in sorted(exec_ids):
-            record = Record(self._transaction, EXECUTION, exec_id)
+            record = ExaminedRecord(self._transaction, EXECUTION, exec_id)
             if record.image is None and record.rows:
                 lost[record.rows[0].move_id, record.rows[0].attempt or 0].append(record)
         doubts: dict[int, str] = {}
@@ -200,8 +200,8 @@ class Surgeon:
                     doubts[job_id] = f"which execution was its attempt {attempt} cannot be told"
         return doubts
 
-    def _put_back_execution(self, record: Record, job_id: int) -> None:
-        self._do([rebuilt_execution(record, job_id)])
+    def _put_back_execution(self, record: ExaminedRecord, job_id: int) -> None:
+        self._do([restored_execution(record, job_id)])
 
     def _without_attempt(self, move_id: str, attempt: int) -> list[int]:
         """Return the jobs that a move claimed for an attempt of which no execution is there; the succeeded first."""
@@ -211,7 +211,7 @@ class Surgeon:
             if self._transaction.maintenance.images("holdfast_jobs", job_id=job_id)
             and not self._transaction.maintenance.images("holdfast_executions", job_id=job_id, attempt=attempt)
         ]
-        ends = {job_id: Record(self._transaction, JOB, job_id).rows[-1].target for job_id in open_jobs}
+        ends = {job_id: ExaminedRecord(self._transaction, JOB, job_id).rows[-1].target for job_id in open_jobs}
         return sorted(open_jobs, key=lambda job_id: (ends[job_id] != JobState.SUCCEEDED, job_id))
 
     def _claimed(self, move_id: str, attempt: int) -> set[int]:
@@ -231,7 +231,7 @@ class Surgeon:
             ):
                 continue
             parent = violation.evidence.get("parent")
-            if parent is not None and committed(self._transaction, int(parent)):
+            if parent is not None and has_committed(self._transaction, int(parent)):
                 continue  # it is the parent that was wrong, and that is put right by itself
             doubts[job_id] = violation.detail
         return doubts
@@ -283,18 +283,18 @@ class Surgeon:
     def _forget_checkpoints(self, subject: str, why: str, job_id: int) -> None:
         before = self._transaction.maintenance.images("holdfast_checkpoints", job_id=job_id)
         if before:
-            self._note(Act(kind="forget", subject=subject, why=why, before={"checkpoints": before}))
+            self._note(RepairAct(kind="forget", subject=subject, why=why, before={"checkpoints": before}))
             self._transaction.retention.forget_checkpoints([job_id])
 
     def _forget_rows(self, subject: str, why: str, rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
-            self._note(Act(kind="forget", subject=subject, why=why, before=row))
+            self._note(RepairAct(kind="forget", subject=subject, why=why, before=row))
         if rows:
             self._transaction.maintenance.forget_journal_rows([row["seq"] for row in rows])
 
     # -- the acts -----------------------------------------------------------------------------------------------------
 
-    def _do(self, acts: Iterable[Act]) -> None:
+    def _do(self, acts: Iterable[RepairAct]) -> None:
         for act in acts:
             self._note(act)
             guarded = GUARDED_BY_NAME[act.machine or ""]
@@ -307,7 +307,7 @@ class Surgeon:
             if act.machine == JOB.name and act.id is not None and "payload" in act.after and not act.after["payload"]:
                 self._forget_checkpoints(act.subject, act.why, act.id)
 
-    def _settle(self, act: Act) -> None:
+    def _settle(self, act: RepairAct) -> None:
         """Move a record, or say that it stays; either is a journal row, marked as written under this door."""
         guarded = GUARDED_BY_NAME[act.machine or ""]
         [now] = self._transaction.maintenance.images(guarded.table, **{guarded.id: act.id})
@@ -326,7 +326,7 @@ class Surgeon:
             self._transaction.maintenance.record_repair(self._door, row)
         self._transaction.maintenance.mend(guarded, act.id or 0, columns)
 
-    def _note(self, act: Act) -> None:
+    def _note(self, act: RepairAct) -> None:
         self.acts.append(act)
         note = {"act": act.kind, "subject": act.subject, "why": act.why, "before": act.before, "after": act.after}
         self._transaction.maintenance.note(self._door, EVENT, **note)
@@ -337,7 +337,7 @@ class Surgeon:
             for attempt in moved:
                 exec_id = attempt.execution.exec_id
                 why, job = "its lease has run out", {"job_id": attempt.job.job_id}
-                self._note(Act(kind="recover", subject=f"EXECUTION {exec_id}", why=why, before=job))
+                self._note(RepairAct(kind="recover", subject=f"EXECUTION {exec_id}", why=why, before=job))
             if not moved:
                 break
 
@@ -347,4 +347,4 @@ class Surgeon:
         self._transaction.counts.recount()
         after = [dict(zip(columns, row, strict=True)) for row in self._transaction.counts.raw()]
         if before != after:
-            self._note(Act(kind="recount", subject="COUNTS", why="counted anew", before={"counts": before}))
+            self._note(RepairAct(kind="recount", subject="COUNTS", why="counted anew", before={"counts": before}))

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.audit.seals.horizons import Horizons, floor_of, note_flaw
-from holdfast.audit.seals.problems import Problem, Problems
+from holdfast.audit.seals.horizons import Horizons, floor_flaw, floor_of
+from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import Head, genesis, head_of, seal_hash
 from holdfast.core.records import Seal
 from holdfast.store.store import Store
@@ -19,7 +19,7 @@ from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MIN, Key
 PAGE = 500
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """A seal that can be believed, and after which key its rows begin, unless a seal before it is missing."""
 
     start: Key
@@ -27,10 +27,10 @@ class Link(NamedTuple):
     after_gap: bool
 
 
-class Chain:
+class SealChain:
     """The seals of a ledger at one moment, read once from first to last."""
 
-    def __init__(self, store: Store[Any], problems: Problems, heads: Sequence[Head]) -> None:
+    def __init__(self, store: Store[Any], problems: SealProblems, heads: Sequence[Head]) -> None:
         self._store, self._problems = store, problems
         self._heads: dict[int, list[Head]] = defaultdict(list)  # by seal, first to last, each once
         for head in sorted(set(heads), key=lambda head: head.seal):
@@ -40,7 +40,7 @@ class Chain:
             self._newest = reading.seals.last()
             early = reading.seals.page(after=SEQ_MIN, upto=0, limit=PAGE)
             self._horizons = Horizons(reading.seals, self.meta, one_writer=store.one_writer)
-            self.note_flaw = note_flaw(reading.seals, self.meta)
+            self.floor_flaw = floor_flaw(reading.seals, self.meta)
             self.floor = floor_of(reading.seals, self.meta, self._newest)  # no row below can still be sealed
         self._upto = max(self._newest.seal_id, 0) if self._newest else 0
         self._read = 0  # the number of the last seal that was read
@@ -63,7 +63,7 @@ class Chain:
         """Where the chain ends, once it is read."""
         return head_of(self.meta, self._newest, self.rows)
 
-    def next_links(self) -> list[Link]:
+    def next_links(self) -> list[ChainLink]:
         """Read a page of seals, check them, and return those that can be believed."""
         with self._store.reading() as reading:
             page = reading.seals.page(after=self._read, upto=self._upto, limit=PAGE)
@@ -87,7 +87,7 @@ class Chain:
             if named > self._upto:
                 self._add("head_differs", named, f"the head names seal {named}; the chain ends at {self._upto}")
 
-    def _judged(self, seal: Seal) -> Iterator[Link]:
+    def _judged(self, seal: Seal) -> Iterator[ChainLink]:
         if seal.seal_id != self._read + 1:
             self._add("seal_missing", self._read + 1, f"{_seals(self._read + 1, seal.seal_id - 1)} gone")
             self._miss_head(seal.seal_id)
@@ -107,7 +107,7 @@ class Chain:
         else:
             for number, why in self._horizons.flaws(seal):
                 self._add("seal_changed", number, why)
-            yield Link(self.end, seal, self._gap)
+            yield ChainLink(self.end, seal, self._gap)
             self.end, self._gap = seal.end, False
 
     def _compare_head(self, head: Head, found: str, seal: Seal | None) -> None:
@@ -122,7 +122,7 @@ class Chain:
                 self._add("head_differs", number, f"the head names seal {number}, which is gone")
 
     def _add(self, kind: str, seal: int | None, detail: str) -> None:
-        self._problems.add(Problem(kind=kind, seal=seal, detail=detail))
+        self._problems.add(SealProblem(kind=kind, seal=seal, detail=detail))
 
 
 def _seals(first: int, last: int) -> str:

@@ -26,7 +26,7 @@ VERSION = 1
 SEALS_PAGE = 500
 
 
-class Exported(msgspec.Struct, frozen=True):
+class ExportSummary(msgspec.Struct, frozen=True):
     """What an export holds."""
 
     from_seal: int
@@ -35,7 +35,7 @@ class Exported(msgspec.Struct, frozen=True):
     rows: int
 
 
-def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: int | None = None) -> Exported:
+def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: int | None = None) -> ExportSummary:
     """Write the seals of a range, and their rows, to a stream."""
     with store.reading() as reading:
         ledger_id, last = reading.settings.read()["ledger_id"], reading.seals.last()
@@ -63,10 +63,10 @@ def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: in
         start = seal.end
         seals, rows = seals + 1, rows + written
     sink.write(json_line({"end": {"seals": seals, "rows": rows}}))
-    return Exported(from_seal, upto, seals, rows)
+    return ExportSummary(from_seal, upto, seals, rows)
 
 
-def export_file(store: Store[Any], path: Path, *, from_seal: int = 1, to_seal: int | None = None) -> Exported:
+def export_file(store: Store[Any], path: Path, *, from_seal: int = 1, to_seal: int | None = None) -> ExportSummary:
     """Write an export to a new file; raise FileThereError if there is one."""
     with new_file(path) as sink:
         return export(store, sink, from_seal=from_seal, to_seal=to_seal)

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from holdfast.core.records import Seal
 from holdfast.store.verbs.seals import SEQ_MAX, SEQ_MIN, SealReads
 
-NOTE = "seal_floor"  # the setting that keeps a floor: an epoch and a number
-_NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
+FLOOR_SETTING = "seal_floor"  # the setting that keeps a floor: an epoch and a number
+_FLOOR = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -31,33 +31,33 @@ def floor_of(reading: SealReads, meta: dict[str, str], last: Seal | None) -> int
         return 0
     # A row of a transaction after a horizon has a number above it: the last row of the last seal is one.
     shown = reading.horizon(epoch, last.last_xid, below=last.last_seq)
-    noted_epoch, noted = _noted(meta.get(NOTE)) or (epoch, 0)
-    return noted if noted_epoch == epoch and noted > shown and _is_said(reading, epoch, noted) else shown
+    noted_epoch, noted = _stored_floor(meta.get(FLOOR_SETTING)) or (epoch, 0)
+    return noted if noted_epoch == epoch and noted > shown and _is_horizon(reading, epoch, noted) else shown
 
 
-def note_flaw(reading: SealReads, meta: dict[str, str]) -> str | None:
+def floor_flaw(reading: SealReads, meta: dict[str, str]) -> str | None:
     """Return what is wrong with the floor that the settings keep, or None."""
-    text, epoch = meta.get(NOTE), int(meta["epoch"])
-    found = _noted(text)
+    text, epoch = meta.get(FLOOR_SETTING), int(meta["epoch"])
+    found = _stored_floor(text)
     if text is None or (found and found[0] < epoch):
         return None
-    if found and found[0] == epoch and _is_said(reading, epoch, found[1]):
+    if found and found[0] == epoch and _is_horizon(reading, epoch, found[1]):
         return None
     return f"the ledger has noted {text!r} as where all rows are sealed, and no seal says so"
 
 
-def _noted(text: str | None) -> tuple[int, int] | None:
-    match = _NOTE.fullmatch(text or "")
+def _stored_floor(text: str | None) -> tuple[int, int] | None:
+    match = _FLOOR.fullmatch(text or "")
     epoch, number = (int(match[1]), int(match[2])) if match else (0, SEQ_MAX + 1)
     return (epoch, number) if number <= SEQ_MAX else None
 
 
-def _is_said(reading: SealReads, epoch: int, number: int) -> bool:
+def _is_horizon(reading: SealReads, epoch: int, number: int) -> bool:
     bounds = reading.sealing_bounds()
     return number <= bounds.seq and reading.is_horizon(epoch, number, bound=bounds.xid)
 
 
-def hidden(reading: SealReads, meta: dict[str, str], last: Seal | None) -> tuple[int, int] | None:
+def hidden_row(reading: SealReads, meta: dict[str, str], last: Seal | None) -> tuple[int, int] | None:
     """Return the first row that no seal closes and no sealer will look at, and the floor above it: a long search."""
     floor = floor_of(reading, meta, last)
     first = reading.first_unsealed(last.end, floor=SEQ_MIN, upto=floor) if last else None

@@ -25,7 +25,7 @@ KINDS = (
 LISTED_MAX = 1000
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class SealProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One finding: which seal, from which row to which, from when to when, and in words."""
 
     kind: str
@@ -37,11 +37,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class Problems:
+class SealProblems:
     """A list of problems that does not outgrow memory."""
 
     def __init__(self) -> None:
-        self._listed: list[Problem] = []
+        self._listed: list[SealProblem] = []
         self.found = 0
 
     @property
@@ -49,13 +49,13 @@ class Problems:
         """Whether what is added now is counted only."""
         return len(self._listed) >= LISTED_MAX
 
-    def add(self, problem: Problem) -> None:
+    def add(self, problem: SealProblem) -> None:
         self.found += 1
         if not self.is_full:
             self._listed.append(problem)
 
-    def listed(self) -> tuple[Problem, ...]:
+    def listed(self) -> tuple[SealProblem, ...]:
         """Return the problems, in the order in which they were found."""
         left_out = self.found - len(self._listed)
-        more = [Problem(kind="more", detail=f"{left_out} more problems are not listed")] if left_out else []
+        more = [SealProblem(kind="more", detail=f"{left_out} more problems are not listed")] if left_out else []
         return (*self._listed, *more)

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.audit.seals.horizons import NOTE, floor_of
+from holdfast.audit.seals.horizons import FLOOR_SETTING, floor_of
 from holdfast.core.digest import digest, sha256
 from holdfast.core.errors import EpochError, InputError, SealsBrokenError, invariant
 from holdfast.core.records import Seal, time_text
@@ -73,7 +73,7 @@ def seal(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> list[Seal]:
     if block_rows < 1:
         raise InputError("a block has at least one row", context={"block_rows": block_rows})
     made: list[Seal] = []
-    view = _View(store, block_rows)
+    view = _SealingView(store, block_rows)
     while True:
         view.look()
         for block in view.blocks:
@@ -136,7 +136,7 @@ def _named(noted: str | None) -> str:
 # What can be closed
 
 
-class _View:
+class _SealingView:
     """What a sealing sees: the rows of transactions that had ended when it began, and no others, a part at a time.
 
     Whoever is late looks again at the same rows, so that a sealing ends while others write. A part are the numbers up
@@ -217,21 +217,21 @@ class _View:
         return self.last.hash if self.last else genesis(self.ledger_id)
 
 
-def _keep_floor(store: Store[Any], view: _View) -> None:
+def _keep_floor(store: Store[Any], view: _SealingView) -> None:
     """Keep the floor that a finished sealing has shown, if the seals alone do not tell of it."""
     with store.reading() as reading:
         known = floor_of(reading.seals, reading.settings.read(), reading.seals.last())
         shown = reading.seals.horizon(view.epoch, view.bounds.xid, below=view.bounds.seq + 1)
     if shown > known:
         with store.transaction() as transaction:
-            transaction.settings.set(NOTE, f"{view.epoch} {shown}")
+            transaction.settings.set(FLOOR_SETTING, f"{view.epoch} {shown}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Closing
 
 
-def _close(store: Store[Any], view: _View, block: Block) -> Seal | None:
+def _close(store: Store[Any], view: _SealingView, block: Block) -> Seal | None:
     """Hash a block and write its seal; None if somebody else has sealed meanwhile."""
     hashed, rows, after = hashlib.sha256(), 0, block.low_seq - 1
     while rows < block.rows:

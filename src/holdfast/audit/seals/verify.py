@@ -15,17 +15,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.audit.seals.archived import Archives
-from holdfast.audit.seals.chain import Chain, Link
-from holdfast.audit.seals.problems import Problem, Problems
+from holdfast.audit.seals.archives import ArchiveVerifier
+from holdfast.audit.seals.chain import ChainLink, SealChain
+from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import PAGE, Head, row_lines
 from holdfast.core.errors import HeadInvalidError, StoreDamagedError
 from holdfast.core.records import Seal
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MAX, SEQ_MIN, Key, SealedValues
 
-AFTER_ALL: Key = (SEQ_MAX, SEQ_MAX, SEQ_MAX)
-BEFORE_EVEN_THAT: Key = (SEQ_MIN, SEQ_MIN, SEQ_MIN)  # numbers that nobody gave out
+GREATEST_KEY: Key = (SEQ_MAX, SEQ_MAX, SEQ_MAX)
+LEAST_KEY: Key = (SEQ_MIN, SEQ_MIN, SEQ_MIN)  # numbers that nobody gave out
 SHOWN = 20  # how many numbers of missing rows a problem lists
 _AT = -1  # where a row's time stands
 
@@ -33,7 +33,7 @@ Rows = Sequence[SealedValues]
 Progress = Callable[[int, int], None]
 
 
-class Report(msgspec.Struct, frozen=True):
+class VerifyReport(msgspec.Struct, frozen=True):
     """What a verification found: rows in blocks that seals close, rows not sealed yet, rows only archives have."""
 
     ok: bool
@@ -41,7 +41,7 @@ class Report(msgspec.Struct, frozen=True):
     unsealed: int
     archived: int
     head: Head
-    problems: tuple[Problem, ...]
+    problems: tuple[SealProblem, ...]
 
 
 def verify(
@@ -50,7 +50,7 @@ def verify(
     head: Head | Sequence[Head] | None = None,
     archives: Path | None = None,
     on_progress: Progress | None = None,
-) -> Report:
+) -> VerifyReport:
     """Recompute the whole chain. `head`, one or more, must be part of it; `archives` is where the archives' files are.
 
     `on_progress` is called with the number that the pass has reached, and the last one there was at its start.
@@ -63,7 +63,7 @@ def verify(
 # Where a row belongs
 
 
-class _Place(Protocol):
+class _KeyRange(Protocol):
     """A range of keys; rows of it are given to `take`."""
 
     start: Key
@@ -72,10 +72,10 @@ class _Place(Protocol):
     def take(self, rows: Rows) -> None: ...
 
 
-class _Block:
+class _PassingBlock:
     """A sealed block while its rows pass by."""
 
-    def __init__(self, link: Link, misplaced: Callable[[int, Rows], None]) -> None:
+    def __init__(self, link: ChainLink, misplaced: Callable[[int, Rows], None]) -> None:
         self.start, self.seal, self.after_gap = link
         self.end = self.seal.end
         self._misplaced = misplaced
@@ -102,7 +102,7 @@ class _Tail:
     """The rows that no seal has closed yet; those up to the floor no sealer will ever look at."""
 
     def __init__(self, start: Key, floor: int) -> None:
-        self.start, self.end = start, AFTER_ALL
+        self.start, self.end = start, GREATEST_KEY
         self.floor = floor
         self.rows = 0
         self.hidden = 0
@@ -117,11 +117,11 @@ class _Tail:
             self.first_hidden, self.last_hidden = self.first_hidden or hidden[0], hidden[-1]
 
 
-class _Past:
+class _ClosedKeys:
     """Keys of blocks that were compared already: no row of theirs can still come."""
 
     def __init__(self, end: Key, late: Callable[[Rows], None]) -> None:
-        self.start, self.end = BEFORE_EVEN_THAT, end
+        self.start, self.end = LEAST_KEY, end
         self.take = late
 
 
@@ -134,8 +134,8 @@ class _Verification:
 
     def __init__(self, store: Store[Any], heads: Sequence[Head], archives: Path | None, on_progress: Progress) -> None:
         self._store, self._on_progress = store, on_progress
-        self._problems = Problems()
-        self._chain = Chain(store, self._problems, heads)
+        self._problems = SealProblems()
+        self._chain = SealChain(store, self._problems, heads)
         for head in heads:
             if head.ledger_id != self._chain.meta["ledger_id"]:
                 raise HeadInvalidError(
@@ -143,16 +143,16 @@ class _Verification:
                     next_step="Give the head that was kept of this ledger.",
                     context={"head": head.ledger_id, "ledger": self._chain.meta["ledger_id"]},
                 )
-        self._archives = Archives(store, archives, self._problems)
+        self._archives = ArchiveVerifier(store, archives, self._problems)
         with store.reading() as reading:
             self._last_seq = reading.seals.sealing_bounds().seq
-        self._window: list[_Block] = []
+        self._window: list[_PassingBlock] = []
         self._ends: list[Key] = []
         self._left: Key = BEFORE_ALL  # the end of the last block that has left the window
         self._tail: _Tail | None = None
         self._sealed = self._archived = 0
 
-    def run(self) -> Report:
+    def run(self) -> VerifyReport:
         for page in self._pages():
             self._pass(page)
             self._archives.seen(page)
@@ -165,7 +165,7 @@ class _Verification:
         self._chain.judge_end()
         self._archives.judge()
         self._judge_floor()
-        return Report(
+        return VerifyReport(
             ok=not self._problems.found,
             sealed=self._sealed,
             unsealed=self._tail.rows if self._tail else 0,
@@ -193,16 +193,16 @@ class _Verification:
 
     def _pass(self, page: Rows) -> None:
         """Give each row to its place: runs of rows of one block, as most pages are."""
-        place, begun = self._place_of(page[0]), 0
+        place, begun = self._range_of(page[0]), 0
         start, end = place.start, place.end
         for index, row in enumerate(page):
             if not start < (row[1], row[2], row[0]) <= end:
                 place.take(page[begun:index])
-                place, begun = self._place_of(row), index
+                place, begun = self._range_of(row), index
                 start, end = place.start, place.end
         place.take(page[begun:])
 
-    def _place_of(self, row: SealedValues) -> _Place:
+    def _range_of(self, row: SealedValues) -> _KeyRange:
         key = (row[1], row[2], row[0])
         while not self._chain.is_read and (not self._ends or key > self._ends[-1]):
             self._load(row[0])
@@ -210,13 +210,13 @@ class _Verification:
             self._tail = self._tail or _Tail(self._chain.end, self._chain.floor)
             return self._tail
         if key <= self._left:
-            return _Past(self._left, self._late)
+            return _ClosedKeys(self._left, self._late)
         return self._window[bisect_left(self._ends, key)]
 
     def _load(self, seq: int) -> None:
         """Read the next seals; those that the pass, now at a number, has left behind already are compared at once."""
         for link in self._chain.next_links():
-            self._window.append(_Block(link, self._misplaced))
+            self._window.append(_PassingBlock(link, self._misplaced))
             self._ends.append(link.seal.end)
         self._settle(seq - 1)
 
@@ -231,7 +231,7 @@ class _Verification:
             self._left = self._ends[done - 1]
             del self._window[:done], self._ends[:done]
 
-    def _compare(self, block: _Block) -> None:
+    def _compare(self, block: _PassingBlock) -> None:
         if block.is_as_sealed:
             self._sealed += block.rows
         elif block.rows < block.seal.rows and self._archives.explain(block.start, block.seal):
@@ -248,7 +248,7 @@ class _Verification:
             seq = reading.seals.next_row(after)
         if seq is None:
             raise error
-        self._problems.add(Problem(kind="row_changed", seq=seq, to_seq=seq, detail=f"it cannot be read: {error}"))
+        self._problems.add(SealProblem(kind="row_changed", seq=seq, to_seq=seq, detail=f"it cannot be read: {error}"))
         return seq
 
     def _late(self, rows: Rows) -> None:
@@ -264,7 +264,7 @@ class _Verification:
         """Report rows whose key falls into a block that they cannot be part of."""
         if rows:
             self._problems.add(
-                Problem(
+                SealProblem(
                     kind="row_inserted",
                     seal=seal_id,
                     seq=rows[0][0],
@@ -279,12 +279,12 @@ class _Verification:
         """Report a floor that no seal speaks of, and rows that it hides, unless other problems explain them."""
         if self._problems.found:
             return
-        if self._chain.note_flaw:
-            self._problems.add(Problem(kind="floor_differs", detail=self._chain.note_flaw))
+        if self._chain.floor_flaw:
+            self._problems.add(SealProblem(kind="floor_differs", detail=self._chain.floor_flaw))
         tail = self._tail
         if tail and tail.hidden:
             self._problems.add(
-                Problem(
+                SealProblem(
                     kind="floor_differs",
                     seq=tail.first_hidden[0],
                     to_seq=tail.last_hidden[0],
@@ -294,7 +294,7 @@ class _Verification:
                 )
             )
 
-    def _difference(self, block: _Block) -> Problem:
+    def _difference(self, block: _PassingBlock) -> SealProblem:
         """Say what is evident: a hash over a block tells that it differs, not which of its rows does."""
         seal, seqs, times = block.seal, list[int](), list[str]()
         after = seal.low_seq - 1
@@ -304,7 +304,7 @@ class _Verification:
             after = page[-1][0]
         gone = seal.rows - block.rows
         if gone > 0 and seqs and self._archives.took_whole(seal):
-            return Problem(
+            return SealProblem(
                 kind="row_inserted",
                 seal=seal.seal_id,
                 seq=seqs[0],
@@ -326,7 +326,7 @@ class _Verification:
             what += f"; missing: {', '.join(map(str, missing[:SHOWN]))}{', …' if len(missing) > SHOWN else ''}"
         if block.after_gap:
             what += "; the seal before it cannot be believed, so that its first rows are not known"
-        return Problem(
+        return SealProblem(
             kind=kind,
             seal=seal.seal_id,
             seq=first,
@@ -336,7 +336,7 @@ class _Verification:
             detail=f"{what}; sealed at {seal.sealed_at}",
         )
 
-    def _page_of(self, block: _Block, after: int) -> Rows:
+    def _page_of(self, block: _PassingBlock, after: int) -> Rows:
         try:
             with self._store.reading() as reading:
                 return reading.seals.journal_block(block.start, block.seal, after=after, limit=PAGE)

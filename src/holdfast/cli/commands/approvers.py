@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.audit.seals.signing import public_key_text
+from holdfast.audit.seals.keys import public_key_text
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.options import ID_MAX, actor, word

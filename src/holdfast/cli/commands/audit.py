@@ -14,13 +14,13 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 import typer
 
-from holdfast.audit.seals import signing
-from holdfast.audit.seals.export import Exported, export_file
+from holdfast.audit.seals import heads, keys
+from holdfast.audit.seals.export import ExportSummary, export_file
 from holdfast.audit.seals.export import export as export_stream
-from holdfast.audit.seals.problems import Problem
+from holdfast.audit.seals.problems import SealProblem
 from holdfast.audit.seals.sealer import Head
 from holdfast.audit.seals.sealer import head as current_head
-from holdfast.audit.seals.verify import Report
+from holdfast.audit.seals.verify import VerifyReport
 from holdfast.audit.seals.verify import verify as recompute
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
@@ -59,14 +59,14 @@ def verify(
         raise InputError("--public-key is for a head that was kept", next_step="Give --head FILE too.")
     if archives is not None and not archives.is_dir():
         raise InputError(f"{archives} is no directory", context={"archives": str(archives)})
-    kept = signing.read_heads(head, public_key=public_key) if head else []
+    kept = heads.read_heads(head, public_key=public_key) if head else []
     with location.open() as store, output.progress(as_json=as_json) as show:
         on_progress = (lambda reached, last: show("verifying", reached, last)) if show else None
         report = recompute(store, head=[one.head for one in kept], archives=archives, on_progress=on_progress)
     return Answer(msgspec.to_builtins(report), lambda: _print_report(report, kept), 0 if report.ok else 1)
 
 
-def _print_report(report: Report, kept: Sequence[signing.SignedHead]) -> None:
+def _print_report(report: VerifyReport, kept: Sequence[heads.SignedHead]) -> None:
     counts = [f"{_rows(report.sealed)} sealed", f"{report.unsealed:,} not sealed yet"]
     if report.archived:
         counts.append(f"{report.archived:,} archived")
@@ -80,7 +80,7 @@ def _print_report(report: Report, kept: Sequence[signing.SignedHead]) -> None:
         output.table([*columns, Column("DETAIL", folds=True)], rows)
 
 
-def _contained(kept: Sequence[signing.SignedHead]) -> str:
+def _contained(kept: Sequence[heads.SignedHead]) -> str:
     newest = max(kept, key=lambda head: head.seal)
     keys = sorted({head.public_key or "" for head in kept})
     by = "not signed" if keys == [""] else f"signed by {' and '.join(key or 'nobody' for key in keys)}"
@@ -89,7 +89,7 @@ def _contained(kept: Sequence[signing.SignedHead]) -> str:
     return f"kept: {len(kept)} heads, the newest of seal {newest.seal}, which the chain contains, {by}"
 
 
-def _numbers(problem: Problem) -> str:
+def _numbers(problem: SealProblem) -> str:
     if problem.seq is None:
         return ""
     return str(problem.seq) if problem.to_seq in (None, problem.seq) else f"{problem.seq} to {problem.to_seq}"
@@ -112,11 +112,11 @@ def head(
 
     `holdfast audit head --json > head.json` is a file that `verify --head` takes.
     """
-    private = signing.private_key(sign) if sign else None
+    private = keys.private_key(sign) if sign else None
     with location.open() as store:
         found: Head = current_head(store)
     if private is not None:
-        found = signing.sign(found, private)
+        found = heads.sign(found, private)
     value: dict[str, Any] = msgspec.to_builtins(found)
     return Answer(value, lambda: output.fields((name, "none" if v is None else str(v)) for name, v in value.items()))
 
@@ -130,7 +130,7 @@ def keygen(
     ],
 ) -> Answer:
     """Make a pair of Ed25519 keys: one to sign heads with, one to verify them."""
-    private, public = signing.make_keys(path)
+    private, public = keys.make_keys(path)
     value = {"private_key": str(private), "public_key": str(public)}
     return Answer(value, f"{private} signs: keep it to yourself\n{public} verifies: give it away")
 
@@ -175,7 +175,7 @@ def _printed() -> Iterator[BinaryIO]:
         yield nothing
 
 
-def _said(out: Path, exported: Exported) -> str:
+def _said(out: Path, exported: ExportSummary) -> str:
     return f"{out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}"
 
 

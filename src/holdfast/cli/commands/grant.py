@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from holdfast.audit.files import slips
-from holdfast.audit.seals import signing
+from holdfast.audit.seals import keys
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
@@ -154,7 +154,7 @@ def _identity(
                 raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
             return grants.Identity(name=name or found, method=ROLE)
         if key is not None:
-            made = signing.signature_of(
+            made = keys.signature_of(
                 approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]), key
             )
             public = _public_key(key)
@@ -170,7 +170,7 @@ def _identity(
 
 
 def _public_key(key: Path) -> str:
-    return signing.private_key(key).public_key().public_bytes_raw().hex()
+    return keys.private_key(key).public_key().public_bytes_raw().hex()
 
 
 @grant.command()
@@ -184,7 +184,7 @@ def sign(
     """Print a signature under a draft, for `grant approve --signature` by somebody who may write to the ledger."""
     with store.reading() as reading:
         text = approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"])
-    value = {"grant_id": grant_id, "signature": signing.signature_of(text, key), "public_key": _public_key(key)}
+    value = {"grant_id": grant_id, "signature": keys.signature_of(text, key), "public_key": _public_key(key)}
     return Answer(value, str(value["signature"]))
 
 

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.audit.repair.examined import Act
-from holdfast.audit.repair.repair import Repair, plan
+from holdfast.audit.repair.record import RepairAct
+from holdfast.audit.repair.repair import RepairReport, plan
 from holdfast.audit.repair.repair import repair as carry_out
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import ID_MAX
 from holdfast.cli.output import Column
-from holdfast.core.authority import Act as Governed
+from holdfast.core.authority import Act
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
 from holdfast.governance.grants import environment_of, permission
@@ -60,12 +60,12 @@ def repair(
     return Answer(_value(done), lambda: _print(done, governed=governed), 1 if pending else 0)
 
 
-def _carried_out(store: Any, digest: str, operator: str, reason: str, grant: int | None) -> Repair:
-    permit = permission(Governed.REPAIR, TARGET, executor=operator, reason=reason, plan=digest, grant_id=grant)
+def _carried_out(store: Any, digest: str, operator: str, reason: str, grant: int | None) -> RepairReport:
+    permit = permission(Act.REPAIR, TARGET, executor=operator, reason=reason, plan=digest, grant_id=grant)
     return carry_out(store, operator=operator, reason=reason, expected=digest, permit=permit)
 
 
-def _value(done: Repair) -> dict[str, object]:
+def _value(done: RepairReport) -> dict[str, object]:
     return {
         "ok": done.ok and (done.applied or not done.acts),
         "applied": done.applied,
@@ -77,13 +77,13 @@ def _value(done: Repair) -> dict[str, object]:
     }
 
 
-def _shown(act: Act) -> dict[str, object]:
+def _shown(act: RepairAct) -> dict[str, object]:
     """Return an act without what the job was given and gave: the journal keeps that."""
     before = {name: value for name, value in (act.before or {}).items() if name not in ("payload", "result", "value")}
     return {**msgspec.to_builtins(act), "before": before if act.before is not None else None}
 
 
-def _print(done: Repair, *, governed: bool) -> None:
+def _print(done: RepairReport, *, governed: bool) -> None:
     if not done.acts and not done.left:
         output.line("nothing to repair")
         return
@@ -109,11 +109,11 @@ def _print(done: Repair, *, governed: bool) -> None:
     if done.acts and not done.applied:
         output.line("Nothing has been changed. To do it:")
         if governed:
-            asked = f"{Governed.REPAIR} {TARGET} --plan {done.digest}"
+            asked = f"{Act.REPAIR} {TARGET} --plan {done.digest}"
             output.line(f"  holdfast grant request {asked} --executor NAME --rollback-plan TEXT --reason TEXT")
         output.line(f"  holdfast repair --apply {done.digest} --operator NAME --reason TEXT{' --grant ID' * governed}")
 
 
-def _after(act: Act) -> str:
+def _after(act: RepairAct) -> str:
     shown = {name: value for name, value in act.after.items() if name not in ("reason", "updated_at", "created_at")}
     return ", ".join(f"{name}={'nothing' if value is None else value}" for name, value in shown.items())

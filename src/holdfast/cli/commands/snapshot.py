@@ -11,12 +11,12 @@ import typer
 
 from holdfast.audit.check.findings import Severity
 from holdfast.audit.check.runner import check
-from holdfast.audit.files.restore import Permission, Restored
+from holdfast.audit.files.restore import Restored, RestoreRequest
 from holdfast.audit.files.restore import restore as restore_now
 from holdfast.audit.files.slips import read_slip
-from holdfast.audit.files.snapshot import Header, Summary
+from holdfast.audit.files.snapshot import SnapshotHeader, SnapshotSummary
 from holdfast.audit.files.snapshot import create as create_now
-from holdfast.audit.files.snapshot_diff import Comparison, Differences, Key
+from holdfast.audit.files.snapshot_diff import Key, SnapshotComparison, TableDifferences
 from holdfast.audit.files.snapshot_diff import diff as diff_now
 from holdfast.audit.files.snapshot_verify import verify as verify_now
 from holdfast.cli import output
@@ -77,7 +77,7 @@ def restore(
     The place is a new file, an empty database or schema, or a ledger without any work or history. Attempts that were
     under way are ended, and a new epoch begins. A stage or prod ledger is restored by leave of somebody else.
     """
-    permission = Permission(
+    permission = RestoreRequest(
         who=operator or actor(),
         why=reason,
         slip=read_slip(grant) if grant else None,
@@ -131,7 +131,7 @@ def verify(*, file: File, as_json: Json = False) -> Answer:
 # For programs
 
 
-def _summary(made: Summary) -> dict[str, object]:
+def _summary(made: SnapshotSummary) -> dict[str, object]:
     return {
         "file": made.file,
         "bytes": made.bytes,
@@ -141,7 +141,7 @@ def _summary(made: Summary) -> dict[str, object]:
     }
 
 
-def _header(header: Header) -> dict[str, object]:
+def _header(header: SnapshotHeader) -> dict[str, object]:
     names = ("ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed")
     return {name: getattr(header, name) for name in names}
 
@@ -150,7 +150,7 @@ def _restored(made: Restored) -> dict[str, object]:
     return {name: getattr(made, name) for name in made.__struct_fields__}
 
 
-def _differences(table: Differences) -> dict[str, object]:
+def _differences(table: TableDifferences) -> dict[str, object]:
     return {
         "only_a": table.only_a,
         "only_b": table.only_b,
@@ -171,7 +171,7 @@ def _plain(key: Key) -> object:
 # For people
 
 
-def _contents(made: Summary) -> str:
+def _contents(made: SnapshotSummary) -> str:
     return f"{_n(made.trailer.rows['jobs'], 'job')}, {_n(sum(made.trailer.rows.values()), 'row')}"
 
 
@@ -187,7 +187,7 @@ def _print_restored(made: Restored) -> None:
         output.line(f"attempts that were under way: {made.expired} ended, {made.finished} finished")
 
 
-def _print_comparison(found: Comparison) -> None:
+def _print_comparison(found: SnapshotComparison) -> None:
     if found.same:
         output.line(f"no difference in {_n(found.rows, 'row')}")
         return
@@ -198,6 +198,6 @@ def _print_comparison(found: Comparison) -> None:
     )
 
 
-def _first(table: Differences) -> list[object]:
+def _first(table: TableDifferences) -> list[object]:
     keys = (*table.keys_changed, *table.keys_only_a, *table.keys_only_b)
     return [_plain(key) for key in keys[:5]]

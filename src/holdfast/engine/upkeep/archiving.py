@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.audit.files.archive import ArchiveWriter, name_of
+from holdfast.audit.files.archive import ArchiveWriter, archive_name
 from holdfast.audit.seals.sealer import PAGE
 from holdfast.core.machines import EXECUTION
 from holdfast.core.records import Seal
@@ -78,7 +78,7 @@ class Leaving:
     def _archived(self, sha256: str | None) -> Archived:
         first, last = self._seals[0].seal_id, self._seals[-1].seal_id
         return Archived(
-            file=name_of(first, last),
+            file=archive_name(first, last),
             first_seal=first,
             last_seal=last,
             rows=len(self.seqs),

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.audit.files.archive import Contents, read
-from holdfast.audit.seals.problems import Problem, Problems
+from holdfast.audit.files.archive import ArchiveContents, read
+from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import row_lines
 from holdfast.core.errors import ArchiveInvalidError
 from holdfast.core.records import Archive, Seal
@@ -20,22 +20,22 @@ from holdfast.store.enforcement import MAINTENANCE
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import Key, SealedValues
 
-NOTE = "archive"  # the event under which an archive is noted
+ARCHIVE_EVENT = "archive"  # the event under which an archive is noted
 _MACHINE, _EVENT, _REASON = 3, 8, 10
 
 Rows = Sequence[SealedValues]
 
 
-class _Note(msgspec.Struct):
+class _ArchiveNote(msgspec.Struct):
     """What the journal says of an archive."""
 
     sha256: str
 
 
-class Archives:
+class ArchiveVerifier:
     """The archives of a ledger, and what was seen of them on the way through the journal."""
 
-    def __init__(self, store: Store[Any], folder: Path | None, problems: Problems) -> None:
+    def __init__(self, store: Store[Any], folder: Path | None, problems: SealProblems) -> None:
         self._store, self._folder, self._problems = store, folder, problems
         self._noted: set[str] = set()
         self._left_behind: dict[int, Key] = {}  # blocks that are here in part, and where they begin
@@ -100,7 +100,7 @@ class Archives:
         self._note(contents.journal)
         self._compare(record, contents)
 
-    def _compare(self, record: Archive, contents: Contents) -> None:
+    def _compare(self, record: Archive, contents: ArchiveContents) -> None:
         """Compare an archive that is whole in itself with the ledger's seals, and with what is left of its blocks."""
         found = (contents.header.first_seal, contents.header.last_seal, len(contents.journal), len(contents.executions))
         if found != (record.first_seal, record.last_seal, record.rows, record.executions):
@@ -127,9 +127,9 @@ class Archives:
 
     def _note(self, rows: Rows) -> None:
         for row in rows:
-            if row[_EVENT] == NOTE and row[_MACHINE] == MAINTENANCE:
+            if row[_EVENT] == ARCHIVE_EVENT and row[_MACHINE] == MAINTENANCE:
                 try:
-                    self._noted.add(msgspec.json.decode(row[_REASON] or "", type=_Note).sha256)
+                    self._noted.add(msgspec.json.decode(row[_REASON] or "", type=_ArchiveNote).sha256)
                 except msgspec.DecodeError:
                     continue  # a note that nobody can read notes nothing
 
@@ -139,7 +139,7 @@ class Archives:
     def _add(self, kind: str, record: Archive, detail: str, seal: Seal | None = None) -> None:
         first, last = (seal.low_seq, seal.high_seq) if seal else (None, None)
         self._problems.add(
-            Problem(
+            SealProblem(
                 kind=kind,
                 seal=seal.seal_id if seal else record.first_seal,
                 seq=first,

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.audit.check import record_rules as histories
+from holdfast.audit.check import record_rules
 from holdfast.audit.check.context import RuleContext
 from holdfast.core.digest import Json
 from holdfast.core.machine import Machine
@@ -26,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 VERSION_MAX = 1 << 62  # a version that leaves no room for the next ones was never written
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class RepairAct(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a repair does, with what stands there before."""
 
     kind: str  # mend, move, tell, put_back, forget; and for the whole ledger: recount, rewrite, recover
@@ -38,7 +38,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     after: dict[str, Json] = {}
 
 
-class Record:
+class ExaminedRecord:
     """One record, its journal, and whether the two can be believed."""
 
     def __init__(self, reading: Reading, machine: Machine, subject: int) -> None:
@@ -51,7 +51,7 @@ class Record:
         self.kept = [row for row in self.rows if row.version >= begins]
         kept_payload = machine is JOB and self.image is not None and self.image["payload"] is not None
         # Gone without an archive that could have them: a job is slimmed before its history is archived.
-        lost = histories.lacks_rows(self.rows, begins) and (kept_payload or evidence.archived_until is None)
+        lost = record_rules.lacks_rows(self.rows, begins) and (kept_payload or evidence.archived_until is None)
         self.archived = begins > 1 and not self.kept and not lost
         self.sound = self.archived or (
             readable and not lost and is_sound(machine, self.kept, begins, RuleContext(evidence, limit=1, batch=1))
@@ -83,9 +83,9 @@ class Record:
             return max(row.version for row in self.rows)
         return 1 if self.image is None else int(self.image["version"])
 
-    def act(self, kind: str, why: str, **after: Json) -> Act:
+    def act(self, kind: str, why: str, **after: Json) -> RepairAct:
         words = {name: value.value if isinstance(value, Enum) else value for name, value in after.items()}
-        return Act(
+        return RepairAct(
             kind=kind,
             subject=f"{self.machine.name} {self.id}",
             why=why,
@@ -95,7 +95,7 @@ class Record:
             after=words,
         )
 
-    def put(self, state: str, why: str, *, anew: bool = False, **columns: Json) -> Iterator[Act]:
+    def put(self, state: str, why: str, *, anew: bool = False, **columns: Json) -> Iterator[RepairAct]:
         """Yield what brings the record to a state and its journal's version; `anew` begins its history here."""
         if self.image is None:
             return
@@ -119,7 +119,7 @@ def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, context: Rule
         machine=machine, subject=rows[0].subject, state=rows[-1].target, version=rows[-1].version, history_from=begins,
         created_at=rows[0].at, updated_at=rows[-1].at, rows=tuple(rows),
     )  # fmt: skip
-    found = chain(histories.continuous(history, context), histories.legal(history, context))
+    found = chain(record_rules.continuous(history, context), record_rules.legal(history, context))
     faults = (fault for fault in found if fault.evidence["kind"] != "taken")  # of rows before these, others judge
     return next(faults, None) is None and rows[-1].target in machine.states and _counts_up(machine, rows)
 
@@ -137,14 +137,14 @@ def is_torn(row: dict[str, Any]) -> bool:
     words = (row["target"], row["event"], row["move_id"])
     numbers = [row[name] or 0 for name in ("attempt", "grant_id", "maintenance_id")]
     return (
-        moment_of(row["at"]) is None
+        time_or_none(row["at"]) is None
         or not all(isinstance(word, str) for word in words)
         or not all(isinstance(number, int) for number in (row["version"], *numbers))
         or not 0 < row["version"] < VERSION_MAX
     )
 
 
-def moment_of(text: object) -> datetime | None:
+def time_or_none(text: object) -> datetime | None:
     """Return the moment that a text names, if it names one."""
     try:
         moment = time_from(text) if isinstance(text, str) else None
@@ -153,17 +153,19 @@ def moment_of(text: object) -> datetime | None:
     return moment if moment is not None and moment.tzinfo is not None else None  # without a zone it is no moment
 
 
-def at_of(row: Entry) -> str | None:
+def written_at(row: Entry) -> str | None:
     """Return when a row of the journal was written, if that can be read."""
     at: Any = row.at  # None where the journal holds what is no time
     return time_text(at) if at else None
 
 
-def times_of(record: Record) -> dict[str, Json]:
+def record_times(record: ExaminedRecord) -> dict[str, Json]:
     """Return when a record was made and last changed, as its journal knows it."""
     image, first, last = record.image or {}, record.rows[0] if record.rows else None, record.last
-    created, updated = moment_of(image["created_at"]), moment_of(image["updated_at"])
-    if first is not None and first.version == 1 and at_of(first):
+    created, updated = time_or_none(image["created_at"]), time_or_none(image["updated_at"])
+    if first is not None and first.version == 1 and written_at(first):
         created = first.at
-    latest = [moment for moment in (created, updated, last.at if last and at_of(last) else None) if moment is not None]
+    latest = [
+        moment for moment in (created, updated, last.at if last and written_at(last) else None) if moment is not None
+    ]
     return {"created_at": time_text(created or EPOCH), "updated_at": time_text(max(latest, default=EPOCH))}

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.check.job_rules import is_fit, is_json
-from holdfast.audit.repair.examined import EPOCH, Act, Record, at_of, moment_of, times_of
+from holdfast.audit.repair.record import EPOCH, ExaminedRecord, RepairAct, record_times, time_or_none, written_at
 from holdfast.core.digest import Json
 from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
@@ -22,7 +22,7 @@ from holdfast.store.transaction import Reading
 LOST, UNSOUND = "lost", "integrity"
 
 
-class Settled(msgspec.Struct, frozen=True):
+class RepairedExecution(msgspec.Struct, frozen=True):
     """An execution as it will be once it is repaired."""
 
     exec_id: int
@@ -36,7 +36,9 @@ class Settled(msgspec.Struct, frozen=True):
 # Executions
 
 
-def execution_acts(record: Record, *, succeeded: bool = False, alone: bool = False) -> tuple[Settled, list[Act]]:
+def repair_execution(
+    record: ExaminedRecord, *, succeeded: bool = False, alone: bool = False
+) -> tuple[RepairedExecution, list[RepairAct]]:
     """Return an execution as it will be, and what makes it so.
 
     `succeeded` if its job is known to have; `alone` if nothing but the execution can tell whether it has.
@@ -54,31 +56,33 @@ def execution_acts(record: Record, *, succeeded: bool = False, alone: bool = Fal
         status, why = ExecutionStatus.DONE, "it has committed, and its job cannot be believed"
     columns = _execution_columns(record, status)
     attempt = int(str(columns.get("attempt", image["attempt"])))
-    settled = Settled(record.id, attempt, ExecutionStatus(status), bool(image["excused"]), image["error_code"])
+    settled = RepairedExecution(
+        record.id, attempt, ExecutionStatus(status), bool(image["excused"]), image["error_code"]
+    )
     return settled, list(record.put(status, why, anew=anew, **columns))
 
 
-def _execution_columns(record: Record, status: str) -> dict[str, Json]:
-    image, columns = record.image or {}, times_of(record)
+def _execution_columns(record: ExaminedRecord, status: str) -> dict[str, Json]:
+    image, columns = record.image or {}, record_times(record)
     if record.vouched and record.kept[0].version == 1 and record.kept[0].attempt:
         columns["attempt"] = record.kept[0].attempt
     ended = status in EXECUTION.final
     if not ended:
         columns["finished_at"] = None
-    elif moment_of(image["finished_at"]) is None:
+    elif time_or_none(image["finished_at"]) is None:
         columns["finished_at"] = columns["updated_at"]
     begun = [row for row in record.kept if row.target == ExecutionStatus.IN_PROGRESS] if record.sound else []
-    for name, told in (("started_at", at_of(begun[0]) if begun else None), ("cancel_asked_at", None)):
-        if image[name] is not None and moment_of(image[name]) is None:
+    for name, told in (("started_at", written_at(begun[0]) if begun else None), ("cancel_asked_at", None)):
+        if image[name] is not None and time_or_none(image[name]) is None:
             columns[name] = told
-    if moment_of(image["lease_expires_at"]) is None:
+    if time_or_none(image["lease_expires_at"]) is None:
         columns["lease_expires_at"] = columns["updated_at"]
     if not is_fit(image["error_message"]):
         columns["error_message"] = None
     return columns
 
 
-def rebuilt_execution(record: Record, job_id: int) -> Act:
+def restored_execution(record: ExaminedRecord, job_id: int) -> RepairAct:
     """Return what puts back an execution whose row is gone, from what the journal says of it."""
     first, last = record.rows[0], record.rows[-1]
     ended = last.target in EXECUTION.final
@@ -86,10 +90,10 @@ def rebuilt_execution(record: Record, job_id: int) -> Act:
         "put_back",
         f"its row is gone; the journal tells of it, as attempt {first.attempt} of job {job_id}",
         exec_id=record.id, job_id=job_id, attempt=first.attempt, status=last.target, version=last.version,
-        lease_owner=first.actor, lease_expires_at=at_of(last), excused=last.event == "give_back",
-        error_code=LOST if last.target == ExecutionStatus.ABORTED else None, created_at=at_of(first),
-        updated_at=at_of(last), finished_at=at_of(last) if ended else None, event=last.event, actor=last.actor,
-        move_id=last.move_id, history_from=1 if record.sound else last.version + 1,
+        lease_owner=first.actor, lease_expires_at=written_at(last), excused=last.event == "give_back",
+        error_code=LOST if last.target == ExecutionStatus.ABORTED else None, created_at=written_at(first),
+        updated_at=written_at(last), finished_at=written_at(last) if ended else None, event=last.event,
+        actor=last.actor, move_id=last.move_id, history_from=1 if record.sound else last.version + 1,
     )  # fmt: skip
 
 
@@ -97,12 +101,14 @@ def rebuilt_execution(record: Record, job_id: int) -> Act:
 # Jobs
 
 
-def job_acts(reading: Reading, job_id: int, *, doubt: str | None = None, without: Iterable[str] = ()) -> list[Act]:
+def repair_job(
+    reading: Reading, job_id: int, *, doubt: str | None = None, without: Iterable[str] = ()
+) -> list[RepairAct]:
     """Return what puts a job and its executions right.
 
     `doubt` is a reason to quarantine it in any case; `without` are columns that it must lose.
     """
-    job = Record(reading, JOB, job_id)
+    job = ExaminedRecord(reading, JOB, job_id)
     if job.image is None:
         return [*_tombstone(reading, job)]
     executions, acts = _settled(reading, job)
@@ -122,29 +128,31 @@ def job_acts(reading: Reading, job_id: int, *, doubt: str | None = None, without
     return acts
 
 
-def _settled(reading: Reading, job: Record, *, alone: bool = False) -> tuple[list[Settled], list[Act]]:
+def _settled(
+    reading: Reading, job: ExaminedRecord, *, alone: bool = False
+) -> tuple[list[RepairedExecution], list[RepairAct]]:
     """Return the executions of a job as they will be, first attempt first, and what makes them so."""
-    executions: list[Settled] = []
-    acts: list[Act] = []
+    executions: list[RepairedExecution] = []
+    acts: list[RepairAct] = []
     succeeded = job.vouched and job.last is not None and job.last.target == JobState.SUCCEEDED
     for image in reading.maintenance.images("holdfast_executions", job_id=job.id):
-        record = Record(reading, EXECUTION, image["exec_id"])
-        settled, mended = execution_acts(record, succeeded=succeeded, alone=alone)
+        record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
+        settled, mended = repair_execution(record, succeeded=succeeded, alone=alone)
         executions.append(settled)
         acts += mended
     return sorted(executions, key=lambda execution: execution.attempt), acts
 
 
-def committed(reading: Reading, job_id: int) -> bool:
+def has_committed(reading: Reading, job_id: int) -> bool:
     """Tell whether the journal of one of a job's executions says that it committed."""
     for image in reading.maintenance.images("holdfast_executions", job_id=job_id):
-        record = Record(reading, EXECUTION, image["exec_id"])
+        record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
         if record.vouched and record.last is not None and record.last.target in COMMITTED:
             return True
     return False
 
 
-def _verdict(job: Record, executions: Sequence[Settled], doubt: str | None) -> tuple[str, bool, str]:
+def _verdict(job: ExaminedRecord, executions: Sequence[RepairedExecution], doubt: str | None) -> tuple[str, bool, str]:
     """Return where the job belongs, whether its history must begin anew, and why."""
     past = [execution for execution in executions if execution.status in COMMITTED]
     if len(past) > 1:
@@ -165,7 +173,7 @@ def _verdict(job: Record, executions: Sequence[Settled], doubt: str | None) -> t
     return JobState.QUARANTINED, not job.vouched, doubt or "its journal cannot be believed"
 
 
-def _unfit(job: Record, executions: Sequence[Settled]) -> str | None:
+def _unfit(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> str | None:
     """Return why a job cannot be run as it stands, if it cannot."""
     image = job.image or {}
     if not image["payload"]:
@@ -177,17 +185,17 @@ def _unfit(job: Record, executions: Sequence[Settled]) -> str | None:
     return None
 
 
-def _stopped(reading: Reading, executions: Iterable[Settled]) -> Iterator[Act]:
+def _stopped(reading: Reading, executions: Iterable[RepairedExecution]) -> Iterator[RepairAct]:
     """Yield what ends the executions of a job that is being quarantined: the open ones, and commits after the first."""
     past = 0
     for execution in executions:
         past += execution.status in COMMITTED
         if execution.status in OPEN or (execution.status in COMMITTED and past > 1):
-            record = Record(reading, EXECUTION, execution.exec_id)
+            record = ExaminedRecord(reading, EXECUTION, execution.exec_id)
             yield _aborted(record, "its job is quarantined")
 
 
-def _columns(job: Record, executions: Sequence[Settled], target: str, why: str) -> dict[str, Json]:
+def _columns(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str, why: str) -> dict[str, Json]:
     """Return what the other columns of a job must be, where that can be told."""
     image, columns = job.image or {}, _numbers_and_times(job, executions)
     columns |= _errors(job, executions, target)
@@ -199,9 +207,9 @@ def _columns(job: Record, executions: Sequence[Settled], target: str, why: str) 
     return columns | _kept_or_dropped(image, target, committed=any(e.status in COMMITTED for e in executions))
 
 
-def _numbers_and_times(job: Record, executions: Sequence[Settled]) -> dict[str, Json]:
+def _numbers_and_times(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> dict[str, Json]:
     """Return what a job must count, and its times, as far as its executions and its journal tell."""
-    image, columns = job.image or {}, times_of(job)
+    image, columns = job.image or {}, record_times(job)
     attempts, excused = _attempts(job, executions), sum(execution.excused for execution in executions)
     if attempts != len(executions):  # of those that are not there, so many may have been excused as it says
         most = attempts - len(executions) + excused
@@ -211,14 +219,14 @@ def _numbers_and_times(job: Record, executions: Sequence[Settled]) -> dict[str, 
         columns["max_attempts"] = max(1, len(executions))  # no attempt more than it has had
     if image["replay_attempts"] < 0:
         columns["replay_attempts"] = 0
-    if moment_of(image["run_at"]) is None:
+    if time_or_none(image["run_at"]) is None:
         columns["run_at"] = columns["updated_at"]
-    if image["last_attempt_at"] is not None and moment_of(image["last_attempt_at"]) is None:
+    if image["last_attempt_at"] is not None and time_or_none(image["last_attempt_at"]) is None:
         columns["last_attempt_at"] = None
     return columns
 
 
-def _attempts(job: Record, executions: Sequence[Settled]) -> int:
+def _attempts(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> int:
     """Return how many attempts a job has had: those that are there, where all are; else what its journal counts."""
     image, greatest = job.image or {}, max((execution.attempt for execution in executions), default=0)
     if image["history_from"] == 1 and _all_there(executions):
@@ -227,11 +235,11 @@ def _attempts(job: Record, executions: Sequence[Settled]) -> int:
     return max(greatest, len(executions), image["attempts"] if told is None else told)
 
 
-def _all_there(executions: Sequence[Settled]) -> bool:
+def _all_there(executions: Sequence[RepairedExecution]) -> bool:
     return [execution.attempt for execution in executions] == list(range(1, len(executions) + 1))
 
 
-def _contradicts_itself(job: Record, executions: Sequence[Settled], target: str) -> bool:
+def _contradicts_itself(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str) -> bool:
     """Tell whether a history that is sound counts other attempts than there are, and nothing would be told of it."""
     image, last = job.image or {}, job.last
     if image["history_from"] == 1 and not _all_there(executions):
@@ -240,7 +248,7 @@ def _contradicts_itself(job: Record, executions: Sequence[Settled], target: str)
     return still and last is not None and (last.attempt or 0) != _attempts(job, executions)
 
 
-def _errors(job: Record, executions: Sequence[Settled], target: str) -> dict[str, Json]:
+def _errors(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str) -> dict[str, Json]:
     """Return the error that a job shows: its own, or its last attempt's; none if it never failed."""
     image = job.image or {}
     blamed = [e for e in executions if e.status == ExecutionStatus.ABORTED and not e.excused]
@@ -268,7 +276,7 @@ def _kept_or_dropped(image: dict[str, Any], target: str, *, committed: bool) -> 
     return {"payload": None, "result": None}
 
 
-def _slimmed(job: Record, executions: Sequence[Settled]) -> list[Act]:
+def _slimmed(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> list[RepairAct]:
     """Return what a job of which all history is archived may not keep, and the columns that can be told."""
     image = job.image or {}
     after = _kept_or_dropped(image, job.state, committed=job.state == JobState.SUCCEEDED)
@@ -279,12 +287,12 @@ def _slimmed(job: Record, executions: Sequence[Settled]) -> list[Act]:
     return [job.act("mend", why, **changed)] if changed else []
 
 
-def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
+def _tombstone(reading: Reading, job: ExaminedRecord) -> Iterator[RepairAct]:
     """Yield what stands in for a job whose row is gone: it can never run again, and its history is kept."""
     last = job.rows[-1] if job.rows else None
     state = last.target if last and last.target in JOB.states else JobState.PENDING
-    at = (at_of(last) if last else None) or time_text(EPOCH)
-    created_at = (at_of(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
+    at = (written_at(last) if last else None) or time_text(EPOCH)
+    created_at = (written_at(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
     at = max(at, created_at)
     executions = reading.maintenance.images("holdfast_executions", job_id=job.id)
     if not job.rows and not executions:
@@ -304,8 +312,8 @@ def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
     job.image = {**put_back.after, "quarantine_code": None}
     done = False
     for image in executions:
-        record = Record(reading, EXECUTION, image["exec_id"])
-        settled, acts = execution_acts(record)
+        record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
+        settled, acts = repair_execution(record)
         yield from acts
         done = done or settled.status == ExecutionStatus.DONE
         if settled.status in OPEN:
@@ -315,6 +323,6 @@ def _tombstone(reading: Reading, job: Record) -> Iterator[Act]:
     yield from job.put(target, "its row was gone", anew=True, quarantine_code=code, reason="its row was gone")
 
 
-def _aborted(record: Record, why: str) -> Act:
-    at = times_of(record)["updated_at"]
+def _aborted(record: ExaminedRecord, why: str) -> RepairAct:
+    at = record_times(record)["updated_at"]
     return record.act("move", why, status=ExecutionStatus.ABORTED, error_code=UNSOUND, finished_at=at, updated_at=at)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.audit.check.context import RuleContext
-from holdfast.audit.repair.diagnose import LOST
-from holdfast.audit.repair.examined import Act, Record, is_sound, times_of
+from holdfast.audit.repair.job_diagnosis import LOST
+from holdfast.audit.repair.record import ExaminedRecord, RepairAct, is_sound, record_times
 from holdfast.core.digest import Json
 from holdfast.core.environments import DEV
 from holdfast.core.machine import Machine
@@ -19,28 +19,28 @@ from holdfast.store.transaction import Reading
 from holdfast.store.verbs.evidence import Evidence
 
 
-def uncut(reading: Reading, machine: Machine, subject: int) -> list[Act]:
+def restore_history_start(reading: Reading, machine: Machine, subject: int) -> list[RepairAct]:
     """Return what lets a history begin where it does, if somebody has cut it off by hand."""
-    record = Record(reading, machine, subject)
+    record = ExaminedRecord(reading, machine, subject)
     context = RuleContext(Evidence(reading), limit=1, batch=1)
     if record.image is None or not record.rows or not is_sound(machine, record.rows, 1, context):
         return []
     return [record.act("mend", "its history is all there", history_from=1)]
 
 
-def record_acts(reading: Reading, machine: Machine, subject: int) -> list[Act] | None:
+def repair_record(reading: Reading, machine: Machine, subject: int) -> list[RepairAct] | None:
     """Return what puts a record right; None if that cannot be told."""
-    record = Record(reading, machine, subject)
+    record = ExaminedRecord(reading, machine, subject)
     if record.image is None:
         return None
     state, why, anew = _verdict(reading, record)
     if state is None or (state == ValueState.SUPERSEDED and record.image["successor_code"] is None):
         return None
-    times = {} if anew else times_of(record)
+    times = {} if anew else record_times(record)
     return list(record.put(state, why, anew=anew, **times, **_what_goes_with(record, state)))
 
 
-def _verdict(reading: Reading, record: Record) -> tuple[str | None, str, bool]:
+def _verdict(reading: Reading, record: ExaminedRecord) -> tuple[str | None, str, bool]:
     """Return where a record belongs, if that can be told, why, and whether its history must begin anew."""
     last = record.last
     if record.vouched and last is not None and record.image is not None:
@@ -51,7 +51,7 @@ def _verdict(reading: Reading, record: Record) -> tuple[str | None, str, bool]:
     return _fallen_back(reading, record), "its journal cannot be believed", True
 
 
-def _fallen_back(reading: Reading, record: Record) -> str | None:
+def _fallen_back(reading: Reading, record: ExaminedRecord) -> str | None:
     """Return where a record belongs whose history is not whole, if that can be told."""
     image, known = record.image or {}, record.state in record.machine.states
     if record.machine is GRANT and record.state not in GRANT.final:
@@ -72,7 +72,7 @@ def _doubt(reading: Reading, grant: dict[str, Any]) -> str | None:
     return None
 
 
-def _what_goes_with(record: Record, state: str) -> dict[str, Json]:
+def _what_goes_with(record: ExaminedRecord, state: str) -> dict[str, Json]:
     """Return the columns that a record has in one state alone: who used a grant, and what follows a value."""
     image = record.image or {}
     if record.machine is GRANT:
