@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.vocabulary import read_manifest
+from holdfast.core.manifest import read_manifest
 from tests.cli.commands import Outcome, holdfast
 from tests.governance.registries import STATES, by_hand, value
 

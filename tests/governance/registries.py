@@ -22,7 +22,7 @@ import pytest
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.digest import canonical, cser_digest, sha256
 from holdfast.core.errors import HoldfastError
-from holdfast.core.vocabulary import Manifest, read_manifest
+from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity

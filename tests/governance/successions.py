@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast import Execution, Ledger, Operations
 from holdfast.core.errors import HoldfastError
-from holdfast.core.vocabulary import read_manifest
+from holdfast.core.manifest import read_manifest
 from holdfast.governance import grants
 from holdfast.governance.registry.registry import build, request_build
 from holdfast.governance.registry.supersede import ValueChange, retire, supersede

@@ -20,7 +20,8 @@ import pytest
 
 from holdfast.core.digest import cser_digest, sha256
 from holdfast.core.errors import AuthorityError, IdempotencyConflictError, RegistryError, RuntimeLeaseError
-from holdfast.core.vocabulary import read_manifest, vocab_id
+from holdfast.core.manifest import read_manifest
+from holdfast.core.vocabulary import vocab_id
 from holdfast.engine.world import Crash
 from holdfast.governance.grants import Identity, approve
 from holdfast.governance.registry.build_proof import EVIDENCE

@@ -15,7 +15,8 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.core.authority import Wanted
 from holdfast.core.digest import sha256
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
-from holdfast.core.vocabulary import Manifest, RegistryCode, read_manifest
+from holdfast.core.manifest import Manifest, read_manifest
+from holdfast.core.vocabulary import RegistryCode
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity
 from holdfast.governance.registry.preflight import PreflightRequest, preflight, verdict_of

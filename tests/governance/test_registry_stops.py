@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import RegistryError
-from holdfast.core.vocabulary import Manifest, read_manifest
+from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.engine.world import Crash
 from holdfast.governance.registry.registry import BUILD, BuildResult, build, faults, hold
 from holdfast.governance.runs.procedure import Mode, Procedure, Step, StepContext, StepFailed, resume, run

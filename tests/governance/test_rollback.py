@@ -20,11 +20,10 @@ from holdfast.core.rollback import (
     Facts,
     RollbackVerdict,
     SuccessorFault,
-    ValueName,
-    name_of,
     rollback_verdict,
     successor_fault,
 )
+from holdfast.core.vocabulary import ValueName
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 # As FACTS names them, in their order.
@@ -319,4 +318,4 @@ def test_a_circle_in_the_records_themselves_ends() -> None:
 def test_what_names_a_value(text: str, named: ValueName | None) -> None:
     assert ValueName.parsed(text) == named
     assert named is None or str(named) == text
-    assert name_of(value("1.0.0", "y")) == ValueName("y", "1.0.0")
+    assert ValueName.of(value("1.0.0", "y")) == ValueName("y", "1.0.0")

@@ -12,8 +12,9 @@ import pytest
 from holdfast.core.decide import Refused
 from holdfast.core.digest import sha256
 from holdfast.core.errors import HoldfastError, RefusedByDatabaseError, RuntimeLeaseError
+from holdfast.core.manifest import read_manifest
 from holdfast.core.rollback import Contract, Disposition, RollbackVerdict
-from holdfast.core.vocabulary import read_manifest, vocab_id
+from holdfast.core.vocabulary import vocab_id
 from holdfast.governance.registry.registry import build, faults, hold
 from holdfast.governance.registry.supersede import retire, review, supersede
 from holdfast.store import Store, Submission

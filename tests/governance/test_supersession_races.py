@@ -13,7 +13,8 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import RegistryError
-from holdfast.core.rollback import Disposition, ValueName
+from holdfast.core.rollback import Disposition
+from holdfast.core.vocabulary import ValueName
 from holdfast.governance.registry import supersede as supersession
 from holdfast.governance.registry.registry import faults
 from holdfast.governance.registry.supersede import supersede

@@ -17,7 +17,7 @@ from holdfast.core.errors import (
     UnknownOperationError,
 )
 from holdfast.core.machines import JobState
-from holdfast.core.vocabulary import read_manifest
+from holdfast.core.manifest import read_manifest
 from holdfast.engine.world import Crash
 from holdfast.governance.registry.registry import build
 from holdfast.governance.registry.supersede import retire, supersede

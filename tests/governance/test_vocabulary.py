@@ -14,17 +14,10 @@ from hypothesis import strategies as st
 from holdfast.core.digest import canonical, cser_digest
 from holdfast.core.errors import HoldfastError, RegistryError, SpecInvalidError
 from holdfast.core.machines import ValueState
+from holdfast.core.manifest import Manifest, read_manifest, require_digest
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import (
-    Manifest,
-    RegistryCode,
-    precedence,
-    read_manifest,
-    require_digest,
-    stored_value,
-    successor_faults,
-    vocab_id,
-)
+from holdfast.core.rollback import successor_faults
+from holdfast.core.vocabulary import RegistryCode, precedence, stored_value, vocab_id
 from tests.governance.registries import value
 
 VECTOR = {

@@ -8,7 +8,7 @@ Invariants: exactly one verdict for any input; a lower number always wins; going
 ever followed by a value in force, never edited, never deleted, and never by what it has itself followed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -17,7 +17,7 @@ from holdfast.core.digest import sha256
 from holdfast.core.machines import ValueState
 from holdfast.core.protocol import ranked
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import RegistryStatus
+from holdfast.core.vocabulary import RegistryStatus, ValueName
 
 
 class Disposition(StrEnum):
@@ -61,22 +61,6 @@ class SuccessorFault(StrEnum):
     OTHER_ACT = "SUCCESSOR_OF_ANOTHER_ACT"
 
 
-class ValueName(msgspec.Struct, frozen=True, order=True):
-    """A value by what it is known by: `CODE@VERSION`."""
-
-    code: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.code}@{self.version}"
-
-    @classmethod
-    def parsed(cls, text: str) -> "ValueName | None":
-        """Return the value that a text names; None if it names none, or no version of it."""
-        code, _, version = text.partition("@")
-        return cls(code, version) if code.strip() and version.strip() else None
-
-
 class Contract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is wanted, as its author wrote it down. What is left out was not provided for."""
 
@@ -102,11 +86,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     open_jobs: int = 0  # jobs of the target that have not ended
 
 
-def name_of(value: RegistryValue) -> ValueName:
-    """Return what a value is known by."""
-    return ValueName(value.operation_code, value.protocol_version)
-
-
 def rollback_verdict(contract: Contract, facts: Facts) -> RollbackVerdict:
     """Return the one verdict on a contract: the first that matches, or PASS."""
     return next((verdict for verdict, matches in _ORACLE if matches(contract, facts)), RollbackVerdict.PASS)
@@ -117,9 +96,9 @@ def successor_fault(facts: Facts) -> SuccessorFault | None:
     target, successor = facts.target, facts.successor
     if target is None or successor is None:
         return SuccessorFault.UNKNOWN
-    if name_of(successor) == name_of(target):
+    if ValueName.of(successor) == ValueName.of(target):
         return SuccessorFault.ITSELF
-    if name_of(target) in _line(name_of(successor), facts.follows):
+    if ValueName.of(target) in _line(ValueName.of(successor), facts.follows):
         return SuccessorFault.CYCLE
     if successor.state != ValueState.ACTIVE or successor.standing != RegistryStatus.IN_FORCE:
         return SuccessorFault.NOT_ACTIVE
@@ -217,3 +196,32 @@ _ORACLE: tuple[tuple[RollbackVerdict, Callable[[Contract, Facts], bool]], ...] =
     (RollbackVerdict.AUDIT_TRAIL_ABSENT, _is_not_told),
     (RollbackVerdict.NOT_LOCAL, _reaches_out),
 )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The successors of all values
+
+
+def successor_faults(rows: Iterable[RegistryValue]) -> list[str]:
+    """Return what is wrong with who follows whom: nobody there, an older version, or a circle."""
+    known = {ValueName.of(row): row for row in rows}
+    follows = {name: follower for name, row in known.items() if (follower := _follower(row)) is not None}
+    faults = []
+    for name, row in known.items():
+        follower = follows.get(name)
+        if follower is None:
+            if row.state == ValueState.SUPERSEDED:
+                faults.append(f"{name} is superseded, and nothing follows it")
+        elif follower not in known:
+            faults.append(f"{name} is followed by {follower}, which does not exist")
+        elif follower.code == name.code and not _at_least(known[follower], row):
+            faults.append(f"{name} is followed by an older version, {follower.version}")
+        elif name in _line(follower, follows):
+            faults.append(f"{name} follows itself in the end")
+    return faults
+
+
+def _follower(row: RegistryValue) -> ValueName | None:
+    if row.successor_code is None or row.successor_version is None:
+        return None
+    return ValueName(row.successor_code, row.successor_version)

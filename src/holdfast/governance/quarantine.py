@@ -24,9 +24,9 @@ from holdfast.core.errors import InputError, InvalidStateTransitionError, StateT
 from holdfast.core.machines import GrantState, JobState
 from holdfast.core.records import Grant, Job, JournalRow
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
+from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import environment_of
 from holdfast.governance.reasons import Reason, reason_for, reason_of
-from holdfast.governance.switches import actor_and_reason, retry_races
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -32,9 +32,9 @@ from holdfast.core.errors import (
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.tasks import RuleTask
+from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters, find
-from holdfast.governance.switches import actor_and_reason, retry_races
 from holdfast.store.store import Store
 
 if TYPE_CHECKING:

@@ -11,25 +11,24 @@ its grant are one transaction; a switch that is on already, or off already, is l
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.authority import ANY, TEXT_BYTES_MAX, WORD_BYTES_MAX, Act, Wanted, is_exact, require_words
+from holdfast.core.authority import ANY, WORD_BYTES_MAX, Act, Wanted, is_exact, require_words
 from holdfast.core.decide import Refused
 from holdfast.core.errors import (
     InputError,
     RecordNotFoundError,
-    RefusedByDatabaseError,
     RefusedError,
     StateTransitionRaceError,
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Switch
-from holdfast.engine.redact import redacted
+from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, environment_of
 
 if TYPE_CHECKING:
@@ -43,9 +42,6 @@ REGISTRATION_HOLD = "REGISTRATION_HOLD"
 TARGET = "switch:"  # and the switch: what a grant to lift it is for
 SUGGESTED, NAMED_MAX = 3, 20  # of the names that there are, when one is not among them
 NAME_BYTES_MAX = WORD_BYTES_MAX - len(TARGET)
-RACES_MAX = 5
-
-T = TypeVar("T")
 
 
 class SwitchChange(msgspec.Struct, frozen=True):
@@ -179,7 +175,7 @@ def switched_off_error(operation: str, switch: Switch) -> RefusedError:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What governed acts have in common
+# Names
 
 
 def require_name(name: str) -> None:
@@ -191,24 +187,3 @@ def require_name(name: str) -> None:
             next_step=f"Name what is to be stopped: printable, without {ANY}, and no blanks around it.",
             context={"field": "name"},
         )
-
-
-def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
-    """Return who acts and why, fit to be kept; raise InputError where one of them is missing."""
-    why = redacted(reason)
-    require_words(operator=actor)
-    require_words(TEXT_BYTES_MAX, reason=why)
-    return actor, why
-
-
-def retry_races(once: Callable[[], T]) -> T:
-    """Try again what lost a race, or what the database refused: the record is judged anew, as the winner left it.
-
-    What was tried was undone, the use of its grant with it.
-    """
-    for _ in range(RACES_MAX - 1):
-        try:
-            return once()
-        except (StateTransitionRaceError, RefusedByDatabaseError):
-            continue
-    return once()

@@ -21,8 +21,9 @@ from holdfast.core.authority import Act
 from holdfast.core.digest import Json
 from holdfast.core.errors import RegistryError
 from holdfast.core.machines import GrantState
+from holdfast.core.manifest import Manifest, read_manifest
 from holdfast.core.records import Collection, RegistryValue
-from holdfast.core.vocabulary import Manifest, RegistryCode, RegistryStatus, Value, read_manifest, refusal
+from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, refusal
 from holdfast.governance.grants import environment_of
 from holdfast.governance.registry.build_proof import (
     keep_failure,

@@ -15,17 +15,10 @@ import msgspec
 from holdfast.core.digest import Json, canonical, cser_digest, sha256
 from holdfast.core.errors import RegistryError
 from holdfast.core.machines import StepState, ValueState
+from holdfast.core.manifest import Manifest, read_manifest, several_active
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import (
-    Manifest,
-    RegistryCode,
-    RegistryStatus,
-    read_manifest,
-    refusal,
-    several_active,
-    stored_value,
-    successor_faults,
-)
+from holdfast.core.rollback import successor_faults
+from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, refusal, stored_value
 from holdfast.governance.registry.preflight import all_values
 from holdfast.governance.runs.status import records_of
 from holdfast.governance.runs.steps import StepContext, StepFailed
@@ -56,11 +49,6 @@ def manifest_of(at: StepContext) -> Manifest:
 def target(collection: str) -> str:
     """Return what a build of a collection acts on: the target of its grant, and the name of its lease."""
     return f"registry:{collection}"
-
-
-def name_of(row: RegistryValue) -> str:
-    """Return a value as people write it."""
-    return f"{row.operation_code}@{row.protocol_version}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -126,7 +114,7 @@ def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
     for row in rows:
         values.append(stored_value(row))
         if values[-1].digest != row.digest:
-            raise refusal(RegistryCode.DIGEST_MISMATCH, f"{name_of(row)} is not what its digest says")
+            raise refusal(RegistryCode.DIGEST_MISMATCH, f"{ValueName.of(row)} is not what its digest says")
     return manifest.with_values(values).digest
 
 
@@ -134,9 +122,9 @@ def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) ->
     """Return what the guards find in a collection: twins, successors, two active ones, and what nobody has listed."""
     shown = [row for row in rows if row.standing != RegistryStatus.WITHHELD]
     active = (stored_value(row) for row in shown if row.state == ValueState.ACTIVE)
-    listed = {value.name for value in manifest.values} if manifest else set()
-    staged = [name_of(row) for row in shown if row.standing == RegistryStatus.STAGED]
-    twins = [name for name, n in Counter(map(name_of, rows)).items() if n > 1]
+    listed = {ValueName(*value.key) for value in manifest.values} if manifest else set()
+    staged = [ValueName.of(row) for row in shown if row.standing == RegistryStatus.STAGED]
+    twins = [name for name, n in Counter(map(ValueName.of, rows)).items() if n > 1]
     return [
         *(refusal(RegistryCode.DUPLICATE_VALUE, f"{name} is there twice") for name in twins),
         *(
@@ -206,7 +194,7 @@ def summary(reading: Reading, collection: str) -> dict[str, Json]:
 
 def _rows(reading: Reading, collection: str) -> list[dict[str, Json]]:
     return [
-        {"value": name_of(row), "digest": row.digest, "standing": row.standing, "state": str(row.state)}
+        {"value": str(ValueName.of(row)), "digest": row.digest, "standing": row.standing, "state": str(row.state)}
         for row in all_values(reading, collection=collection)
     ]
 

@@ -18,8 +18,9 @@ from holdfast.core.authority import Reject, Rejected, Wanted
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
 from holdfast.core.machines import SwitchState, ValueState
+from holdfast.core.manifest import Manifest
 from holdfast.core.records import RegistryValue
-from holdfast.core.vocabulary import Manifest, RegistryCode, RegistryStatus, Value, refusal
+from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, ValueName, refusal
 from holdfast.governance.grants import environment_of, verdict_on
 from holdfast.governance.switches import REGISTRATION_HOLD
 from holdfast.store.migrations import drift
@@ -150,12 +151,11 @@ def reconcilable(manifest: Manifest, value: Value, row: RegistryValue) -> Regist
 def displaced(reading: Reading, value: Value) -> RegistryError | None:
     """Return the error if another version of a value's code is active for the same act, and not withheld."""
     for row in all_values(reading, operation_code=value.operation_code, state=ValueState.ACTIVE):
-        other = (row.operation_code, row.protocol_version) != value.key and row.act_type == value.act_type
+        other = ValueName.of(row) != ValueName(*value.key) and row.act_type == value.act_type
         if other and row.standing != RegistryStatus.WITHHELD:
             return refusal(
                 RegistryCode.WRONG_FOR_EFFECT,
-                f"{row.operation_code}@{row.protocol_version} is {row.standing} for {row.act_type}, so that"
-                f" {value.name} cannot be",
+                f"{ValueName.of(row)} is {row.standing} for {row.act_type}, so that {value.name} cannot be",
                 value=value.name,
             )
     return None

@@ -25,26 +25,26 @@ from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, sha256
 from holdfast.core.errors import InputError, StateTransitionRaceError, invariant
 from holdfast.core.machines import ProcedureState, ValueState
+from holdfast.core.manifest import Manifest, read_manifest, require_digest
 from holdfast.core.records import Collection, Grant, ProcedureRun, RegistryValue
 from holdfast.core.vocabulary import (
     OPERATION,
     OPERATIONS,
-    Manifest,
     RegistryCode,
     RegistryStatus,
+    ValueName,
     precedence,
-    read_manifest,
     refusal,
-    require_digest,
     stored_value,
 )
 from holdfast.engine.operations import Operation
 from holdfast.governance import grants
+from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.registry.build import BUILD, NAME, build_procedure
-from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, name_of, schema_digest, target
+from holdfast.governance.registry.build_proof import EVIDENCE, guard_faults, schema_digest, target
 from holdfast.governance.registry.preflight import Gate, all_values, closed, registration_hold, verdict_of
 from holdfast.governance.runs.procedure import Mode, ProcedureReport, run
-from holdfast.governance.switches import REGISTRATION_HOLD, actor_and_reason, lift_act, retry_races
+from holdfast.governance.switches import REGISTRATION_HOLD, lift_act
 
 if TYPE_CHECKING:
     from holdfast.engine.world import World
@@ -243,11 +243,13 @@ def _collection_faults(reading: Reading, known: Collection) -> Iterator[Registry
     staged = [row for row in rows if row.standing == RegistryStatus.STAGED]
     for row in rows:
         if stored_value(row).digest != row.digest:
-            yield RegistryFault(RegistryCode.DIGEST_MISMATCH, name_of(row), "it is not what its digest says")
+            yield RegistryFault(RegistryCode.DIGEST_MISMATCH, str(ValueName.of(row)), "it is not what its digest says")
     for error in guard_faults([row for row in rows if row.standing != RegistryStatus.STAGED]):
         yield RegistryFault(error.code, name, error.message)
     if staged and reading.runs.unfinished(target(name), "") is None:
-        yield RegistryFault(RegistryCode.VALUE_INJECTION, name_of(staged[0]), "it is staged, and no build is under way")
+        yield RegistryFault(
+            RegistryCode.VALUE_INJECTION, str(ValueName.of(staged[0])), "it is staged, and no build is under way"
+        )
 
 
 def _builds(reading: Reading) -> Iterator[ProcedureRun]:
@@ -266,7 +268,9 @@ def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFau
         yield RegistryFault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, told)
     for row in rows:
         if row.standing != RegistryStatus.IN_FORCE:
-            yield RegistryFault(RegistryCode.VALUE_ABSENT, name_of(row), f"it was put in force, and is {row.standing}")
+            yield RegistryFault(
+                RegistryCode.VALUE_ABSENT, str(ValueName.of(row)), f"it was put in force, and is {row.standing}"
+            )
     evidence = {row.kind: row for row in reading.runs.evidence(built.run_id) if row.voided_at is None}
     for kind in EVIDENCE:
         if kind not in evidence:

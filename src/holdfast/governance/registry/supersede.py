@@ -29,15 +29,24 @@ from holdfast.core.rollback import (
     Facts,
     RollbackVerdict,
     SuccessorFault,
-    ValueName,
     rollback_verdict,
     successor_fault,
 )
-from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, precedence, refusal, stored_value, vocab_id
+from holdfast.core.vocabulary import (
+    RegistryCode,
+    RegistryStatus,
+    Value,
+    ValueName,
+    precedence,
+    refusal,
+    stored_value,
+    vocab_id,
+)
+from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, environment_of, verdict_on
 from holdfast.governance.registry.build_proof import target as lease_of
 from holdfast.governance.registry.preflight import registration_hold
-from holdfast.governance.switches import REGISTRATION_HOLD, actor_and_reason, retry_races
+from holdfast.governance.switches import REGISTRATION_HOLD
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -25,6 +25,7 @@ from holdfast.core.errors import (
 from holdfast.core.selection import Limits, ReplayMode, Selection
 from holdfast.engine.events import Bus
 from holdfast.engine.world import World
+from holdfast.governance.acts import actor_and_reason
 from holdfast.governance.approval import environment_of
 from holdfast.governance.grants import verdict_on
 from holdfast.governance.replay.candidates import Candidates, Skip, find
@@ -50,7 +51,6 @@ from holdfast.governance.replay.record import (
     with_touched,
 )
 from holdfast.governance.replay.run import Actor, Hooks, Runner, needs_grant, wanted
-from holdfast.governance.switches import actor_and_reason
 
 if TYPE_CHECKING:
     from holdfast.store import Store

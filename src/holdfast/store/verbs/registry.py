@@ -16,8 +16,7 @@ from holdfast.core.errors import RegistryError
 from holdfast.core.machines import VALUE, JobState, ValueState
 from holdfast.core.protocol import newest
 from holdfast.core.records import Collection, RegistryValue
-from holdfast.core.rollback import ValueName
-from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus, Value, vocab_id
+from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus, Value, ValueName, vocab_id
 from holdfast.store.requests import Submission
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
