@@ -19,17 +19,19 @@ from tests.governance.replays import checksum, fill, states
 
 SINCE = ("--created-after", "2020-01-01T00:00:00Z")
 WINDOW = (*SINCE, "--created-before", "2099-01-01T00:00:00Z")
-GOES = ("--dataset", "goes-abi", *SINCE)
+GOES = ("--queue", "goes-abi", *SINCE)
+NODD_GOES = ("--dataset", "goes-abi", *SINCE)
 DO = ("--confirm", "--reason", "the disk was full")
 SPEC = """
-apiVersion: kfm.nodd.replay/v1alpha1
+apiVersion: holdfast.replay/v1
 kind: ReplaySelection
 metadata: {name: goes, env: dev}
 spec:
   filters:
-    datasets: [goes-abi]
+    queues: [goes-abi]
     created_at: {start: 2020-01-01T00:00:00Z}
 """
+NODD_SPEC = SPEC.replace("holdfast.replay/v1", "kfm.nodd.replay/v1alpha1").replace("queues:", "datasets:")
 
 
 def nodd(*arguments: str, env: Mapping[str, str] | None = None) -> Outcome:

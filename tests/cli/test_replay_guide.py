@@ -19,7 +19,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "replay.md"
 BLOCK = re.compile(r"^```(console|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = '; echo "exit $?"'
 RUN = re.compile(r"replay-[0-9a-f]{12}")
-HEAD = "apiVersion: kfm.nodd.replay/v1alpha1\nkind: ReplaySelection\nmetadata: {name: s, env: dev}\n"
+HEAD = "apiVersion: holdfast.replay/v1\nkind: ReplaySelection\nmetadata: {name: s, env: dev}\n"
 
 
 def blocks(kind: str) -> list[str]:
@@ -57,5 +57,5 @@ def _run(command: str) -> str:
 
 def test_the_files_of_the_guide_can_be_read() -> None:
     spec, overlay = blocks("yaml")
-    assert selection_of(parse_tree((HEAD + spec).encode())).filters.wal_ids == ("17", "a.png")
+    assert selection_of(parse_tree((HEAD + spec).encode())).filters.jobs == ("17", "a.png")
     assert overlay_of(parse_tree(overlay.encode())).env == "stage"

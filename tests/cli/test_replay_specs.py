@@ -75,8 +75,8 @@ def test_a_spec_is_never_overwritten(lite: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags, path",
     [
-        (["--dataset", "hrrr"], "spec.filters.datasets"),
-        (["--dataset-in", "goes-abi,hrrr"], "spec.filters.datasets"),
+        (["--queue", "hrrr"], "spec.filters.queues"),
+        (["--queue-in", "goes-abi,hrrr"], "spec.filters.queues"),
         (["--created-after", "2020-01-02T00:00:00Z"], "spec.filters.created_at.start"),
         (["--created-after", "yesterday"], "spec.filters.created_at.start"),
         (["--status", "quarantined"], "spec.filters.status"),
@@ -100,7 +100,7 @@ def test_a_flag_that_contradicts_the_file_is_refused(lite: str, tmp_path: Path, 
 def test_a_flag_that_agrees_with_the_file_is_taken(lite: str, tmp_path: Path) -> None:
     file = written(tmp_path, SPEC + "    error_codes: [io_error, other]\n")
     alone = replay(lite, "dry-run", "--selection-file", file, "--json").json
-    same = ["--dataset-in", "goes-abi", "--created-after", "2020-01-01T06:00:00+06:00"]
+    same = ["--queue-in", "goes-abi", "--created-after", "2020-01-01T06:00:00+06:00"]
     same += ["--error-code-in", "other,io_error"]
     beside = replay(lite, "dry-run", "--selection-file", file, *same, "--json").json
     assert beside["selection_hash"] == alone["selection_hash"]
@@ -116,7 +116,7 @@ def test_a_flag_fills_in_what_the_file_leaves_open(lite: str, tmp_path: Path) ->
     assert selection["filters"]["created_at"] == {"start": "2020-01-01T00:00:00Z", "end": "2099-01-01T00:00:00Z"}
     assert (selection["filters"]["error_codes"], selection["filters"]["attempts"]["max"]) == (["io_error"], 1)
     assert selection["limits"] == {"max_records": 3, "batch_size": 2, "max_batches": None}
-    assert (selection["name"], selection["filters"]["datasets"]) == ("goes", ["goes-abi"])
+    assert (selection["name"], selection["filters"]["queues"]) == ("goes", ["goes-abi"])
 
 
 @pytest.mark.parametrize("what", ["created_at: []", "created_at: 5", "created_at: {start: 5}"])
@@ -146,9 +146,9 @@ BAD_FLAGS: list[tuple[list[str], str | None]] = [
     (["--event-time-start", "2h ago"], "spec.filters.event_time.start"),
     (["--event-time-end", ""], "spec.filters.event_time.end"),
     ([*SINCE, "--created-before", "2020-01-01T00:00:00Z"], "spec.filters.created_at.end"),
-    (["--dataset", ""], "spec.filters.datasets[0]"),
-    (["--dataset-in", "a,,b"], "spec.filters.datasets[1]"),
-    (["--dataset", "\udcff"], "spec.filters.datasets[0]"),
+    (["--queue", ""], "spec.filters.queues[0]"),
+    (["--queue-in", "a,,b"], "spec.filters.queues[1]"),
+    (["--queue", "\udcff"], "spec.filters.queues[0]"),
     (["--operation", "o" * 1025], "spec.filters.operations[0]"),
     (["--status", "lost"], "spec.filters.status[0]"),
     (["--status", "failed,running"], "spec.filters.status[1]"),
@@ -216,8 +216,8 @@ def test_commands_that_cannot_be_taken(lite: str, tmp_path: Path, command: list[
     [
         ("[]", "(document)"),
         ("{}", "selection"),
-        ('{"selection": {"name": "s", "env": "dev", "filters": {"datasets": ["a"], "dataset": 1}}}',
-         "selection.filters.dataset"),
+        ('{"selection": {"name": "s", "env": "dev", "filters": {"queues": ["a"], "queue": 1}}}',
+         "selection.filters.queue"),
     ],
 )  # fmt: skip
 def test_a_dry_run_that_was_not_saved_here(lite: str, tmp_path: Path, text: str, path: str) -> None:
@@ -230,7 +230,7 @@ def test_a_dry_run_that_was_changed_by_hand_is_refused(lite: str, tmp_path: Path
     assert replay(lite, "dry-run", *GOES, "--save", str(saved)).code == 0
     told = json.loads(saved.read_bytes())
     for change, expected in (
-        ({"filters": {**told["selection"]["filters"], "datasets": ["goes-abi", "hrrr"]}}, (3, "plan_stale", None)),
+        ({"filters": {**told["selection"]["filters"], "queues": ["goes-abi", "hrrr"]}}, (3, "plan_stale", None)),
         ({"filters": {**told["selection"]["filters"], "status": ["pending"]}},
          (2, "spec_invalid", "spec.filters.status[0]")),
         ({"env": "prod"}, (3, "env_mismatch", "env_mismatch")),
@@ -254,7 +254,7 @@ def test_a_dry_run_of_another_ledger_is_refused(lite: str, tmp_path: Path) -> No
 
 
 def overlay(env: str = "dev", **sections: Any) -> dict[str, Any]:
-    head = {"apiVersion": "kfm.nodd.env/v1alpha1", "kind": "NoddEnvOverlay", "metadata": {"env": env}}
+    head = {"apiVersion": "holdfast.env/v1", "kind": "EnvOverlay", "metadata": {"env": env}}
     return {**head, **sections}
 
 
@@ -269,8 +269,6 @@ def test_an_overlay_sets_limits() -> None:
                 "rate_limits": {"max_records_per_second": 0.5, "max_batches_per_minute": 6},
             },
             safety_flags={"allow_global_replay": False, "kill_switch_defaults": {"hrrr": True, "gfs": False}},
-            sqs={"queue_overrides": {}},
-            telemetry={"sampling_rate": 1},
         )
     )
     policy = made.policy
@@ -287,7 +285,7 @@ def test_an_overlay_sets_limits() -> None:
 @pytest.mark.parametrize(
     "tree, path",
     [
-        (overlay() | {"apiVersion": "kfm.nodd.env/v2"}, "apiVersion"),
+        (overlay() | {"apiVersion": "kfm.nodd.env/v1alpha1"}, "apiVersion"),
         (overlay() | {"kind": "ReplaySelection"}, "kind"),
         (overlay("test"), "metadata.env"),
         (overlay() | {"metadata": {}}, "metadata.env"),
@@ -348,7 +346,7 @@ def test_the_kill_switches_of_an_overlay(lite: str, tmp_path: Path) -> None:
     flags = {"kill_switch_defaults": {"hrrr": True, "goes-abi": False}}
     config = written(tmp_path, json.dumps(overlay(safety_flags=flags)), "o.json")
     for command in (["dry-run"], ["run", *DO]):
-        told = replay(lite, *command, "--dataset", "hrrr", *SINCE, "--config", config, "--json")
+        told = replay(lite, *command, "--queue", "hrrr", *SINCE, "--config", config, "--json")
         assert refused(told) == (3, "kill_switch_active", "kill_switch_active")
     broad = replay(lite, "run", *SINCE, *DO, "--config", config, "--json").json
     assert broad["replayed"] == 5

@@ -30,7 +30,7 @@ def policy() -> ReplayPolicy:
         policy_of("dev"),
         max_records_per_second=1e9,
         max_batches_per_minute=1e9,
-        max_runs_per_dataset=9,
+        max_runs_per_queue=9,
         queue_age_s=1e6,
     )
 

@@ -88,11 +88,11 @@ def work(store: Store[Any], queue: str = "goes-abi", *, code: str | None = None,
 
 
 def selection(
-    store: Store[Any], *, env: str = "dev", datasets: Sequence[str] = ("goes-abi",), **settings: Any
+    store: Store[Any], *, env: str = "dev", queues: Sequence[str] = ("goes-abi",), **settings: Any
 ) -> Selection:
-    """Return a selection of what has failed in a dataset since yesterday."""
+    """Return a selection of what has failed in a queue since yesterday."""
     start = store.now() - timedelta(days=1)
-    filters = {"datasets": tuple(datasets), "created_at": Window(start, start + timedelta(days=2))}
+    filters = {"queues": tuple(queues), "created_at": Window(start, start + timedelta(days=2))}
     return Selection(
         name="s", env=env, filters=SelectionFilters(**{**filters, **settings.pop("filters", {})}), **settings
     )

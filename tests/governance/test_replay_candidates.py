@@ -16,7 +16,7 @@ from holdfast.core.records import Job
 from holdfast.core.selection import Attempts, Limits, ReplayMode, Window, candidates_hash
 from holdfast.governance.replay import candidates as replay_candidates
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.candidates import ReplayRules, is_lower, kept, unpacked
+from holdfast.governance.replay.candidates import ReplayRules, is_lower, packed, unpacked
 from holdfast.governance.replay.guards import policy_of
 from holdfast.store import Store
 from holdfast.testing import START, VirtualClock
@@ -35,11 +35,11 @@ def test_a_selection_finds_exactly_what_is_within_its_bounds(store: Store[Any], 
     clock.advance(60)
     three = fill(store, 1, prefix="late")
     assert ids(store) == one + three
-    assert ids(store, datasets=("hrrr",)) == two
-    assert ids(store, datasets=(), filters={"datasets_exclude": ("hrrr",)}) == one + three
-    assert ids(store, datasets=("hrrr", "goes-abi")) == one + two + three
-    assert ids(store, datasets=("gfs",)) == []
-    assert ids(store, datasets=(), filters={"error_codes": ("schema_mismatch",)}) == two
+    assert ids(store, queues=("hrrr",)) == two
+    assert ids(store, queues=(), filters={"queues_exclude": ("hrrr",)}) == one + three
+    assert ids(store, queues=("hrrr", "goes-abi")) == one + two + three
+    assert ids(store, queues=("gfs",)) == []
+    assert ids(store, queues=(), filters={"error_codes": ("schema_mismatch",)}) == two
     assert ids(store, filters={"operations": ("other",)}) == []
     # A window takes its start in and leaves its end out.
     begin = START
@@ -54,7 +54,7 @@ def test_a_selection_finds_exactly_what_is_within_its_bounds(store: Store[Any], 
     assert ids(store, filters={"attempts": Attempts(max=0)}) == []
     assert ids(store, filters={"attempts": Attempts(min=1, max=1)}) == one + three
     assert ids(store, filters={"attempts": Attempts(min=2)}) == []
-    assert ids(store, filters={"wal_ids": (str(one[1]), "lategoes-abi0")}) == [one[1], *three]
+    assert ids(store, filters={"jobs": (str(one[1]), "lategoes-abi0")}) == [one[1], *three]
 
 
 @pytest.mark.req("K-54")
@@ -73,7 +73,7 @@ def test_limits_take_the_lowest_ids_and_say_that_there_are_more(store: Store[Any
         assert found.hash == candidates_hash(made[:n])
         assert replay.select(store, selection(store, limits=limits)).hash == found.hash
         assert [job.job_id for job in found.examples] == made[:2]
-        assert (found.by_dataset, found.by_error, found.versions) == ({"goes-abi": n}, {"io_error": n}, [3] * n)
+        assert (found.by_queue, found.by_error, found.versions) == ({"goes-abi": n}, {"io_error": n}, [3] * n)
 
 
 @pytest.mark.req("K-50", "K-54")
@@ -169,8 +169,8 @@ REPLAY, REPLACE = ReplayMode.FAILED_ONLY, ReplayMode.REPAIR_AND_REPLACE
         (REPLAY, {}, {"allow_downgrade": True}, "1.1.9", None),
         (REPLAY, {}, {}, "1.10.0", None),
         (REPLAY, {}, {"never_errors": ("io_error",)}, "1.2.0", "policy"),
-        (REPLAY, {}, {"never_datasets": ("goes-abi",)}, "1.2.0", "policy"),
-        (REPLAY, {}, {"never_datasets": ("hrrr",)}, "1.2.0", None),
+        (REPLAY, {}, {"never_queues": ("goes-abi",)}, "1.2.0", "policy"),
+        (REPLAY, {}, {"never_queues": ("hrrr",)}, "1.2.0", None),
         (REPLACE, {}, {}, "1.2.0", "not_replaceable"),
         (REPLACE, QUARANTINED, {}, "1.2.0", None),
         (REPLACE, {"attempts": 10, **QUARANTINED}, {}, "1.2.0", None),
@@ -215,13 +215,13 @@ def test_versions_are_compared_by_their_numbers(version: str, than: str, lower: 
 def test_candidates_are_kept_and_read_back(versions: dict[int, int]) -> None:
     job_ids = sorted(versions)
     of_each = [versions[job_id] for job_id in job_ids]
-    text = msgspec.json.encode(kept(job_ids, of_each)).decode()
+    text = msgspec.json.encode(packed(job_ids, of_each)).decode()
     assert unpacked(text) == (job_ids, of_each)
 
 
 def test_candidates_are_kept_as_ranges() -> None:
-    assert kept([1, 2, 3, 5, 8, 9], [3, 3, 3, 3, 5, 5]) == {"3": "1-3,5", "5": "8-9"}
-    assert kept([], []) == {}
+    assert packed([1, 2, 3, 5, 8, 9], [3, 3, 3, 3, 5, 5]) == {"3": "1-3,5", "5": "8-9"}
+    assert packed([], []) == {}
     assert unpacked("{}") == ([], [])
 
 

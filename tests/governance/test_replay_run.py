@@ -332,7 +332,7 @@ def test_a_run_stops_when_the_same_error_comes_back(store: Store[Any], clock: Vi
     assert (done.state, done.batches, done.replayed) == ("done", 4, 80)
     other = fill(store, 40, queue="hrrr", code="io_error")
     another_error = replay.run(
-        store, selection(store, datasets=("hrrr",), limits=Limits(batch_size=20)), policy=policy,
+        store, selection(store, queues=("hrrr",), limits=Limits(batch_size=20)), policy=policy,
         on_batch=lambda _: work(store, "hrrr", code="validation_failed"), sleep=clock.advance, **WHO,
     )  # fmt: skip
     assert (another_error.state, another_error.replayed) == ("done", len(other))

@@ -52,11 +52,11 @@ def failed(**fields: Any) -> Any:
     "filters, fields, expected",
     [
         ({}, {}, True),
-        ({"datasets": ("goes-abi",)}, {"queue": "goes-abi"}, True),
-        ({"datasets": ("goes-abi", "hrrr")}, {"queue": "hrrr"}, True),
-        ({"datasets": ("goes-abi",)}, {"queue": "goes"}, False),
-        ({"datasets_exclude": ("hrrr",)}, {"queue": "hrrr"}, False),
-        ({"datasets_exclude": ("hrrr",)}, {"queue": "goes-abi"}, True),
+        ({"queues": ("goes-abi",)}, {"queue": "goes-abi"}, True),
+        ({"queues": ("goes-abi", "hrrr")}, {"queue": "hrrr"}, True),
+        ({"queues": ("goes-abi",)}, {"queue": "goes"}, False),
+        ({"queues_exclude": ("hrrr",)}, {"queue": "hrrr"}, False),
+        ({"queues_exclude": ("hrrr",)}, {"queue": "goes-abi"}, True),
         ({"operations": ("ingest",)}, {"operation": "ingest"}, True),
         ({"operations": ("ingest",)}, {"operation": "ingest2"}, False),
         ({"error_codes": ("io_error",)}, {"last_error_code": "io_error"}, True),
@@ -69,15 +69,17 @@ def failed(**fields: Any) -> Any:
         ({"attempts": Attempts(min=2)}, {"attempts": 2}, True),
         ({"attempts": Attempts(min=2)}, {"attempts": 3, "excused": 2}, False),
         ({"attempts": Attempts(min=1, max=1)}, {"attempts": 1}, True),
-        ({"wal_ids": ("7",)}, {"job_id": 7}, True),
-        ({"wal_ids": ("07",)}, {"job_id": 7}, False),
-        ({"wal_ids": ("a.png",)}, {"key": "a.png"}, True),
-        ({"wal_ids": ("a.png",)}, {"key": None}, False),
-        ({"wal_ids": ("w-1",)}, {"payload": '{"wal_id":"w-1"}'}, True),
-        ({"wal_ids": ("7",)}, {"payload": '{"wal_id":7}', "job_id": 1}, False),
-        ({"wal_ids": ("w-1",)}, {"payload": None}, False),
-        ({"wal_ids": ("w-1",)}, {"payload": '["wal_id","w-1"]'}, False),
-        ({"datasets": ("a",), "error_codes": ("e",)}, {"queue": "a", "last_error_code": "f"}, False),
+        ({"jobs": ("7",)}, {"job_id": 7}, True),
+        ({"jobs": ("07",)}, {"job_id": 7}, False),
+        ({"jobs": ("a.png",)}, {"key": "a.png"}, True),
+        ({"jobs": ("a.png",)}, {"key": None}, False),
+        ({"jobs": ("w-1",), "id_field": "wal_id"}, {"payload": '{"wal_id":"w-1"}'}, True),
+        ({"jobs": ("w-1",), "id_field": "other"}, {"payload": '{"wal_id":"w-1"}'}, False),
+        ({"jobs": ("w-1",)}, {"payload": '{"wal_id":"w-1"}'}, False),
+        ({"jobs": ("7",), "id_field": "wal_id"}, {"payload": '{"wal_id":7}', "job_id": 1}, False),
+        ({"jobs": ("w-1",), "id_field": "wal_id"}, {"payload": None}, False),
+        ({"jobs": ("w-1",), "id_field": "wal_id"}, {"payload": '["wal_id","w-1"]'}, False),
+        ({"queues": ("a",), "error_codes": ("e",)}, {"queue": "a", "last_error_code": "f"}, False),
     ],
 )
 def test_a_job_is_held_against_every_filter(filters: Any, fields: Any, expected: bool) -> None:
@@ -179,8 +181,8 @@ def test_of_what_names_no_end_only_the_start_is_known(end: str) -> None:
 def test_every_filter_only_narrows(start: int, end: int, created: int, queue: str, code: str) -> None:
     window = Window(start=NOW + start * HOUR, end=NOW + end * HOUR)
     one = failed(queue=queue, last_error_code=code, created_at=NOW + created * HOUR)
-    each = [about(datasets=("a",)), about(error_codes=("x",)), about(created_at=window)]
-    together = about(datasets=("a",), error_codes=("x",), created_at=window)
+    each = [about(queues=("a",)), about(error_codes=("x",)), about(created_at=window)]
+    together = about(queues=("a",), error_codes=("x",), created_at=window)
     assert matches(together, one) is all(matches(s, one) for s in each)
     assert matches(each[2], one) is (start <= created < end)
 
@@ -190,7 +192,7 @@ def test_every_filter_only_narrows(start: int, end: int, created: int, queue: st
 
 
 def with_fields(**fields: Any) -> Selection:
-    return msgspec.structs.replace(about(datasets=("a",)), **fields)
+    return msgspec.structs.replace(about(queues=("a",)), **fields)
 
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - that it has no zone is the point
@@ -204,10 +206,10 @@ FAULTS: list[tuple[Selection, str]] = [
     (with_fields(labels={"\u00e9": "1", "e\u0301": "2"}), "metadata.labels"),
     (with_fields(labels={"replay_reason": "boredom"}), "metadata.labels.replay_reason"),
     (with_fields(env="prod", labels={"replay_reason": "test"}), "metadata.labels.replay_reason"),
-    (about(datasets=("a", "")), "spec.filters.datasets[1]"),
+    (about(queues=("a", "")), "spec.filters.queues[1]"),
     (about(operations=("\udfff",)), "spec.filters.operations[0]"),
-    (about(wal_ids=tuple(map(str, range(LIST_MAX + 1)))), "spec.filters.wal_ids"),
-    (about(datasets=("a", "b"), datasets_exclude=("b",)), "spec.filters.datasets_exclude"),
+    (about(jobs=tuple(map(str, range(LIST_MAX + 1)))), "spec.filters.jobs"),
+    (about(queues=("a", "b"), queues_exclude=("b",)), "spec.filters.queues_exclude"),
     (about(status=()), "spec.filters.status"),
     (about(status=(JobState.FAILED, JobState.PENDING)), "spec.filters.status[1]"),
     (about(status=(JobState.RUNNING,)), "spec.filters.status[0]"),
@@ -252,8 +254,8 @@ def test_what_nothing_is_wrong_with() -> None:
         labels={"replay_reason": "test", "incident_id": "7"},
         mode=ReplayMode.REPAIR_AND_REPLACE,
         filters=SelectionFilters(
-            datasets=("a",),
-            datasets_exclude=("b",),
+            queues=("a",),
+            queues_exclude=("b",),
             operations=("o",),
             status=(JobState.SUCCEEDED, JobState.FAILED),
             error_codes=("e",),
@@ -261,7 +263,7 @@ def test_what_nothing_is_wrong_with() -> None:
             created_at=Window(end=NOW),
             time_range_overlap=Window(start=NOW, end=NOW + TICK),
             attempts=Attempts(min=0, max=0),
-            wal_ids=("1",),
+            jobs=("1",),
         ),
         limits=Limits(max_records=1, batch_size=1, max_batches=1),
         options=Options(allow_repair_and_replace=True, respect_kill_switch=False, notes="n"),
@@ -292,8 +294,8 @@ def test_the_reasons_are_those_that_the_machine_takes() -> None:
 
 @pytest.mark.req("K-54")
 def test_selections_that_mean_the_same_have_the_same_hash() -> None:
-    one = about(datasets=("a", "b"), created_at=Window(start=NOW))
-    assert one.hash == about(datasets=("b", "a", "b"), created_at=Window(start=NOW.astimezone(KANSAS))).hash
+    one = about(queues=("a", "b"), created_at=Window(start=NOW))
+    assert one.hash == about(queues=("b", "a", "b"), created_at=Window(start=NOW.astimezone(KANSAS))).hash
     assert len(one.hash) == 64
 
 
@@ -307,8 +309,8 @@ def test_every_field_is_part_of_the_hash() -> None:
         msgspec.structs.replace(one, mode=ReplayMode.BACKFILL),
         msgspec.structs.replace(one, limits=Limits(max_records=1)),
         msgspec.structs.replace(one, options=Options(dry_run=True)),
-        about(datasets=("a",)),
-        about(datasets_exclude=("a",)),
+        about(queues=("a",)),
+        about(queues_exclude=("a",)),
         about(operations=("a",)),
         about(status=(JobState.FAILED, JobState.SUCCEEDED)),
         about(error_codes=("a",)),
@@ -319,13 +321,13 @@ def test_every_field_is_part_of_the_hash() -> None:
         about(time_range_overlap=Window(start=NOW)),
         about(attempts=Attempts(max=1)),
         about(attempts=Attempts(min=1)),
-        about(wal_ids=("a",)),
+        about(jobs=("a",)),
     ]
     assert len({selection.hash for selection in [one, *others]}) == len(others) + 1
 
 
 def test_a_hash_survives_json() -> None:
-    one = about(datasets=("a",), created_at=Window(start=NOW.astimezone(KANSAS)), attempts=Attempts(max=3))
+    one = about(queues=("a",), created_at=Window(start=NOW.astimezone(KANSAS)), attempts=Attempts(max=3))
     back = msgspec.json.decode(msgspec.json.encode(one), type=Selection)
     assert (back, back.hash) == (one, one.hash)
 

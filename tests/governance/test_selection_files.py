@@ -9,13 +9,15 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.cli.documents import DEPTH_MAX, DOCUMENT, FILE_BYTES_MAX, load_tree, parse_tree, write_tree, yaml_text
-from holdfast.cli.replay.spec_files import selection_of, tree_of
+from holdfast.cli.nodd.replay import NODD_SPEC
+from holdfast.cli.replay.spec_files import HOLDFAST_SPEC, SpecFormat, selection_of, tree_of
 from holdfast.core.errors import ExtraMissingError, FileThereError, InputError, SpecInvalidError
 from holdfast.core.machines import JobState
 from holdfast.core.selection import (
@@ -62,8 +64,8 @@ EXPECTED = Selection(
     labels={"replay_reason": "dlq-drain", "incident_id": "INC-2301"},
     mode=ReplayMode.FAILED_ONLY,
     filters=SelectionFilters(
-        datasets=("goes-abi",),
-        datasets_exclude=("hrrr",),
+        queues=("goes-abi",),
+        queues_exclude=("hrrr",),
         operations=("nodd.ingest",),
         status=(JobState.FAILED,),
         error_codes=("stac_validation_failed", "io_error"),
@@ -71,7 +73,8 @@ EXPECTED = Selection(
         created_at=Window(start=datetime(2026, 12, 4, tzinfo=UTC)),
         time_range_overlap=Window(end=datetime(2026, 12, 4, 6, 0, 0, 500_000, tzinfo=UTC)),
         attempts=Attempts(min=1, max=3),
-        wal_ids=("12", "013", "a.png"),
+        jobs=("12", "013", "a.png"),
+        id_field="wal_id",
     ),
     limits=Limits(max_records=5000, batch_size=500, max_batches=15),
     options=Options(dry_run=False, notes="see the ticket"),
@@ -86,13 +89,13 @@ spec:
 """
 
 
-def read(text: str | bytes, kind: str = ".yaml") -> Selection:
-    return selection_of(parse_tree(text.encode() if isinstance(text, str) else text, kind=kind))
+def read(text: str | bytes, kind: str = ".yaml", spec: SpecFormat = NODD_SPEC) -> Selection:
+    return selection_of(parse_tree(text.encode() if isinstance(text, str) else text, kind=kind), spec)
 
 
-def path_of(text: str | bytes, kind: str = ".yaml") -> Any:
+def path_of(text: str | bytes, kind: str = ".yaml", spec: SpecFormat = NODD_SPEC) -> Any:
     with pytest.raises(SpecInvalidError) as caught:
-        read(text, kind)
+        read(text, kind, spec)
     assert caught.value.exit_code == 2
     assert caught.value.message.startswith(f"{caught.value.context['path']}: ")
     return caught.value.context["path"]
@@ -111,7 +114,7 @@ def as_json(text: str) -> str:
 def test_a_spec_says_everything() -> None:
     assert read(SPEC) == EXPECTED
     assert read("\ufeff" + SPEC) == EXPECTED
-    document = tree_of(EXPECTED)
+    document = tree_of(EXPECTED, NODD_SPEC)
     assert read(json.dumps(document), ".json") == EXPECTED
     assert read(json.dumps(document, indent=2), "") == EXPECTED  # it begins with a brace
     assert read(json.dumps(document, indent=2), ".yaml") == EXPECTED  # JSON is YAML
@@ -119,8 +122,8 @@ def test_a_spec_says_everything() -> None:
 
 
 def test_a_spec_may_say_little() -> None:
-    assert read(SMALL) == Selection(name="s", env="dev", filters=SelectionFilters(datasets=("a",)))
-    assert read(SMALL).hash == Selection(name="s", env="dev", filters=SelectionFilters(datasets=("a",))).hash
+    assert read(SMALL) == Selection(name="s", env="dev", filters=SelectionFilters(queues=("a",)))
+    assert read(SMALL).hash == Selection(name="s", env="dev", filters=SelectionFilters(queues=("a",))).hash
     nothing = SMALL.replace("datasets: [a]", "created_at: null\n    attempts: ~")
     assert read(nothing) == Selection(name="s", env="dev")
 
@@ -128,7 +131,7 @@ def test_a_spec_may_say_little() -> None:
 def test_words_that_other_readers_change_stay_words() -> None:
     words = "[no, on, y, 1e3, 0x10, 0o7, 012, 1_000, 1:30, .inf, 2026-01-01, <<, =, 12e03, 0b1, -, off]"
     text = SMALL.replace("[a]", words)
-    assert list(read(text).filters.datasets) == words.strip("[]").split(", ")
+    assert list(read(text).filters.queues) == words.strip("[]").split(", ")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -309,7 +312,7 @@ def test_what_is_no_text_or_too_much() -> None:
 
 
 def test_a_very_long_key_is_told_in_short() -> None:
-    told = path_of(json.dumps({**tree_of(EXPECTED), "x" * 60_000: 1}), ".json")
+    told = path_of(json.dumps({**tree_of(EXPECTED, NODD_SPEC), "x" * 60_000: 1}), ".json")
     assert told == "x" * 200 + "…"
 
 
@@ -319,14 +322,14 @@ def test_a_very_long_key_is_told_in_short() -> None:
 
 def taken_or_refused(data: bytes, kind: str) -> None:
     try:
-        selection = selection_of(parse_tree(data, kind=kind))
+        selection = selection_of(parse_tree(data, kind=kind), NODD_SPEC)
     except SpecInvalidError as error:
         if not error.context["path"]:
             raise
         return
     assert selection_fault(selection) is None
     assert len(selection.hash) == 64
-    assert selection_of(parse_tree(yaml_text(tree_of(selection)).encode())) == selection
+    assert selection_of(parse_tree(yaml_text(tree_of(selection, NODD_SPEC)).encode()), NODD_SPEC) == selection
 
 
 KINDS = st.sampled_from([".yaml", ".json", ""])
@@ -358,7 +361,7 @@ def test_pieces_of_specs_in_any_order_are_taken_or_refused(pieces: list[str], ki
 @given(st.data())
 def test_a_spec_with_a_few_bytes_changed_is_taken_or_refused(data: st.DataObject) -> None:
     as_yaml = data.draw(st.booleans())
-    raw = bytearray((SPEC if as_yaml else json.dumps(tree_of(EXPECTED))).encode())
+    raw = bytearray((SPEC if as_yaml else json.dumps(tree_of(EXPECTED, NODD_SPEC))).encode())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(raw) - 1))
         raw[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
@@ -399,8 +402,8 @@ SELECTIONS = st.builds(
     mode=st.sampled_from(list(ReplayMode)),
     filters=st.builds(
         SelectionFilters,
-        datasets=WORDS,
-        datasets_exclude=WORDS,
+        queues=WORDS,
+        queues_exclude=WORDS,
         operations=WORDS,
         status=st.lists(st.sampled_from(list(JobState)), max_size=3).map(tuple),
         error_codes=WORDS,
@@ -408,7 +411,8 @@ SELECTIONS = st.builds(
         created_at=WINDOWS,
         time_range_overlap=WINDOWS,
         attempts=st.none() | st.builds(Attempts, min=COUNTS, max=COUNTS),
-        wal_ids=WORDS,
+        jobs=WORDS,
+        id_field=st.none() | TEXT,
     ),
     limits=st.builds(Limits, max_records=COUNTS, batch_size=COUNTS, max_batches=COUNTS),
     options=st.builds(
@@ -427,28 +431,62 @@ def test_a_text_with_breaks_in_it_reads_back_the_same(text: str) -> None:
 
 
 @pytest.mark.req("K-54")
+@pytest.mark.parametrize("spec", [HOLDFAST_SPEC, NODD_SPEC], ids=lambda spec: spec.api_version)
 @settings(max_examples=100)
-@given(SELECTIONS)
-def test_a_selection_that_is_written_reads_back_the_same(selection: Selection) -> None:
-    tree = tree_of(selection)
+@given(made=SELECTIONS)
+def test_a_selection_that_is_written_reads_back_the_same(made: Selection, spec: SpecFormat) -> None:
+    selection = made if spec is HOLDFAST_SPEC else identified_by_wal_id(made)
+    tree = tree_of(selection, spec)
     fault = selection_fault(selection)
     for text, kind in ((yaml_text(tree), ".yaml"), (json.dumps(tree), ".json")):
         if fault is not None:
-            assert path_of(text, kind) == fault.path
+            assert path_of(text, kind, spec) == spec.path(fault.path)
             continue
-        back = read(text, kind)
+        back = read(text, kind, spec)
         assert back == selection
         assert back.hash == selection.hash
+
+
+def identified_by_wal_id(selection: Selection) -> Selection:
+    """Return a selection as a spec file of NODD can write it."""
+    id_field = "wal_id" if selection.filters.jobs else None
+    return msgspec.structs.replace(selection, filters=msgspec.structs.replace(selection.filters, id_field=id_field))
+
+
+@pytest.mark.req("K-54")
+def test_each_program_reads_its_own_version_and_its_own_names() -> None:
+    general = changed("kfm.nodd.replay/v1alpha1", "holdfast.replay/v1").replace("datasets:", "queues:")
+    assert read(general, spec=HOLDFAST_SPEC) == read(SMALL)
+    assert path_of(general) == "apiVersion"
+    assert path_of(SMALL, spec=HOLDFAST_SPEC) == "apiVersion"
+    assert path_of(changed("datasets:", "queues:")) == "spec.filters.queues"
+    assert path_of(changed("datasets:", "id_field: wal_id\n    datasets:")) == "spec.filters.id_field"
+    assert path_of(general.replace("queues:", "datasets:"), spec=HOLDFAST_SPEC) == "spec.filters.datasets"
+    assert path_of(general.replace("[a]", "['']"), spec=HOLDFAST_SPEC) == "spec.filters.queues[0]"
+    assert path_of(changed("[a]", "['']")) == "spec.filters.datasets[0]"
+    running = SMALL + "    status: [in_progress]\n"
+    tree = parse_tree(running.encode())
+    assert selection_of(tree, NODD_SPEC, to_replay=False).filters.status == (JobState.RUNNING,)
+    assert path_of(general + "    status: [in_progress]\n", spec=HOLDFAST_SPEC) == "spec.filters.status[0]"
+
+
+@pytest.mark.req("K-54")
+@pytest.mark.parametrize("spec", [HOLDFAST_SPEC, NODD_SPEC], ids=lambda spec: spec.api_version)
+def test_the_json_schema_of_a_spec_comes_from_its_types(spec: SpecFormat) -> None:
+    schema = spec.json_schema()
+    filters = schema["$defs"][spec.filters.__name__]
+    assert set(filters["properties"]) == set(spec.filters.__struct_fields__)
+    assert filters["additionalProperties"] is False
 
 
 @pytest.mark.parametrize("name", ["s.yaml", "s.yml", "s.json", "s"])
 def test_a_file_is_written_once_and_whole(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    write_tree(path, tree_of(EXPECTED))
-    assert selection_of(load_tree(path)) == EXPECTED
+    write_tree(path, tree_of(EXPECTED, NODD_SPEC))
+    assert selection_of(load_tree(path), NODD_SPEC) == EXPECTED
     before = path.read_bytes()
     with pytest.raises(FileThereError):
-        write_tree(path, tree_of(read(SMALL)))
+        write_tree(path, tree_of(read(SMALL), NODD_SPEC))
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
@@ -481,7 +519,7 @@ def test_without_the_extra_json_is_still_read(monkeypatch: pytest.MonkeyPatch) -
         return imported(name, *args, **more)
 
     monkeypatch.setattr(builtins, "__import__", without_yaml)
-    assert read(json.dumps(tree_of(EXPECTED)), ".json") == EXPECTED
+    assert read(json.dumps(tree_of(EXPECTED, NODD_SPEC)), ".json") == EXPECTED
     with pytest.raises(ExtraMissingError) as caught:
         read(SMALL)
     assert (caught.value.exit_code, caught.value.code) == (2, "extra_missing")

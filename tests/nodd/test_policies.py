@@ -162,7 +162,7 @@ def test_where_a_dataset_may_do_without_provenance_its_item_is_catalogued_and_a_
             name="s",
             env="dev",
             mode=ReplayMode.REPAIR_AND_REPLACE,
-            filters=SelectionFilters(datasets=("gfs",), status=(JobState.SUCCEEDED,), created_at=window),
+            filters=SelectionFilters(queues=("gfs",), status=(JobState.SUCCEEDED,), created_at=window),
             options=Options(allow_repair_and_replace=True),
         )
         done = replay.run(store, selection, actor="ann", reason="provenance is owed", replay_reason="incident")

@@ -147,7 +147,7 @@ def watched(ledger: Ledger, source: MemorySource, scope: Scope, **more: Any) -> 
 
 def chosen(ledger: Ledger, **settings: Any) -> Selection:
     begin = ledger.store.now() - timedelta(days=1)
-    filters = {"datasets": ("gfs",), "created_at": Window(begin, begin + timedelta(days=2))}
+    filters = {"queues": ("gfs",), "created_at": Window(begin, begin + timedelta(days=2))}
     return Selection(
         name="s", env="dev", filters=SelectionFilters(**{**filters, **settings.pop("filters", {})}), **settings
     )

@@ -219,7 +219,7 @@ class _Scenario:
         with create_store("replay.db") as store:
             fill(store, 2, max_attempts=1)
             fill(store, 1, queue="hrrr", max_attempts=1)
-        goes, run, db = ("--dataset", "goes-abi", *SINCE), self._run, "replay.db"
+        goes, run, db = ("--queue", "goes-abi", *SINCE), self._run, "replay.db"
         run("replay select", *goes, "--save-spec", "spec.yaml", "--show-examples", "1", db=db)
         run("replay dry-run", *goes, "--operator", "ann", db=db)
         run("replay from-spec", "spec.yaml", "--dry-run", "--operator", "ann", db=db)

@@ -73,7 +73,7 @@ COMMANDS = {
         "Govern", "holdfast.cli.commands.procedure:procedure", "Run several steps that end done, or undone."
     ),
     "registry": Command("Govern", "holdfast.cli.commands.registry:registry", "Govern which operations may be used."),
-    "replay": Command("Govern", "holdfast.cli.replay.commands:replay", "Put failed jobs back under rules."),
+    "replay": Command("Govern", "holdfast.cli.replay.commands:replay", "Replay failed jobs, under guards."),
     "quarantine": Command(
         "Govern", "holdfast.cli.commands.quarantine:quarantine", "Look at what was taken out; release it."
     ),

@@ -32,6 +32,7 @@ _FIELD = re.compile(r"Object (?:contains unknown|missing required) field `(?P<na
 def invalid(path: str, why: str, **context: object) -> SpecInvalidError:
     """Return the error for a field that has a wrong value."""
     path = path if len(path) <= PATH_MAX else f"{path[:PATH_MAX]}…"
+    path = path or DOCUMENT
     return SpecInvalidError(f"{path}: {why}", context={"path": path, **context})
 
 
@@ -45,7 +46,7 @@ def load_tree(path: Path, *, size_max: int = FILE_BYTES_MAX) -> Tree:
         with path.open("rb") as file:
             data = file.read(size_max + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "its name is no name"
+        why = getattr(error, "strerror", None) or "the name is not valid"
         raise InputError(f"{path} cannot be read: {why}", context={"file": str(path)}) from None
     try:
         return parse_tree(data, kind=path.suffix, size_max=size_max)
@@ -57,7 +58,7 @@ def load_tree(path: Path, *, size_max: int = FILE_BYTES_MAX) -> Tree:
 def parse_tree(data: bytes, *, kind: str = "", size_max: int = FILE_BYTES_MAX) -> Tree:
     """Return the mapping in a document, or raise SpecInvalidError; `kind` is the ending of the file's name."""
     if len(data) > size_max:
-        raise invalid(DOCUMENT, f"it has more than {size_max} bytes")
+        raise invalid(DOCUMENT, f"the document has more than {size_max} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -69,7 +70,7 @@ def parse_tree(data: bytes, *, kind: str = "", size_max: int = FILE_BYTES_MAX) -
     except RecursionError:
         raise _too_deep(DOCUMENT) from None
     if not isinstance(tree, dict):
-        raise invalid(DOCUMENT, "it is not a mapping of fields")
+        raise invalid(DOCUMENT, "the document must be a mapping")
     return tree
 
 
@@ -81,9 +82,9 @@ def _parse_json(text: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=Pairs, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        raise invalid(DOCUMENT, f"it is not JSON: {error.msg}", line=error.lineno, column=error.colno) from None
+        raise invalid(DOCUMENT, f"not valid JSON: {error.msg}", line=error.lineno, column=error.colno) from None
     except ValueError:
-        raise invalid(DOCUMENT, "it has a number that is none, or that is far too long") from None
+        raise invalid(DOCUMENT, "a number is not finite, or too long") from None
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -99,16 +100,16 @@ def _parse_yaml(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = {"line": mark.line + 1, "column": mark.column + 1} if mark else {}
-        raise invalid(DOCUMENT, f"it is not YAML: {error.problem or error.context}", **place) from None
+        raise invalid(DOCUMENT, f"not valid YAML: {error.problem or error.context}", **place) from None
     except (yaml.YAMLError, ValueError, OverflowError):
-        # Characters that YAML does not allow, and escapes of what is no character.
-        raise invalid(DOCUMENT, "it is not YAML: it has characters that are not allowed") from None
+        # Characters that YAML does not allow, and escapes that are not a character.
+        raise invalid(DOCUMENT, "not valid YAML: a character is not allowed") from None
 
 
 def _plain(value: object, path: str, depth_left: int) -> object:
-    """Return the data with mappings for pairs; refuse repeated keys, too much depth and halves of characters."""
+    """Return the data with mappings for pairs; refuse repeated keys, too much depth and lone surrogates."""
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise invalid(path or DOCUMENT, "it has half of a character")
+        raise invalid(path, "the text has half of a surrogate pair")
     if isinstance(value, list) and depth_left == 0:
         raise _too_deep(path)
     if isinstance(value, Pairs):
@@ -117,7 +118,7 @@ def _plain(value: object, path: str, depth_left: int) -> object:
             _plain(key, path, depth_left)
             where = below(path, key)
             if key in made:
-                raise invalid(where, "it is there twice")
+                raise invalid(where, "the key is repeated")
             made[key] = _plain(item, where, depth_left - 1)
         return made
     if isinstance(value, list):
@@ -131,7 +132,7 @@ def below(path: str, key: str) -> str:
 
 
 def _too_deep(path: str) -> SpecInvalidError:
-    return invalid(path or DOCUMENT, f"it is nested deeper than {DEPTH_MAX} levels")
+    return invalid(path, f"nested deeper than {DEPTH_MAX} levels")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -143,12 +144,12 @@ def require_kind(tree: Tree, api_version: str, kind: str) -> None:
     for path, expected in (("apiVersion", api_version), ("kind", kind)):
         found = tree.get(path)
         if found != expected:
-            what = "it is missing" if path not in tree else f"{str(found)[:80]} is not supported"
-            raise invalid(path, f"{what}; this Holdfast reads {expected}")
+            what = "required" if path not in tree else f"{str(found)[:80]!r} is not supported"
+            raise invalid(path, f"{what}; use {expected}")
 
 
 def require_values(tree: Tree, path: str, kind: type, why: str) -> None:
-    """Raise unless every value of a free mapping, if it is there, is of a kind: msgspec would not say which is not."""
+    """Raise unless every value of a free mapping, if it exists, is of a type: msgspec does not say which one is not."""
     found: object = tree
     for name in path.split("."):
         found = found.get(name) if isinstance(found, dict) else None
@@ -167,10 +168,10 @@ def converted(tree: Tree, kind: type[T]) -> T:
         field = _FIELD.fullmatch(why)
         if field:
             path = f"{path}.{field['name']}".lstrip(".")
-            why = "there is no such field" if "unknown" in why else "it is missing"
+            why = "unknown field" if "unknown" in why else "required"
         if why.startswith("Invalid RFC3339"):
-            why = "it is no time with a zone: write it as 2030-01-31T12:00:00Z"
-        raise invalid(path or DOCUMENT, why.replace("`", "")) from None
+            why = "the time needs a zone, such as 2026-11-15T12:00:00Z"
+        raise invalid(path, why.replace("`", "")) from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -209,6 +210,6 @@ def _yaml() -> Any:
         import yaml  # noqa: PLC0415 - an extra, and JSON needs none of it
     except ImportError:
         raise ExtraMissingError(
-            "YAML needs the package PyYAML", next_step="pip install 'holdfast[yaml]', or write the file as JSON."
+            "YAML needs the package PyYAML", next_step="Run `pip install 'holdfast[yaml]'`, or use JSON."
         ) from None
     return yaml

@@ -1,7 +1,7 @@
 """A YAML loader for plain data: PyYAML's safe loader without tags, anchors, aliases, merge keys and times.
 
-Invariants: what is more than plain data is refused where it begins, with its path; nesting is limited before it is
-followed; an unquoted word means something else than itself only if it is null, a boolean or a decimal number.
+Invariants: everything else than plain data is refused where it begins, with its path; nesting is limited before it is
+followed; an unquoted word is text unless it is null, a boolean or a decimal number.
 """
 
 import re
@@ -21,20 +21,20 @@ class PlainLoader(yaml.SafeLoader):
 
     def compose_document(self) -> Any:
         if getattr(self._next_event(), "tags", None):
-            raise invalid(DOCUMENT, "tags are not taken")
+            raise invalid(DOCUMENT, "tags are not allowed")
         return super().compose_document()
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event, path = self._next_event(), self._path(parent, index)
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise invalid(path or DOCUMENT, "anchors and aliases are not taken: write the value out")
+            raise invalid(path, "anchors and aliases are not allowed; repeat the value")
         if event.tag is not None:
-            raise invalid(path or DOCUMENT, "tags are not taken")
+            raise invalid(path, "tags are not allowed")
         if not isinstance(event, yaml.ScalarEvent):
             if parent is not None and index is None:
-                raise invalid(path or DOCUMENT, "a key is text")
+                raise invalid(path, "a key must be text")
             if len(self._open) == DEPTH_MAX:
-                raise invalid(path or DOCUMENT, f"it is nested deeper than {DEPTH_MAX} levels")
+                raise invalid(path, f"nested deeper than {DEPTH_MAX} levels")
         self._open.append(path)
         node = super().compose_node(parent, index)
         self._open.pop()

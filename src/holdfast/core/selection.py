@@ -1,8 +1,8 @@
-"""Which jobs a replay is about: the selection, as data, what is wrong with one, and which jobs it means.
+"""A selection says which jobs to replay: its fields, its checks, and whether a job matches it.
 
-Invariants: a selection and a ledger that has not changed give the same candidates in the same order; times have a zone;
-two selections that mean the same have the same hash, however they were written down; `selection_fault` and `matches`
-are pure.
+Invariants: the same selection on an unchanged ledger gives the same candidates in the same order; every time has a
+zone; two selections with the same meaning have the same hash, whatever the order of their lists and the zone of their
+times; `selection_fault` and `matches` are pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,12 +20,11 @@ from holdfast.core.errors import PayloadNotJsonError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 
-API_VERSION = "kfm.nodd.replay/v1alpha1"
-KIND = "ReplaySelection"
-IN_PROGRESS = "in_progress"  # what a write-ahead record calls a job that runs
-TEXT_BYTES_MAX = 1024  # what a queue, a key or a name may have at most
+TEXT_BYTES_MAX = 1024  # of a queue, a key or a name
 LIST_MAX = 1000
 COUNT_MAX = 2**31 - 1
+
+T = TypeVar("T")
 
 
 class ReplayMode(StrEnum):
@@ -36,8 +35,8 @@ class ReplayMode(StrEnum):
     BACKFILL = "backfill"
 
 
-# Which states a mode can start from. What waits or runs is never replayed; another job that a selection finds is
-# passed over, and counted.
+# The states that a mode can start from. Pending and running jobs are never replayed; other jobs that match are skipped
+# and counted.
 REPLAYABLE: dict[ReplayMode, frozenset[JobState]] = {
     ReplayMode.FAILED_ONLY: frozenset({JobState.FAILED}),
     ReplayMode.REPAIR_AND_REPLACE: frozenset({JobState.SUCCEEDED, JobState.QUARANTINED}),
@@ -46,7 +45,7 @@ REPLAYABLE: dict[ReplayMode, frozenset[JobState]] = {
 
 
 class ReplayReason(StrEnum):
-    """Why jobs are replayed, in one managed word."""
+    """Why jobs are replayed, as one word of a fixed list."""
 
     DLQ_DRAIN = "dlq-drain"
     INCIDENT = "incident"
@@ -55,24 +54,24 @@ class ReplayReason(StrEnum):
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A span of time: from its start on, before its end."""
+    """A time window: it includes its start and excludes its end."""
 
     start: datetime | None = None
     end: datetime | None = None
 
 
 class Attempts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many attempts a job has spent: at least, at most."""
+    """How many attempts a job has used: at least `min`, at most `max`."""
 
     min: int | None = None
     max: int | None = None
 
 
 class SelectionFilters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a job must be like. A dataset is a queue: the application keeps one for each."""
+    """What a job must match. An empty filter matches every job."""
 
-    datasets: tuple[str, ...] = ()
-    datasets_exclude: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    queues_exclude: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
     status: tuple[JobState, ...] = (JobState.FAILED,)
     error_codes: tuple[str, ...] = ()
@@ -80,11 +79,12 @@ class SelectionFilters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     created_at: Window | None = None
     time_range_overlap: Window | None = None
     attempts: Attempts | None = None
-    wal_ids: tuple[str, ...] = ()  # job ids, or the keys of jobs
+    jobs: tuple[str, ...] = ()  # job ids or keys
+    id_field: str | None = None  # a text field of the payload that identifies the job too, for `jobs`
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much at most. None takes the default of the environment."""
+    """Upper limits of a replay. None means the default of the environment."""
 
     max_records: int | None = None
     batch_size: int | None = None
@@ -92,16 +92,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What else was said."""
+    """Options of a replay."""
 
-    dry_run: bool | None = None  # None: whoever takes it decides; True: it may never be run
+    dry_run: bool | None = None  # True: dry runs only; None: the command decides
     allow_repair_and_replace: bool = False
     respect_kill_switch: bool = True
     notes: str | None = None
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole selection: from a file, or from the flags of a command."""
+    """A complete selection, from a file or from the flags of a command."""
 
     name: str
     env: str
@@ -114,37 +114,37 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> str:
-        """Return the SHA-256 of what was asked for, however it was written down."""
-        return sha256(canonical(_settled(msgspec.to_builtins(self, builtin_types=(datetime,)))))
+        """Return the SHA-256 of the selection in its normal form."""
+        return sha256(canonical(_normal(msgspec.to_builtins(self, builtin_types=(datetime,)))))
 
 
 class SelectionFault(NamedTuple):
-    """What is wrong with a selection: the path of the field, as a spec file names it, and why."""
+    """What is wrong with a selection: the path of the field in a spec file, and a message."""
 
     path: str
     message: str
 
 
 def candidates_hash(job_ids: list[int]) -> str:
-    """Return what tells one set of candidates from another."""
+    """Return the SHA-256 of a set of candidates."""
     return sha256(canonical(job_ids))
 
 
-def _settled(value: Any) -> Any:
-    """Return a value in the one form it is hashed in: lists are sets here, and a moment is a moment in any zone."""
+def _normal(value: Any) -> Any:
+    """Return a value in its normal form: lists sorted without duplicates, times in UTC."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, dict):
-        return {name: _settled(item) for name, item in value.items()}
+        return {name: _normal(item) for name, item in value.items()}
     return sorted({*value}) if isinstance(value, (list, tuple)) else value
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is wrong with one
+# Checks
 
 
 def selection_fault(selection: Selection, *, to_replay: bool = True) -> SelectionFault | None:
-    """Return the first thing that is wrong with a selection, or None if it can be taken: to replay, or to look at."""
+    """Return the first fault of a selection, or None. `to_replay=False` permits states that can only be inspected."""
     checks = (_text_faults, _window_faults, _number_faults, _contradictions)
     for check in (*checks, _not_to_replay) if to_replay else checks:
         for fault in check(selection):
@@ -155,17 +155,20 @@ def selection_fault(selection: Selection, *, to_replay: bool = True) -> Selectio
 def _text_faults(selection: Selection) -> Iterator[SelectionFault]:
     filters = selection.filters
     if selection.env not in ENVIRONMENTS:
-        yield SelectionFault("metadata.env", f"the environment is one of {', '.join(ENVIRONMENTS)}")
+        yield SelectionFault(
+            "metadata.env", f"{selection.env!r} is not an environment; use one of {', '.join(ENVIRONMENTS)}"
+        )
     yield from _bad_text("metadata.name", selection.name)
-    for name in ("datasets", "datasets_exclude", "operations", "error_codes", "wal_ids"):
+    for name in ("queues", "queues_exclude", "operations", "error_codes", "jobs"):
         words = getattr(filters, name)
         if len(words) > LIST_MAX:
-            yield SelectionFault(f"spec.filters.{name}", f"it has {len(words)} entries; the limit is {LIST_MAX}")
+            yield SelectionFault(f"spec.filters.{name}", f"{len(words)} entries; the limit is {LIST_MAX}")
         for i, word in enumerate(words):
             yield from _bad_text(f"spec.filters.{name}[{i}]", word)
     for path, text in (
         ("metadata.description", selection.description),
         ("spec.options.notes", selection.options.notes),
+        ("spec.filters.id_field", filters.id_field),
     ):
         if text is not None:
             yield from _bad_text(path, text, size_max=4 * TEXT_BYTES_MAX)
@@ -179,18 +182,18 @@ def _text_faults(selection: Selection) -> Iterator[SelectionFault]:
     reason = selection.labels.get("replay_reason")
     if reason is not None and reason not in list(ReplayReason):
         yield SelectionFault(
-            "metadata.labels.replay_reason", f"a reason for replay is one of {', '.join(ReplayReason)}"
+            "metadata.labels.replay_reason", f"{reason!r} is not a replay reason; use one of {', '.join(ReplayReason)}"
         )
 
 
 def _bad_text(path: str, text: str, *, size_max: int = TEXT_BYTES_MAX) -> Iterator[SelectionFault]:
     size = len(text.encode(errors="surrogatepass"))
     if not text.strip():
-        yield SelectionFault(path, "it is empty")
+        yield SelectionFault(path, "the text is empty")
     elif size > size_max:
-        yield SelectionFault(path, f"it has {size} bytes; the limit is {size_max}")
+        yield SelectionFault(path, f"{size} bytes; the limit is {size_max}")
     elif "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        yield SelectionFault(path, "it is text that no database can hold")
+        yield SelectionFault(path, "the text has a character that a database cannot store")
 
 
 def _window_faults(selection: Selection) -> Iterator[SelectionFault]:
@@ -201,13 +204,13 @@ def _window_faults(selection: Selection) -> Iterator[SelectionFault]:
         path = f"spec.filters.{name}"
         for end, moment in (("start", window.start), ("end", window.end)):
             if moment is not None and moment.utcoffset() is None:
-                yield SelectionFault(f"{path}.{end}", "a time needs a zone: write it as 2030-01-31T12:00:00Z")
+                yield SelectionFault(f"{path}.{end}", "the time needs a zone, such as 2026-11-15T12:00:00Z")
             elif moment is not None and not _in_range(moment):
-                yield SelectionFault(f"{path}.{end}", "a time is in the years 1 to 9999 of UTC")
+                yield SelectionFault(f"{path}.{end}", "the time must be in the years 1 to 9999 UTC")
         if window.start is None and window.end is None:
-            yield SelectionFault(path, "a span of time has a start or an end")
+            yield SelectionFault(path, "the window needs a start or an end")
         elif window.start and window.end and window.start >= window.end:
-            yield SelectionFault(f"{path}.end", "the span ends before it begins: nothing is in it")
+            yield SelectionFault(f"{path}.end", "the window must end after its start")
 
 
 def _in_range(moment: datetime) -> bool:
@@ -223,94 +226,101 @@ def _number_faults(selection: Selection) -> Iterator[SelectionFault]:
     if attempts is not None:
         for name, number in (("min", attempts.min), ("max", attempts.max)):
             if number is not None and not 0 <= number <= COUNT_MAX:
-                yield SelectionFault(f"spec.filters.attempts.{name}", f"it is a whole number from 0 to {COUNT_MAX}")
+                yield SelectionFault(f"spec.filters.attempts.{name}", f"{number} is not in the range 0 to {COUNT_MAX}")
         if attempts.min is None and attempts.max is None:
-            yield SelectionFault("spec.filters.attempts", "attempts have a min or a max")
+            yield SelectionFault("spec.filters.attempts", "attempts need a min or a max")
         elif attempts.min is not None and attempts.max is not None and attempts.min > attempts.max:
-            yield SelectionFault("spec.filters.attempts.max", "the most is less than the least: no job is like that")
+            yield SelectionFault("spec.filters.attempts.max", f"max {attempts.max} is less than min {attempts.min}")
     for name in Limits.__struct_fields__:
         number = getattr(selection.limits, name)
         if number is not None and not 1 <= number <= COUNT_MAX:
-            yield SelectionFault(f"spec.limits.{name}", f"it is a whole number from 1 to {COUNT_MAX}")
+            yield SelectionFault(f"spec.limits.{name}", f"{number} is not in the range 1 to {COUNT_MAX}")
 
 
 def _contradictions(selection: Selection) -> Iterator[SelectionFault]:
-    both = set(selection.filters.datasets) & set(selection.filters.datasets_exclude)
+    both = set(selection.filters.queues) & set(selection.filters.queues_exclude)
     if both:
-        yield SelectionFault("spec.filters.datasets_exclude", f"{min(both)} is asked for and left out at once")
+        yield SelectionFault("spec.filters.queues_exclude", f"{min(both)!r} is both selected and excluded")
     if not selection.filters.status:
-        yield SelectionFault("spec.filters.status", "it names no state: no job is like that")
+        yield SelectionFault("spec.filters.status", "the list is empty; name at least one state")
 
 
 def _not_to_replay(selection: Selection) -> Iterator[SelectionFault]:
     mode, options, statuses = selection.mode, selection.options, selection.filters.status
     for i, status in enumerate(statuses):
         if status in (JobState.PENDING, JobState.RUNNING):
-            yield SelectionFault(f"spec.filters.status[{i}]", f"no mode replays a job that is {status}")
+            yield SelectionFault(f"spec.filters.status[{i}]", f"a {status} job cannot be replayed")
     if REPLAYABLE[mode].isdisjoint(statuses):
         allowed = " or ".join(sorted(REPLAYABLE[mode]))
-        yield SelectionFault("spec.filters.status", f"{mode} replays what is {allowed}, and nothing else")
+        yield SelectionFault("spec.filters.status", f"mode {mode} replays {allowed} jobs only")
     if mode == ReplayMode.REPAIR_AND_REPLACE and not options.allow_repair_and_replace:
         yield SelectionFault(
-            "spec.options.allow_repair_and_replace", "repair-and-replace must be allowed here in so many words"
+            "spec.options.allow_repair_and_replace", "mode repair-and-replace requires allow_repair_and_replace: true"
         )
     if selection.env == "prod" and not options.respect_kill_switch:
-        yield SelectionFault("spec.options.respect_kill_switch", "in prod every kill switch is respected")
+        yield SelectionFault("spec.options.respect_kill_switch", "in prod it must be true")
     if selection.env == "prod" and selection.labels.get("replay_reason") == ReplayReason.TEST:
-        yield SelectionFault("metadata.labels.replay_reason", "nothing is replayed as a test in prod")
+        yield SelectionFault("metadata.labels.replay_reason", "replay reason 'test' is not allowed in prod")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which jobs it means
+# Matching
 
 
-class _Told(msgspec.Struct):
-    """What a payload may say about its job."""
+class _Times(msgspec.Struct):
+    """The times that a payload may contain. Any other type than text is ignored."""
 
     event_time: Any = None
     time_range_start: Any = None
     time_range_end: Any = None
-    wal_id: Any = None
 
 
 def matches(selection: Selection, job: Job) -> bool:
-    """Tell whether a job is what a selection is about."""
+    """Return whether a job matches a selection."""
     filters = selection.filters
-    plain = (
+    return (
         job.state in filters.status
-        and (not filters.datasets or job.queue in filters.datasets)
-        and job.queue not in filters.datasets_exclude
+        and (not filters.queues or job.queue in filters.queues)
+        and job.queue not in filters.queues_exclude
         and (not filters.operations or job.operation in filters.operations)
         and (not filters.error_codes or job.last_error_code in filters.error_codes)
         and _within(filters.created_at, job.created_at)
         and _counted(filters.attempts, job.spent)
+        and (not filters.jobs or _named(filters, job))
+        and (not (filters.event_time or filters.time_range_overlap) or _timely(filters, job))
     )
-    if not plain or not (filters.event_time or filters.time_range_overlap or filters.wal_ids):
-        return plain
-    told = _told(job)
-    return (
-        _within(filters.event_time, _moment(told.event_time) or job.created_at)
-        and _overlaps(filters.time_range_overlap, told)
-        and (not filters.wal_ids or not {str(job.job_id), job.key, _text(told.wal_id)}.isdisjoint(filters.wal_ids))
-    )
+
+
+def _named(filters: SelectionFilters, job: Job) -> bool:
+    names = {str(job.job_id), job.key}
+    if filters.id_field is not None:
+        payload = _decoded(msgspec.json.decode, job)
+        name = payload.get(filters.id_field) if isinstance(payload, dict) else None
+        names |= {name} if isinstance(name, str) else set()
+    return not names.isdisjoint(filters.jobs)
+
+
+def _timely(filters: SelectionFilters, job: Job) -> bool:
+    times = _decoded(_decode_times, job) or _Times()
+    event_time = _moment(times.event_time) or job.created_at
+    return _within(filters.event_time, event_time) and _overlaps(filters.time_range_overlap, times)
 
 
 def _within(window: Window | None, moment: datetime) -> bool:
-    """Tell whether a moment is in a span: its start is, its end is not."""
     if window is None:
         return True
     return (window.start is None or window.start <= moment) and (window.end is None or moment < window.end)
 
 
-def _overlaps(window: Window | None, told: _Told) -> bool:
-    """Tell whether what a payload is about was there during a span: from its start to its end, both included.
+def _overlaps(window: Window | None, times: _Times) -> bool:
+    """Return whether the time range of a payload, both ends included, overlaps a window.
 
-    Of what names no end, as a radar's sweep does, only the start is known.
+    A payload without a time_range_end, such as one sweep of a radar, counts at its start only.
     """
     if window is None:
         return True
-    first = _moment(told.time_range_start)
-    last = first if told.time_range_end is None else _moment(told.time_range_end)
+    first = _moment(times.time_range_start)
+    last = first if times.time_range_end is None else _moment(times.time_range_end)
     if first is None or last is None or last < first:
         return False
     return (window.start is None or window.start <= last) and (window.end is None or first < window.end)
@@ -322,26 +332,22 @@ def _counted(attempts: Attempts | None, spent: int) -> bool:
     return (attempts.min is None or attempts.min <= spent) and (attempts.max is None or spent <= attempts.max)
 
 
-def _told(job: Job) -> _Told:
+def _decoded(decode: Callable[[str], T], job: Job) -> T | None:
     try:
-        return _decode_told(job.payload or "null") or _Told()
+        return decode(job.payload or "null")
     except msgspec.MsgspecError:
-        return _Told()  # a payload may be any JSON value
+        return None  # a payload may be any JSON value
 
 
-_decode_told: Callable[[str], _Told | None] = msgspec.json.Decoder(_Told | None).decode
+_decode_times: Callable[[str], _Times | None] = msgspec.json.Decoder(_Times | None).decode
 
 
-def _moment(told: object) -> datetime | None:
-    """Return the time that a payload names, if it is one, with a zone."""
-    if not isinstance(told, str):
+def _moment(value: object) -> datetime | None:
+    """Return the time in a payload, if it is text that is a time with a zone."""
+    if not isinstance(value, str):
         return None
     try:
-        moment = msgspec.convert(told, datetime)
+        moment = msgspec.convert(value, datetime)
     except msgspec.ValidationError:
         return None
     return moment if moment.utcoffset() is not None else None
-
-
-def _text(told: object) -> str | None:
-    return told if isinstance(told, str) else None

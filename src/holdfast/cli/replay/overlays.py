@@ -1,7 +1,7 @@
-"""Overlays of an environment: files that set the limits of replay, and nothing that was not declared.
+"""Overlays: files that set the limits of replay for one environment.
 
-Invariants: only what is declared here can be overridden; in prod an overlay can tighten a limit and never loosen one;
-the sections that belong to the application are taken as they are and not read.
+Invariants: only the declared limits can be set; in prod an overlay can make a limit stricter and never weaker; sections
+that belong to an application are accepted and not read.
 """
 
 import math
@@ -10,14 +10,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.cli.documents import converted, invalid, load_tree, require_kind, require_values
+from holdfast.cli.documents import Tree, converted, invalid, load_tree, require_kind, require_values
 from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.selection import COUNT_MAX
 from holdfast.governance.replay.guards import ReplayPolicy, policy_of
 
-API_VERSION = "kfm.nodd.env/v1alpha1"
-KIND = "NoddEnvOverlay"
-# A field of `replay_defaults` (a rate is below `rate_limits`) and the limit of the policy that it sets.
+# A field of `replay_defaults` (a rate is below `rate_limits`) and the field of the policy that it sets.
 LIMITS = {
     "max_selection_records": "max_selection_records",
     "max_batch_size": "max_batch_size",
@@ -27,7 +25,9 @@ LIMITS = {
 }
 
 
-class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OverlayMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The metadata of an overlay."""
+
     env: str
     name: str | None = None
     description: str | None = None
@@ -52,53 +52,62 @@ class _Flags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kill_switch_defaults: dict[str, bool] = {}
 
 
-class _Overlay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}):
+class OverlayDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}):
+    """An overlay file. An application may derive from it to add sections of its own."""
+
     api_version: str
     kind: str
-    metadata: _Metadata
+    metadata: OverlayMetadata
     replay_defaults: _Defaults = _Defaults()
     safety_flags: _Flags = _Flags()
-    sns: dict[str, Any] = {}
-    sqs: dict[str, Any] = {}
-    telemetry: dict[str, Any] = {}
-    governance: dict[str, Any] = {}
+
+
+class OverlayFormat(NamedTuple):
+    """How a program writes its overlays."""
+
+    api_version: str
+    kind: str
+    document: type[OverlayDocument] = OverlayDocument
+
+
+HOLDFAST_OVERLAY = OverlayFormat("holdfast.env/v1", "EnvOverlay")
 
 
 class Overlay(NamedTuple):
-    """What an overlay says about replay."""
+    """The limits that an overlay sets."""
 
     env: str
     policy: ReplayPolicy
-    attempts_max: int | None  # of a job that may still be replayed
-    stopped: frozenset[str]  # datasets whose kill switch is on unless somebody says otherwise
+    attempts_max: int | None  # jobs with more attempts than this are not replayed
+    stopped: frozenset[str]  # queues whose kill switch is on by default
 
 
-def load_overlay(path: Path) -> Overlay:
+def load_overlay(path: Path, format_: OverlayFormat = HOLDFAST_OVERLAY) -> Overlay:
     """Read an overlay, or raise SpecInvalidError."""
-    return overlay_of(load_tree(path))
+    return overlay_of(load_tree(path), format_)
 
 
-def overlay_of(tree: dict[str, Any]) -> Overlay:
-    """Return what a document overrides, or raise SpecInvalidError."""
-    require_kind(tree, API_VERSION, KIND)
-    require_values(tree, "metadata.labels", str, "a label is text: put it in quotes")
-    require_values(tree, "safety_flags.kill_switch_defaults", bool, "a switch is true or false")
-    told = converted(tree, _Overlay)
-    env = told.metadata.env
+def overlay_of(tree: Tree, format_: OverlayFormat = HOLDFAST_OVERLAY) -> Overlay:
+    """Return the overlay in a document, or raise SpecInvalidError."""
+    require_kind(tree, format_.api_version, format_.kind)
+    require_values(tree, "metadata.labels", str, "the label must be text; write it in quotes")
+    require_values(tree, "safety_flags.kill_switch_defaults", bool, "the switch must be true or false")
+    document = converted(tree, format_.document)
+    env = document.metadata.env
     if env not in ENVIRONMENTS:
-        raise invalid("metadata.env", f"the environment is one of {', '.join(ENVIRONMENTS)}")
-    flags, defaults = told.safety_flags, told.replay_defaults
+        raise invalid("metadata.env", f"{env!r} is not an environment; use one of {', '.join(ENVIRONMENTS)}")
+    flags, defaults = document.safety_flags, document.replay_defaults
     if env == "prod" and flags.allow_global_replay:
-        raise invalid("safety_flags.allow_global_replay", "in prod a replay always names what it is about")
+        raise invalid("safety_flags.allow_global_replay", "in prod it must be false")
     most = defaults.max_attempts
     if most is not None and not 1 <= most <= COUNT_MAX:
-        raise invalid("replay_defaults.max_attempts", "it is a whole number above 0")
+        raise invalid("replay_defaults.max_attempts", f"{most} is not in the range 1 to {COUNT_MAX}")
     return Overlay(
         env,
         _overridden(policy_of(env), defaults, flags),
-        # A job that has spent as many is never replayed.
+        # A job that has used as many attempts is not replayed.
         None if most is None else most - 1,
-        frozenset(dataset for dataset, on in flags.kill_switch_defaults.items() if on),
+        frozenset(queue for queue, on in flags.kill_switch_defaults.items() if on),
     )
 
 
@@ -109,11 +118,11 @@ def _overridden(policy: ReplayPolicy, defaults: _Defaults, flags: _Flags) -> Rep
         value = getattr(defaults.rate_limits if section else defaults, rate)
         if value is None:
             continue
-        path, standing = f"replay_defaults.{field}", getattr(policy, limit)
+        path, present = f"replay_defaults.{field}", getattr(policy, limit)
         if not (math.isfinite(value) and 0 < value <= COUNT_MAX):
-            raise invalid(path, "it is a number above 0")
-        if policy.environment == "prod" and value > standing:
-            raise invalid(path, f"in prod a limit can be tightened, not loosened: it stands at {standing}")
+            raise invalid(path, f"{value:g} is not a number above 0")
+        if policy.environment == "prod" and value > present:
+            raise invalid(path, f"in prod the limit cannot be higher than {present:g}")
         changes[limit] = value
     if "max_batch_size" in changes:
         changes["batch_size"] = min(policy.batch_size, changes["max_batch_size"])

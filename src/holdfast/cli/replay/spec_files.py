@@ -1,102 +1,131 @@
 """Spec files: a selection as a document, which reads back as the same selection.
 
-Invariants: any document gives a selection, or a SpecInvalidError with the path of a field; nothing is ever guessed.
+A `SpecFormat` says how a program writes its spec files: `holdfast replay` has `HOLDFAST_SPEC`; an application may have
+its own version and its own names of the filters.
+
+Invariants: any document gives a selection, or a SpecInvalidError with the path of the wrong field in that document; a
+selection that is written reads back the same.
 """
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.cli.documents import Tree, converted, invalid, require_kind, require_values
-from holdfast.core.machines import JobState
-from holdfast.core.selection import (
-    API_VERSION,
-    IN_PROGRESS,
-    KIND,
-    Limits,
-    Options,
-    ReplayMode,
-    Selection,
-    SelectionFilters,
-    selection_fault,
-)
+from holdfast.core.selection import Limits, Options, ReplayMode, Selection, SelectionFilters, selection_fault
+
+F = TypeVar("F")
+FILTERS = "spec.filters."
 
 
-class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SpecMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The metadata of a spec file."""
+
     name: str
     env: str
     description: str | None = None
     labels: dict[str, str] = {}
 
 
-class _Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    filters: SelectionFilters
+class SpecBody(msgspec.Struct, Generic[F], frozen=True, forbid_unknown_fields=True):
+    """What a spec file selects and how it is replayed."""
+
+    filters: F
     mode: ReplayMode = ReplayMode.FAILED_ONLY
     limits: Limits = Limits()
     options: Options = Options()
 
 
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}):
+class SpecDocument(
+    msgspec.Struct, Generic[F], frozen=True, forbid_unknown_fields=True, rename={"api_version": "apiVersion"}
+):
+    """A spec file with filters of the type F."""
+
     api_version: str
     kind: str
-    metadata: _Metadata
-    spec: _Spec
+    metadata: SpecMetadata
+    spec: SpecBody[F]
 
 
-def selection_of(tree: Tree, *, to_replay: bool = True) -> Selection:
-    """Return the selection that a document holds, or raise SpecInvalidError; `to_replay`: not only to look at."""
-    require_kind(tree, API_VERSION, KIND)
-    require_values(tree, "metadata.labels", str, "a label is text: put it in quotes")
-    document = converted(_in_our_words(tree), _Document)
-    metadata, spec = document.metadata, document.spec
+class SpecFormat(NamedTuple):
+    """How a program writes its spec files."""
+
+    api_version: str
+    kind: str
+    filters: type[msgspec.Struct]
+    to_selection: Callable[[Any], SelectionFilters]  # from `filters`
+    names: Mapping[str, str] = {}  # of the fields of SelectionFilters that `filters` calls by another name
+
+    def name(self, field: str) -> str:
+        """Return what this format calls a field of SelectionFilters."""
+        return self.names.get(field, field)
+
+    def path(self, path: str) -> str:
+        """Return the path of a field of a selection as this format writes it."""
+        field, bracket, index = path.removeprefix(FILTERS).partition("[")
+        return f"{FILTERS}{self.name(field)}{bracket}{index}" if path.startswith(FILTERS) else path
+
+    def filters_value(self, value: Mapping[str, Any]) -> Tree:
+        """Return filters as plain data, under the names of this format."""
+        known = self.filters.__struct_fields__
+        return {self.name(field): item for field, item in value.items() if self.name(field) in known}
+
+    def json_schema(self) -> Tree:
+        """Return the JSON Schema of a spec file."""
+        return msgspec.json.schema(SpecDocument[self.filters])  # type: ignore[name-defined]
+
+
+HOLDFAST_SPEC = SpecFormat("holdfast.replay/v1", "ReplaySelection", SelectionFilters, lambda filters: filters)
+
+
+def selection_of(tree: Tree, spec: SpecFormat = HOLDFAST_SPEC, *, to_replay: bool = True) -> Selection:
+    """Return the selection in a document, or raise SpecInvalidError; with `to_replay=False` only to inspect jobs."""
+    require_kind(tree, spec.api_version, spec.kind)
+    require_values(tree, "metadata.labels", str, "the label must be text; write it in quotes")
+    document: Any = converted(_with_text_ids(tree, spec.name("jobs")), SpecDocument[spec.filters])  # type: ignore[name-defined]
+    metadata, body = document.metadata, document.spec
     selection = Selection(
         name=metadata.name,
         env=metadata.env,
         description=metadata.description,
         labels=metadata.labels,
-        mode=spec.mode,
-        filters=spec.filters,
-        limits=spec.limits,
-        options=spec.options,
+        mode=body.mode,
+        filters=spec.to_selection(body.filters),
+        limits=body.limits,
+        options=body.options,
     )
     fault = selection_fault(selection, to_replay=to_replay)
     if fault:
-        raise invalid(fault.path, fault.message)
+        raise invalid(spec.path(fault.path), fault.message)
     return selection
 
 
-def tree_of(selection: Selection) -> Tree:
-    """Return the document of a selection: what reads back as the same."""
-    told = msgspec.to_builtins(selection)
-    metadata = {name: told[name] for name in ("name", "env", "description", "labels") if told[name]}
-    filters = {name: v for name, v in told["filters"].items() if name == "status" or v not in (None, ())}
-    spec = {"mode": told["mode"], "filters": {name: _said(v) for name, v in filters.items()}}
+def tree_of(selection: Selection, spec: SpecFormat = HOLDFAST_SPEC) -> Tree:
+    """Return the document of a selection, without the fields that have their default."""
+    value = msgspec.to_builtins(selection)
+    metadata = {name: value[name] for name in ("name", "env", "description", "labels") if value[name]}
+    filters = {name: v for name, v in value["filters"].items() if name == "status" or v not in (None, ())}
+    body = {"mode": value["mode"], "filters": {n: _compact(v) for n, v in spec.filters_value(filters).items()}}
     for name, defaults in (("limits", Limits()), ("options", Options())):
-        differs = {key: v for key, v in told[name].items() if v != getattr(defaults, key)}
+        differs = {key: v for key, v in value[name].items() if v != getattr(defaults, key)}
         if differs:
-            spec[name] = differs
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+            body[name] = differs
+    return {"apiVersion": spec.api_version, "kind": spec.kind, "metadata": metadata, "spec": body}
 
 
-def _said(value: Any) -> Any:
-    """Return a filter as a list, or without those of its fields that say nothing."""
+def _compact(value: Any) -> Any:
+    """Return a tuple as a list, and a mapping without its empty fields."""
     if isinstance(value, dict):
         return {name: v for name, v in value.items() if v is not None}
-    return list(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _in_our_words(tree: Tree) -> Tree:
-    """Let ids be written as numbers too, and states as the write-ahead record has them."""
-    for name in ("wal_ids", "status"):
-        with suppress(KeyError, TypeError):
-            filters = tree["spec"]["filters"]
-            words = [_in_our_word(item) for item in filters[name]]
-            tree = {**tree, "spec": {**tree["spec"], "filters": {**filters, name: words}}}
+def _with_text_ids(tree: Tree, name: str) -> Tree:
+    """Return a document in which ids that are written as numbers are text."""
+    with suppress(KeyError, TypeError):
+        filters = tree["spec"]["filters"]
+        ids = [str(item) if type(item) is int else item for item in filters[name]]
+        return {**tree, "spec": {**tree["spec"], "filters": {**filters, name: ids}}}
     return tree
-
-
-def _in_our_word(item: object) -> object:
-    if item == IN_PROGRESS:
-        return JobState.RUNNING.value
-    return str(item) if type(item) is int else item

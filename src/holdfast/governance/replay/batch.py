@@ -1,7 +1,7 @@
-"""One batch of a replay: failed jobs are put back, or new jobs are made that replace old ones.
+"""One batch of a replay: failed jobs become pending again, or new jobs replace old ones.
 
-Invariants: a batch moves only jobs that are as they were when they were selected, and each by a legal transition;
-whatever else it finds is passed over for one reason; the journal of each job names the run.
+Invariants: a batch moves only jobs that are unchanged since they were selected, each by a legal transition; every other
+job is skipped for one reason; the journal of each job names the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.store.requests import ENGINE
 if TYPE_CHECKING:
     from holdfast.store import Transaction
 
-KEY_BYTES_MAX = 900  # of an old key: the new one is a little longer
+KEY_BYTES_MAX = 900  # of an old key; the new one is a little longer
 _REFUSALS = {"race": Skip.CONFLICT, "attempts_exhausted": Skip.ATTEMPTS_EXCEEDED}
 
 
@@ -43,7 +43,7 @@ class Batch:
         self.transitions: list[Transition] = []
 
     def make(self, job_ids: Sequence[int], versions: Mapping[int, int], throttled: dict[str, int]) -> BatchOutcome:
-        """Put these jobs back or replace them, if they still have these versions, and return what came of it."""
+        """Replay or replace these jobs, if they still have these versions, and return the outcome."""
         replaced = self._transaction.replay.replaced_by(job_ids) if self._rules.replaces else {}
         chosen: list[Job] = []
         for job in self._transaction.jobs.get_many(job_ids):
@@ -59,7 +59,7 @@ class Batch:
             replayed=[job.job_id for job in moved],
             replaced=made,
             skipped=self._skipped,
-            datasets=dict(Counter(job.queue for job in touched)),
+            queues=dict(Counter(job.queue for job in touched)),
             errors=dict(Counter(job.last_error_code or NO_ERROR for job in touched)),
             throttled=throttled,
         )
@@ -68,7 +68,7 @@ class Batch:
         self._skipped.setdefault(skip, []).append(job.job_id)
 
     def _replay(self, jobs: Sequence[Job]) -> list[Job]:
-        """Put failed jobs back; return those that moved. A backfill is spread over the time until its next batch."""
+        """Move failed jobs to pending and return those that moved; those of a backfill become due one by one."""
         mode, policy = self._terms.selection.mode, self._terms.policy
         now = self._transaction.now()
         apart_s = 1 / records_per_second(mode, policy) if mode is ReplayMode.BACKFILL else 0.0
@@ -83,14 +83,14 @@ class Batch:
                 self.transitions.extend(of_move(job, answer, now, actor=self._actor))
             elif answer.code in _REFUSALS:
                 self._skip(_REFUSALS[answer.code], job)
-            else:  # no rule of replay leads here: nothing of the batch is kept
+            else:  # a transition that is not legal: the whole batch is rolled back
                 raise InvalidStateTransitionError(
                     answer.message, context={"job_id": job.job_id, "refusal": answer.code}
                 )
         return moved
 
     def _replace(self, jobs: Sequence[Job]) -> dict[int, int]:
-        """Submit a new job for each old one, at the version that new work is done by now; return them."""
+        """Submit a new job for each old one, with the version in force; return the new id by the old one."""
         submissions = [
             Submission(
                 operation=job.operation,
@@ -118,13 +118,13 @@ class Batch:
 
 
 def _changed(job: Job, version: int) -> Skip | None:
-    """Return how a job is no longer what was selected."""
+    """Return why a job that has changed since it was selected is skipped, or None if it has not changed."""
     if job.version == version:
         return None
     return Skip.REPLAY_HIT if job.state is JobState.SUCCEEDED else Skip.STATE_CHANGED
 
 
 def _new_key(job: Job, run_id: str) -> str:
-    """Return the key of the job that replaces another: the old one's with the run's name, unless that is very long."""
+    """Return the key of a new job: the old key, or the old id if the key is long, with the id of the run."""
     old = job.key if job.key is not None and len(job.key.encode()) <= KEY_BYTES_MAX else str(job.job_id)
     return f"{old}#{run_id}"

@@ -1,7 +1,7 @@
-"""Which jobs a replay may put back: a selection held against the ledger.
+"""The candidates of a replay: the jobs that match a selection and can be replayed.
 
-Invariants: the same selection on a ledger that has not changed gives the same candidates, in ascending order; a job is
-passed over for one reason, and counted under it; memory grows with the ids that are found, not with the ledger.
+Invariants: the same selection on an unchanged ledger gives the same candidates, by ascending id; a job is skipped for
+one reason, and counted under it; memory grows with the candidates, not with the ledger.
 """
 
 from __future__ import annotations
@@ -32,52 +32,52 @@ NO_ERROR = "none"
 
 
 class Skip(StrEnum):
-    """Why a job that was selected is not replayed."""
+    """Why a job that matches the selection is not replayed."""
 
-    ATTEMPTS_EXCEEDED = "attempts_exceeded"  # it has spent its whole budget
-    REPLAY_HIT = "replay_hit"  # it has succeeded, with the same version of its operation
-    STATE_CHANGED = "state_changed"  # it waits or runs, or has changed since it was selected
-    CONFLICT = "conflict"  # somebody else moved it at the same moment
+    ATTEMPTS_EXCEEDED = "attempts_exceeded"  # it has used all its attempts and replays
+    REPLAY_HIT = "replay_hit"  # it succeeded with the same version of its operation
+    STATE_CHANGED = "state_changed"  # it is pending or running, or has changed since it was selected
+    CONFLICT = "conflict"  # another transaction moved it at the same moment
     QUARANTINED = "quarantined"  # it needs a release, not a replay
-    NOT_REPLACEABLE = "not_replaceable"  # it has failed: that is for a replay, not a replacement
+    NOT_REPLACEABLE = "not_replaceable"  # it failed: replay it, do not replace it
     ALREADY_REPLACED = "already_replaced"
-    CANCELLED = "cancelled"  # nobody wants it any more
-    SLIMMED = "slimmed"  # retention has dropped what it was to do
-    NOT_IN_FORCE = "not_in_force"  # no version of its operation takes new work
-    VERSION_DOWNGRADE = "version_downgrade"  # a lower version of its operation than its own would do the work
-    POLICY = "policy"  # its dataset or its error is never replayed
+    CANCELLED = "cancelled"  # it was cancelled
+    SLIMMED = "slimmed"  # retention has deleted its payload
+    NOT_IN_FORCE = "not_in_force"  # no version of its operation accepts new jobs
+    VERSION_DOWNGRADE = "version_downgrade"  # a lower version of its operation than its own would run it
+    POLICY = "policy"  # the policy excludes its queue or its error
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
-    """What a selection is about now: the jobs that may be replayed, and why others may not."""
+    """The jobs that a selection would replay now, and the counts of the jobs that it skips."""
 
     job_ids: list[int]  # ascending
-    versions: list[int]  # of each of them, as it was seen
+    versions: list[int]  # of each job, when it was selected
     hash: str
     total: int
-    more: bool  # are there others, beyond the limits of the selection?
+    more: bool  # more jobs match, beyond the limits of the selection
     skipped: dict[str, int]  # by reason
-    by_dataset: dict[str, int]
+    by_queue: dict[str, int]
     by_operation: dict[str, int]
     by_error: dict[str, int]
     examples: list[Job]
 
 
 class ReplayRules(msgspec.Struct, frozen=True):
-    """What decides whether one job may be replayed."""
+    """The rules that decide whether one job can be replayed."""
 
     mode: ReplayMode
     policy: ReplayPolicy
-    version_of: Callable[[str], str | None]  # of an operation: the one that new work is done by
+    version_of: Callable[[str], str | None]  # of an operation: the version that runs new jobs
 
     def skip(self, job: Job, *, replaced: bool = False) -> Skip | None:
-        """Return why a job may not be replayed; None if it may."""
+        """Return why a job cannot be replayed, or None if it can."""
         if job.state in (JobState.PENDING, JobState.RUNNING):
             return Skip.STATE_CHANGED
         refused = self._of_replacing(job, replaced) if self.replaces else self._of_replaying(job)
         if refused is not None:
             return refused
-        if job.queue in self.policy.never_datasets or job.last_error_code in self.policy.never_errors:
+        if job.queue in self.policy.never_queues or job.last_error_code in self.policy.never_errors:
             return Skip.POLICY
         now = self.version_of(job.operation)
         if now is not None and is_lower(now, job.operation_version) and not self.policy.allow_downgrade:
@@ -86,7 +86,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
 
     @property
     def replaces(self) -> bool:
-        """Tell whether new jobs are made, rather than old ones put back."""
+        """Return whether the mode makes new jobs instead of moving the old ones."""
         return self.mode is ReplayMode.REPAIR_AND_REPLACE
 
     def _of_replaying(self, job: Job) -> Skip | None:
@@ -96,7 +96,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
             return Skip.ATTEMPTS_EXCEEDED
         return Skip.QUARANTINED if job.state is JobState.QUARANTINED else None
 
-    def _of_replacing(self, job: Job, replaced: bool) -> Skip | None:  # noqa: FBT001 - one of the two facts it judges
+    def _of_replacing(self, job: Job, replaced: bool) -> Skip | None:  # noqa: FBT001 - one of its two inputs
         if job.state is JobState.FAILED:
             return Skip.NOT_REPLACEABLE
         if replaced:
@@ -113,7 +113,7 @@ class ReplayRules(msgspec.Struct, frozen=True):
 
 
 def rules_of(reading: Reading, mode: ReplayMode, policy: ReplayPolicy) -> ReplayRules:
-    """Return the rules of a mode on a ledger as it is now: where a registry governs, it says which versions count."""
+    """Return the rules of a mode on this ledger. In a governed ledger the registry says which versions are in force."""
     declared = reading.operations.declared()
 
     @cache
@@ -126,7 +126,7 @@ def rules_of(reading: Reading, mode: ReplayMode, policy: ReplayPolicy) -> Replay
 
 
 def is_lower(version: str, than: str) -> bool:
-    """Tell whether a version ranks below another; what is no SemVer cannot be compared."""
+    """Return whether a version is lower than another; versions that are not SemVer are not compared."""
     ours, theirs = ranked(version), ranked(than)
     return ours is not None and theirs is not None and ours < theirs
 
@@ -144,7 +144,7 @@ def find(
     ceiling: int | None = None,
     examples: int = 0,
 ) -> Candidates:
-    """Return the candidates of a selection: no more than its limits say, and one above `ceiling` at most."""
+    """Return the candidates of a selection, within its limits, and at most one more than `ceiling`."""
     most = most_records(limits or selection.limits, policy)
     rules = rules_of(reading, selection.mode, policy)
     ids: list[int] = []
@@ -170,7 +170,7 @@ def find(
             shown.append(job)
         if ceiling is not None and len(ids) > ceiling:
             break
-    by_dataset, by_operation, by_error = (dict(sorted(counter.items())) for counter in counts)
+    by_queue, by_operation, by_error = (dict(sorted(counter.items())) for counter in counts)
     return Candidates(
         job_ids=ids,
         versions=versions,
@@ -178,7 +178,7 @@ def find(
         total=len(ids),
         more=more,
         skipped=dict(sorted(skipped.items())),
-        by_dataset=by_dataset,
+        by_queue=by_queue,
         by_operation=by_operation,
         by_error=by_error,
         examples=shown,
@@ -186,14 +186,14 @@ def find(
 
 
 def most_records(limits: Limits, policy: ReplayPolicy) -> int | None:
-    """Return how many records a selection's own limits leave; None if it has none."""
+    """Return the limits of a selection as a number of jobs, or None if it has no limits."""
     size = limits.batch_size or policy.batch_size
     bounds = [limits.max_records, None if limits.max_batches is None else limits.max_batches * size]
     return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _judged(reading: Reading, selection: Selection, rules: ReplayRules) -> Iterator[tuple[Job, Skip | None]]:
-    """Yield every job that a selection matches, in order, and why it may not be replayed."""
+    """Yield every job that matches a selection, by ascending id, and why it is skipped."""
     walks = [_walk(reading, selection, state) for state in dict.fromkeys(selection.filters.status)]
     found = (job for job in heapq.merge(*walks, key=lambda job: job.job_id) if matches(selection, job))
     while page := list(islice(found, PAGE)):
@@ -205,18 +205,18 @@ def _judged(reading: Reading, selection: Selection, rules: ReplayRules) -> Itera
 def _walk(reading: Reading, selection: Selection, state: JobState) -> Iterator[Job]:
     filters, last = selection.filters, 0
     while page := reading.replay.jobs_after(
-        last, state, queues=filters.datasets, operations=filters.operations, limit=PAGE
+        last, state, queues=filters.queues, operations=filters.operations, limit=PAGE
     ):
         yield from page
         last = page[-1].job_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Keeping
+# Storing
 
 
-def kept(job_ids: Sequence[int], versions: Sequence[int]) -> dict[str, str]:
-    """Return candidates as they are kept: for each version, the ranges of ids that had it."""
+def packed(job_ids: Sequence[int], versions: Sequence[int]) -> dict[str, str]:
+    """Return candidates in the form in which they are stored: for each version, its ranges of ids."""
     by_version: dict[int, list[int]] = {}
     for job_id, version in zip(job_ids, versions, strict=True):
         by_version.setdefault(version, []).append(job_id)
@@ -224,9 +224,9 @@ def kept(job_ids: Sequence[int], versions: Sequence[int]) -> dict[str, str]:
 
 
 def unpacked(text: str) -> tuple[list[int], list[int]]:
-    """Return the ids, ascending, and the version of each, that were kept."""
-    told = msgspec.json.decode(text, type=dict[str, str])
-    pairs = sorted((job_id, int(version)) for version, ranges in told.items() for job_id in _ids(ranges))
+    """Return the stored ids, ascending, and the version of each."""
+    packed_ranges = msgspec.json.decode(text, type=dict[str, str])
+    pairs = sorted((job_id, int(version)) for version, ranges in packed_ranges.items() for job_id in _ids(ranges))
     return [job_id for job_id, _ in pairs], [version for _, version in pairs]
 
 

@@ -1,9 +1,9 @@
-"""What a replay may do in which environment, and the guards that say no.
+"""The limits of replay in each environment, and the guards that enforce them.
 
-A guard looks at what is asked for and at the ledger, and passes or fails with a `guard_type`, words, and a next step.
+A guard checks a selection against the ledger. It passes or refuses, with a `guard_type`, a message and a next step.
 
-Invariants: guards only read; all of them are judged, so that a dry run shows every one that would refuse; what was
-overridden is data of the policy, which goes on record with the run.
+Invariants: guards only read; all of them are evaluated, so that a dry run shows every one that would refuse; the
+policy, with everything that was overridden in it, is stored with the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RUNS_SEEN = 1000
 
 
 class GuardType(StrEnum):
-    """Why a replay is refused."""
+    """Which guard refuses a replay."""
 
     SCOPE_TOO_BROAD = "scope_too_broad"
     SELECTION_TOO_LARGE = "selection_too_large"
@@ -41,7 +41,7 @@ class GuardType(StrEnum):
 
 
 class GuardVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One guard's verdict."""
+    """The verdict of one guard."""
 
     guard_type: GuardType
     passed: bool
@@ -49,7 +49,7 @@ class GuardVerdict(msgspec.Struct, frozen=True, kw_only=True):
     next_step: str | None = None
 
     def error(self) -> ReplayGuardError:
-        """Return what is raised where this guard refuses."""
+        """Return the error to raise if this guard refuses."""
         return ReplayGuardError(
             self.message,
             code=self.guard_type,
@@ -59,7 +59,7 @@ class GuardVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of replay. A caller that overrides one says so on record: the policy is kept with the run."""
+    """The limits of replay. The policy of a run is stored with it."""
 
     environment: str
     max_selection_records: int
@@ -68,23 +68,23 @@ class ReplayPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_batches: int
     max_records_per_second: float
     max_batches_per_minute: float
-    backfill_records_per_second: float  # a backfill has a capacity of its own
-    grant_above: int  # more records than this need a grant; 0 means every run does
-    allow_global_replay: bool = False  # may a selection name neither dataset nor operation?
-    bounded_window: bool = False  # must its time window have both ends?
-    allow_ignoring_switches: bool = False  # is `respect_kill_switch: false` accepted?
-    allow_downgrade: bool = False  # may a job be replayed by a lower version of its operation?
-    allow_same_version: bool = False  # may what succeeded be replaced by the same version of its operation?
-    never_datasets: tuple[str, ...] = ()
+    backfill_records_per_second: float  # a backfill has its own, lower rate
+    grant_above: int  # a run of more jobs needs a grant; 0: every run does
+    allow_global_replay: bool = False  # permits a selection without queues, operations and jobs
+    bounded_window: bool = False  # requires a time window with both ends
+    allow_ignoring_switches: bool = False  # permits `respect_kill_switch: false`
+    allow_downgrade: bool = False  # permits a lower version of the operation than the job was submitted with
+    allow_same_version: bool = False  # permits to replace a succeeded job by the same version of its operation
+    never_queues: tuple[str, ...] = ()
     never_errors: tuple[str, ...] = ()
-    max_runs: int = 4  # in flight at a time, and for one dataset
-    max_runs_per_dataset: int = 1
+    max_runs: int = 4  # in flight at a time
+    max_runs_per_queue: int = 1
     queue_age_s: float = 90.0
     latency_p90_s: float = 300.0
-    slow_down_s: float = 5.0  # how long a run waits where queue age or latency have passed their threshold,
-    slow_downs_max: int = 24  # and how many times in a row before it stops
-    same_error_share: float = 0.5  # of what has ended again: more than this with the same error stops the run,
-    same_error_min: int = 20  # if so many have
+    slow_down_s: float = 5.0  # how long a run waits if the queue age or the latency is above its threshold
+    slow_downs_max: int = 24  # how many times in a row a run waits before it stops
+    same_error_share: float = 0.5  # a larger share of replayed jobs with the same error again stops the run
+    same_error_min: int = 20  # fewer jobs with the same error again do not stop the run
     lease_s: float = 60.0
 
 
@@ -140,25 +140,25 @@ def policy_of(environment: str) -> ReplayPolicy:
 
 
 class ReplayScope(msgspec.Struct, frozen=True):
-    """Whose work a replay touches."""
+    """The queues and operations that a replay touches."""
 
-    datasets: tuple[str, ...]
+    queues: tuple[str, ...]
     operations: tuple[str, ...]
     respects_switches: bool
 
 
 def scope_of(selection: Selection, candidates: Candidates) -> ReplayScope:
-    """Return whose work the candidates are, and whose was asked for: a switch holds for what has no candidate yet."""
+    """Return the queues and operations of the candidates and of the selection, which may have no candidate yet."""
     filters = selection.filters
     return ReplayScope(
-        tuple(sorted({*candidates.by_dataset, *filters.datasets} - set(filters.datasets_exclude))),
+        tuple(sorted({*candidates.by_queue, *filters.queues} - set(filters.queues_exclude))),
         tuple(sorted({*candidates.by_operation, *filters.operations})),
         selection.options.respect_kill_switch,
     )
 
 
 def judged(reading: Reading, selection: Selection, candidates: Candidates, policy: ReplayPolicy) -> list[GuardVerdict]:
-    """Return the verdict of every guard on a run that would begin now."""
+    """Return the verdict of every guard on a run that begins now."""
     scope = scope_of(selection, candidates)
     return [
         _environment(selection.env, policy, environment_of(reading)),
@@ -171,7 +171,7 @@ def judged(reading: Reading, selection: Selection, candidates: Candidates, polic
 
 
 def judged_again(reading: Reading, scope: ReplayScope, policy: ReplayPolicy, *, own: str) -> list[GuardVerdict]:
-    """Return the verdict of the guards that a run must pass when it is taken up again."""
+    """Return the verdict of the guards that a run must pass to be continued."""
     return [
         _environment(policy.environment, policy, environment_of(reading)),
         _switches(reading, scope, policy),
@@ -180,93 +180,95 @@ def judged_again(reading: Reading, scope: ReplayScope, policy: ReplayPolicy, *, 
 
 
 def require(guards: Iterable[GuardVerdict]) -> None:
-    """Raise ReplayGuardError for the first guard that failed."""
+    """Raise ReplayGuardError for the first guard that refuses."""
     for guard in guards:
         if not guard.passed:
             raise guard.error()
 
 
-def names_nobody(selection: Selection) -> bool:
-    """Tell whether a selection is about the work of everybody: it names no dataset, operation or record."""
+def is_global(selection: Selection) -> bool:
+    """Return whether a selection names no queue, no operation and no job."""
     filters = selection.filters
-    return not (filters.datasets or filters.operations or filters.wal_ids)
+    return not (filters.queues or filters.operations or filters.jobs)
 
 
 def batch_size(limits: Limits, policy: ReplayPolicy) -> int:
-    """Return how many records a batch of a selection holds."""
+    """Return the batch size of a selection."""
     return limits.batch_size or policy.batch_size
 
 
 def batches(total: int, size: int) -> int:
-    """Return how many batches so many records need."""
+    """Return how many batches of a size so many jobs need."""
     return -(-total // size)
 
 
 def switched_off(reading: Reading, scope: ReplayScope) -> str | None:
-    """Return the words for what stops a replay now: a switch that is on, or a queue that is paused."""
+    """Return which switch or paused queue stops a replay now, as a message, or None."""
     if not scope.respects_switches:
         return None
     on = reading.switches.on()
-    names = (SWITCH, *(f"{SWITCH}:{name}" for name in scope.datasets), *(f"operation:{n}" for n in scope.operations))
+    names = (SWITCH, *(f"{SWITCH}:{name}" for name in scope.queues), *(f"operation:{n}" for n in scope.operations))
     for name in names:
         if name in on:
-            return f"the switch {name} is on, thrown by {on[name].thrown_by}: {on[name].reason}"
-    paused = sorted(set(reading.queues.paused()) & set(scope.datasets))
-    return f"the queue {paused[0]} is paused" if paused else None
+            return f"switch {name} is on, set by {on[name].thrown_by}: {on[name].reason}"
+    paused = sorted(set(reading.queues.paused()) & set(scope.queues))
+    return f"queue {paused[0]} is paused" if paused else None
 
 
 def capacity(reading: Reading, scope: ReplayScope, policy: ReplayPolicy, *, own: str | None = None) -> GuardVerdict:
-    """Judge whether the queues can take a replay now: how they are doing, and how many others are in flight."""
-    suffers = strain(reading, scope.datasets, policy)
+    """Return whether there is capacity for a replay: the state of the queues, and the other replays in flight."""
+    suffers = strain(reading, scope.queues, policy)
     if suffers is not None:
-        return _failed(GuardType.SLO_RISK, f"{suffers}", "Let the workers catch up, or add some, and try again.")
-    in_flight = {root: datasets for root, datasets in _in_flight(reading).items() if root != own}
+        return _failed(GuardType.SLO_RISK, f"{suffers}", "Wait for the workers, or start more of them, and try again.")
+    in_flight = {root: queues for root, queues in _in_flight(reading).items() if root != own}
     if len(in_flight) >= policy.max_runs:
-        told = f"{len(in_flight)} replays are in flight, and {policy.max_runs} are the limit"
-        return _failed(GuardType.SLO_RISK, told, "Wait until one is done: `holdfast replay inspect` tells of them.")
-    for dataset in scope.datasets:
-        beside = [root for root, datasets in in_flight.items() if dataset in datasets]
-        if len(beside) >= policy.max_runs_per_dataset:
-            told = f"{beside[0]} replays the dataset {dataset} already"
-            return _failed(GuardType.SLO_RISK, told, f"Wait until it is done: `holdfast replay inspect {beside[0]}`.")
-    return _passed(GuardType.SLO_RISK, "the queues are well, and there is room for another replay")
+        message = f"{len(in_flight)} replays are in flight; the limit is {policy.max_runs}"
+        return _failed(
+            GuardType.SLO_RISK, message, f"Wait for one of them: `holdfast replay inspect {min(in_flight)}`."
+        )
+    for queue in scope.queues:
+        beside = [root for root, queues in in_flight.items() if queue in queues]
+        if len(beside) >= policy.max_runs_per_queue:
+            message = f"{beside[0]} is already replaying queue {queue}"
+            return _failed(GuardType.SLO_RISK, message, f"Wait for it: `holdfast replay inspect {beside[0]}`.")
+    return _passed(GuardType.SLO_RISK, "the queues keep up, and fewer replays than the limit are in flight")
 
 
 def _in_flight(reading: Reading) -> Mapping[str, frozenset[str]]:
-    """Return the replays that somebody runs at this moment, with their datasets: a killed one loses its lease."""
+    """Return the replays that are running now and hold their lease, with their queues."""
     now = reading.now()
     held = {name for name, lease in reading.leases.all().items() if lease.expires_at > now}
     return {
-        run.idempotency_root: frozenset(msgspec.json.decode(run.params)["datasets"])
+        run.idempotency_root: frozenset(msgspec.json.decode(run.params)["queues"])
         for run in reading.runs.page(procedure=PROCEDURE, state="running", limit=RUNS_SEEN)
         if run.lease in held
     }
 
 
-def _environment(asked: str, policy: ReplayPolicy, here: str) -> GuardVerdict:
-    if asked == here == policy.environment:
-        return _passed(GuardType.ENV_MISMATCH, f"this is the {here} ledger that was meant")
-    what, other = ("selection is", asked) if asked != here else ("limits are", policy.environment)
-    told = f"the {what} for {other}, and this is a {here} ledger"
-    return _failed(GuardType.ENV_MISMATCH, told, "Name the ledger that is meant, or correct the selection's env.")
+def _environment(selected: str, policy: ReplayPolicy, here: str) -> GuardVerdict:
+    if selected == here == policy.environment:
+        return _passed(GuardType.ENV_MISMATCH, f"the selection and the ledger are for {here}")
+    what, other = ("selection is", selected) if selected != here else ("limits are", policy.environment)
+    message = f"the {what} for {other}, but this ledger is for {here}"
+    return _failed(GuardType.ENV_MISMATCH, message, f"Use the {other} ledger, or set metadata.env to {here}.")
 
 
 def _scope(selection: Selection, policy: ReplayPolicy) -> GuardVerdict:
     filters = selection.filters
     guard_type = GuardType.SCOPE_TOO_BROAD
     if not filters.status:
-        return _failed(guard_type, "the selection names no status", "Name one: --status failed.")
-    if filters.wal_ids:
-        return _passed(guard_type, f"the selection names {len(filters.wal_ids)} records")
-    if names_nobody(selection) and not policy.allow_global_replay:
-        told = f"the selection names no dataset and no operation: in {policy.environment} it must"
-        return _failed(guard_type, told, "Name the datasets: --dataset NAME.")
+        return _failed(guard_type, "the selection names no status", "Give --status failed.")
+    if filters.jobs:
+        return _passed(guard_type, f"the selection names {len(filters.jobs)} jobs")
+    if is_global(selection) and not policy.allow_global_replay:
+        message = f"in {policy.environment} a selection must name a queue or an operation"
+        return _failed(guard_type, message, "Give --queue NAME or --operation NAME.")
     windows = (filters.created_at, filters.event_time, filters.time_range_overlap)
     if not any(_bounded(window, both=policy.bounded_window) for window in windows):
         needed = "a start and an end" if policy.bounded_window else "a start"
-        told = f"the selection names no window of time with {needed}"
-        return _failed(guard_type, told, "Name one: --created-after TIME --created-before TIME.")
-    return _passed(guard_type, "the selection names whose work, since when, and in which status")
+        message = f"the selection needs a time window with {needed}"
+        return _failed(guard_type, message, "Give --created-after TIME --created-before TIME.")
+    return _passed(guard_type, "the selection is limited by queue or operation, time and status")
 
 
 def _bounded(window: Window | None, *, both: bool) -> bool:
@@ -276,38 +278,41 @@ def _bounded(window: Window | None, *, both: bool) -> bool:
 def _switches(reading: Reading, scope: ReplayScope, policy: ReplayPolicy) -> GuardVerdict:
     guard_type = GuardType.KILL_SWITCH_ACTIVE
     if not scope.respects_switches and not policy.allow_ignoring_switches:
-        told = f"in {policy.environment} a replay respects the kill switches"
-        return _failed(guard_type, told, "Leave respect_kill_switch as it is, and have the switch lifted.")
+        message = f"in {policy.environment} a replay must respect kill switches"
+        return _failed(guard_type, message, "Remove spec.options.respect_kill_switch.")
     off = switched_off(reading, scope)
     if off is None:
         return _passed(
-            guard_type, "no switch of these is on" if scope.respects_switches else "switches are ignored, as asked"
+            guard_type,
+            "no kill switch is on"
+            if scope.respects_switches
+            else "kill switches are ignored: respect_kill_switch is false",
         )
-    return _failed(guard_type, off, "See `holdfast switch list`; to lift a switch takes a grant.")
+    return _failed(guard_type, off, "See `holdfast switch list` and `holdfast stats`; to lift a switch needs a grant.")
 
 
 def _size(limits: Limits, candidates: Candidates, policy: ReplayPolicy) -> GuardVerdict:
     guard_type, size = GuardType.SELECTION_TOO_LARGE, batch_size(limits, policy)
-    narrower = "Narrow the selection, or take part of it: --limit N."
+    narrower = "Narrow the selection, or give --limit N."
     if size > policy.max_batch_size:
-        told = f"a batch of {size} records was asked for, and {policy.max_batch_size} are the limit"
-        return _failed(guard_type, told, f"Give --batch-size {policy.max_batch_size}, or less.")
+        message = f"the batch size is {size}; the limit is {policy.max_batch_size}"
+        return _failed(guard_type, message, f"Give --batch-size {policy.max_batch_size}, or less.")
     if candidates.total > policy.max_selection_records:
-        return _failed(guard_type, f"there are more than {policy.max_selection_records} candidates", narrower)
+        return _failed(guard_type, f"more than {policy.max_selection_records} jobs match; that is the limit", narrower)
     needed = batches(candidates.total, size)
     if needed > policy.max_batches:
-        told = f"{candidates.total} records are {needed} batches of {size}, and {policy.max_batches} are the limit"
-        return _failed(guard_type, told, narrower)
-    return _passed(guard_type, f"{candidates.total} records in {needed} batches")
+        message = f"{candidates.total} jobs need {needed} batches of {size}; the limit is {policy.max_batches}"
+        return _failed(guard_type, message, narrower)
+    return _passed(guard_type, f"{candidates.total} jobs in {needed} batches")
 
 
 def _attempts(candidates: Candidates) -> GuardVerdict:
     guard_type = GuardType.ATTEMPTS_EXCEEDED
     spent = candidates.skipped.get(guard_type, 0)
     if spent and not candidates.total:
-        told = f"all that is left, {spent} records, have spent their attempts"
-        return _failed(guard_type, told, "Look at one with `holdfast show ID`; it can be released by a grant.")
-    return _passed(guard_type, f"{spent} records have spent their attempts and are left out")
+        message = f"all {spent} matching jobs have used their attempts"
+        return _failed(guard_type, message, "See one with `holdfast show ID`; to release it needs a grant.")
+    return _passed(guard_type, f"{spent} jobs have used their attempts and are skipped")
 
 
 def _passed(guard_type: GuardType, message: str) -> GuardVerdict:

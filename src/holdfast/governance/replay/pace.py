@@ -1,7 +1,7 @@
-"""How fast a replay may go, and when it must not: rates, the strain on the queues, and errors that come back.
+"""The pace of a replay: its rates, the load on the queues, and errors that come back.
 
-Invariants: the rate holds over stops and continuations, because it is measured from the last batch on record; what is
-measured here is read from the ledger, by the ledger's clock.
+Invariants: the rate holds across stops and continuations, because it is measured from the last recorded batch; every
+measurement is read from the ledger, by the ledger's clock.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ if TYPE_CHECKING:
 
 QUEUE_AGE, LATENCY, RATE = "queue_age", "latency", "rate"
 RECENT = timedelta(minutes=15)
-FEW = 10  # attempts that say nothing yet of the latency
+FEW = 10  # fewer attempts give no P90 latency
 MINUTE_S = 60.0
 
 
 class Strain(NamedTuple):
-    """What a queue suffers from: which measure has passed which threshold."""
+    """A measure of the queues that is above its threshold."""
 
     measure: str
     seconds: float
     threshold: float
 
     def __str__(self) -> str:
-        told = {QUEUE_AGE: "the oldest job that is due has waited", LATENCY: "nine of ten recent attempts took up to"}
-        return f"{told[self.measure]} {self.seconds:.0f} s, and {self.threshold:g} s is the limit"
+        what = {QUEUE_AGE: "the oldest due job has waited", LATENCY: "the P90 latency of recent attempts is"}
+        return f"{what[self.measure]} {self.seconds:.0f} s; the limit is {self.threshold:g} s"
 
 
 def records_per_second(mode: ReplayMode, policy: ReplayPolicy) -> float:
-    """Return how many records a run of a mode may put back in a second."""
+    """Return how many jobs a run of a mode may replay per second."""
     if mode is ReplayMode.BACKFILL:
         return min(policy.backfill_records_per_second, policy.max_records_per_second)
     return policy.max_records_per_second
 
 
 def seconds_after(records: int, mode: ReplayMode, policy: ReplayPolicy) -> float:
-    """Return how long after a batch of so many records the next one may come."""
+    """Return how long a run waits after a batch of so many jobs."""
     return max(records / records_per_second(mode, policy), MINUTE_S / policy.max_batches_per_minute)
 
 
 def seconds_in_all(batches: Iterable[int], mode: ReplayMode, policy: ReplayPolicy) -> float:
-    """Return how long batches of these sizes take at least: after the last nothing has to wait."""
+    """Return how long batches of these sizes take at least; there is no wait after the last."""
     waits = [seconds_after(records, mode, policy) for records in batches]
     return round(sum(waits[:-1]), 3)
 
 
 def strain(reading: Reading, queues: Sequence[str], policy: ReplayPolicy) -> Strain | None:
-    """Return what these queues suffer from now; None if they are well."""
+    """Return the measure of these queues that is above its threshold, or None."""
     now = reading.now()
     due = reading.jobs.next_due(queues) if queues else None
     age_s = 0.0 if due is None else (now - due).total_seconds()
@@ -67,28 +67,28 @@ def strain(reading: Reading, queues: Sequence[str], policy: ReplayPolicy) -> Str
 
 
 def latency_p90(reading: Reading, queues: Sequence[str], now: datetime) -> float | None:
-    """Return how long nine of ten recent attempts took at most; None if there were too few to say."""
+    """Return the P90 latency of recent attempts, or None if there were fewer than 10."""
     attempts = reading.replay.recent_attempts(queues, since=now - RECENT) if queues else []
     took = sorted(((ended or now) - begun).total_seconds() for begun, ended in attempts)
     return took[-(-9 * len(took) // 10) - 1] if len(took) >= FEW else None
 
 
 class ReturnedJobs(NamedTuple):
-    """What became of jobs that were replayed: how many have ended, and how many of those with the error they had."""
+    """Replayed jobs: how many have ended again, and how many of those with the same error."""
 
     ended: int
     same_error: int
 
     def too_many(self, policy: ReplayPolicy) -> bool:
-        """Tell whether it is useless to go on."""
+        """Return whether so many failed with the same error again that the run stops."""
         return self.same_error >= policy.same_error_min and self.same_error > policy.same_error_share * self.ended
 
 
 def returned(reading: Reading, replayed: Mapping[int, int], errors: frozenset[str]) -> ReturnedJobs:
-    """Look what became of jobs, given with the versions they had before, that were put back after these errors."""
+    """Count what became of replayed jobs, which are given with their versions before; `errors` are their old errors."""
     ended = same = 0
     for job in reading.jobs.get_many(replayed):
-        # Put back, claimed, ended: three edges. Fewer, and nobody has worked on it.
+        # Replayed, claimed, ended: three edges. With fewer, no worker has finished it yet.
         if job.version < replayed[job.job_id] + 3 or job.state in (JobState.PENDING, JobState.RUNNING):
             continue
         ended += 1

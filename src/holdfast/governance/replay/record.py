@@ -21,7 +21,7 @@ from holdfast.core.errors import InputError, RecordNotFoundError, StoreDamagedEr
 from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.records import PerformedStep, ProcedureRun
 from holdfast.core.selection import ReplayMode, Selection, candidates_hash
-from holdfast.governance.replay.candidates import kept, unpacked
+from holdfast.governance.replay.candidates import packed, unpacked
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, ReplayScope, batches
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: int
     replay_reason: str
     policy: ReplayPolicy
-    datasets: tuple[str, ...]
+    queues: tuple[str, ...]
     operations: tuple[str, ...]
     actor: str
     reason: str
@@ -72,7 +72,7 @@ class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> ReplayScope:
         """Return whose work the run touches."""
-        return ReplayScope(self.datasets, self.operations, self.selection.options.respect_kill_switch)
+        return ReplayScope(self.queues, self.operations, self.selection.options.respect_kill_switch)
 
 
 class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     replayed: list[int] = []
     replaced: dict[int, int] = {}  # the old job: the new one
     skipped: dict[str, list[int]] = {}
-    datasets: dict[str, int] = {}
+    queues: dict[str, int] = {}
     errors: dict[str, int] = {}
     throttled: dict[str, int] = {}
 
@@ -165,7 +165,7 @@ def as_kept(told: object) -> str:
 
 def candidates_text(job_ids: list[int], versions: list[int]) -> str:
     """Return candidates as evidence keeps them."""
-    return canonical(kept(job_ids, versions))
+    return canonical(packed(job_ids, versions))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

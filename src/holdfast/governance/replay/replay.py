@@ -70,7 +70,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     batches: int
     seconds_at_least: float
     skipped: dict[str, int]
-    by_dataset: dict[str, int]
+    by_queue: dict[str, int]
     by_error: dict[str, int]
     environment: str
     guards: list[GuardVerdict]
@@ -118,7 +118,7 @@ def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: Repl
             batches=terms.batches,
             seconds_at_least=seconds_in_all(sizes, selection.mode, policy),
             skipped=candidates.skipped,
-            by_dataset=candidates.by_dataset,
+            by_queue=candidates.by_queue,
             by_error=candidates.by_error,
             environment=environment,
             guards=judged(reading, selection, candidates, policy),
@@ -250,7 +250,7 @@ def _terms(
         batch_size=batch_size(selection.limits, policy),
         replay_reason=replay_reason,
         policy=policy,
-        datasets=tuple(candidates.by_dataset),
+        queues=tuple(candidates.by_queue),
         operations=tuple(candidates.by_operation),
         actor=actor,
         reason=reason,

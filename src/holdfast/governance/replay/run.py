@@ -27,7 +27,7 @@ from holdfast.governance.replay import pace
 from holdfast.governance.replay.batch import Batch
 from holdfast.governance.replay.candidates import Candidates
 from holdfast.governance.replay.events import ReplayBatch
-from holdfast.governance.replay.guards import PROCEDURE, judged, judged_again, names_nobody, require, switched_off
+from holdfast.governance.replay.guards import PROCEDURE, is_global, judged, judged_again, require, switched_off
 from holdfast.governance.replay.record import (
     BEGIN,
     CANDIDATES,
@@ -99,7 +99,7 @@ def needs_grant(terms: ReplayTerms) -> bool:
         return False
     environment = terms.policy.environment
     replaces = terms.selection.mode is ReplayMode.REPAIR_AND_REPLACE
-    broad = names_nobody(terms.selection) and environment != DEV
+    broad = is_global(terms.selection) and environment != DEV
     return environment == PROD or replaces or broad or terms.total > terms.policy.grant_above
 
 
@@ -257,7 +257,7 @@ class Runner:
             if back.too_many(self._policy):
                 told = f"{back.same_error} of the last {back.ended} that ended have failed with the same error again"
                 raise _Halt(Stop.SAME_ERROR, told)
-            return pace.strain(reading, self._terms.datasets, self._policy)
+            return pace.strain(reading, self._terms.queues, self._policy)
 
     def _refuse_switched_off(self, reading: Reading) -> None:
         off = switched_off(reading, self._terms.scope)
@@ -332,7 +332,7 @@ class Runner:
             mode=self._mode,
             replay_reason=self._terms.replay_reason,
             environment=self._policy.environment,
-            replayed=outcome.datasets,
+            replayed=outcome.queues,
             skipped=self._left_out(number, outcome),
             throttled=outcome.throttled,
             at=at,
