@@ -1,8 +1,9 @@
 """Switches each named fault on, one at a time, and shows that the tests listed for it fail.
 
 Invariants: the tests pass without a fault before any fault is tried; a fault is caught only by a test that ran and
-failed, never by an error in collection, in a fixture or at start, and on each database that the fault names; the
-sources themselves are never changed, only throw-away copies of them.
+failed, never by an error in collection, in a fixture or at start, and on each database that the fault names; where a
+fault names an invariant of a model, that invariant breaks too; the sources themselves are never changed, only
+throw-away copies of them.
 
 Usage: python -m tests.faults.run [--only ID…] [--jobs N] [--names] [--write PAGE]. With `--write`, the section of the
 page between its two markers is written from this run.
@@ -31,14 +32,16 @@ from tests.faults.seeded import ROOT, SOURCE, SeededFault, copy_with
 from tests.support.postgres import installations, tmpfs_directory
 
 TEST_TIMEOUT_S = 60
+MODEL_TIMEOUT_S = 120
 FAULT_TIMEOUT_S = 240
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one fault: the tests that failed, how many ran, and why it does not count as caught, if so."""
 
     fault: SeededFault
+    broken: str | None = None  # in the model that the fault names
     failed: tuple[str, ...] = ()
     ran: int = 0
     seconds: float = 0.0
@@ -53,7 +56,7 @@ def _pytest(source: Path, tests: Iterable[str], directory: Path, *options: str) 
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(source), str(ROOT))), "HOLDFAST_HYPOTHESIS": "ci"},
+        env=_environment(source),
         capture_output=True,
         text=True,
         check=False,
@@ -64,6 +67,24 @@ def _pytest(source: Path, tests: Iterable[str], directory: Path, *options: str) 
     return done.returncode, cases, done.stdout + done.stderr
 
 
+def _environment(source: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join((str(source), str(ROOT))), "HOLDFAST_HYPOTHESIS": "ci"}
+
+
+def _explored(source: Path, run: str) -> str:
+    """Explore a model against a copy of the sources; return the invariant or promise that broke, or nothing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.explore", run],
+        cwd=ROOT,
+        env=_environment(source),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MODEL_TIMEOUT_S,
+    )
+    return done.stdout.strip() if done.returncode == 0 else f"an error of the model:\n{done.stderr}"
+
+
 def require_sound(faults: Sequence[SeededFault], jobs: int) -> None:
     """Exit if a listed test fails without any fault."""
     tests = sorted({test for fault in faults for test in fault.tests})
@@ -72,25 +93,34 @@ def require_sound(faults: Sequence[SeededFault], jobs: int) -> None:
         code, cases, printed = _pytest(SOURCE, tests, Path(directory), *parallel)
     if code != 0:
         sys.exit(f"The listed tests do not pass without a fault:\n{printed}")
-    print(f"{len(cases)} tests pass without a fault", flush=True)
+    runs = sorted({fault.breaks.run for fault in faults if fault.breaks})
+    for run in runs:
+        if broken := _explored(SOURCE, run):
+            sys.exit(f"The model {run!r} breaks without a fault: {broken}")
+    print(f"{len(cases)} tests pass and {len(runs)} models hold without a fault", flush=True)
 
 
-def tried(fault: SeededFault) -> Verdict:
-    """Switch one fault on and run the tests that are listed for it."""
+def tried(fault: SeededFault) -> FaultResult:
+    """Switch one fault on, run the tests that are listed for it, and explore the model that it names."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="holdfast-fault-", dir=tmpfs_directory()) as directory:
+        source = copy_with(fault, Path(directory))
         try:
-            source = copy_with(fault, Path(directory))
             code, cases, printed = _pytest(source, fault.tests, Path(directory))
-        except subprocess.TimeoutExpired:
-            return Verdict(fault=fault, missed=f"the tests did not end within {FAULT_TIMEOUT_S} s")
+            broken = _explored(source, fault.breaks.run) if fault.breaks else None
+        except subprocess.TimeoutExpired as expired:
+            return FaultResult(fault=fault, missed=f"{expired.cmd[2]} did not end within {expired.timeout:g} s")
     failed = tuple(sorted(case.get("name", "") for case in cases if case.find("failure") is not None))
-    return Verdict(
+    missed = _missed(fault, code, failed, printed)
+    if fault.breaks and broken != fault.breaks.invariant:
+        missed = missed or f"the model {fault.breaks.run!r} breaks {broken!r}, not {fault.breaks.invariant!r}"
+    return FaultResult(
         fault=fault,
+        broken=broken,
         failed=failed,
         ran=len(cases),
         seconds=time.perf_counter() - began,
-        missed=_missed(fault, code, failed, printed),
+        missed=missed,
     )
 
 
@@ -107,32 +137,30 @@ def _missed(fault: SeededFault, code: int, failed: Sequence[str], printed: str) 
 # The page
 
 
-def section(verdicts: Sequence[Verdict]) -> str:
+def section(results: Sequence[FaultResult]) -> str:
     """Return the section of the scorecard that tells of a run."""
-    caught = sum(verdict.missed is None for verdict in verdicts)
+    caught = sum(result.missed is None for result in results)
     lines = [
-        f"{len(verdicts)} faults, {caught} caught; {_made()}.",
+        f"{len(results)} faults, {caught} caught; {_made()}.",
         "`make faults` runs them: a fault is a small patch; it is caught when tests that pass without it fail with it.",
         "",
         "| area | faults | caught | failed tests |",
         "|---|---|---|---|",
     ]
     for area in AREAS:
-        of_area = [verdict for verdict in verdicts if verdict.fault.area == area]
-        failed = sum(len(verdict.failed) for verdict in of_area)
-        lines.append(f"| {area} | {len(of_area)} | {sum(v.missed is None for v in of_area)} | {failed} |")
-    lines += ["", "| fault | meaning | failed tests |", "|---|---|---|"]
-    lines += [f"| `{v.fault.id}` | {v.fault.meaning} | {_counted(v)} |" for v in verdicts]
+        of_area = [result for result in results if result.fault.area == area]
+        failed = sum(len(result.failed) for result in of_area)
+        lines.append(f"| {area} | {len(of_area)} | {sum(one.missed is None for one in of_area)} | {failed} |")
+    lines += ["", "| fault | meaning | failed tests | what breaks in a model |", "|---|---|---|---|"]
+    lines += [f"| `{one.fault.id}` | {one.fault.meaning} | {_counted(one)} | {one.broken or ''} |" for one in results]
     return "\n".join(lines) + "\n"
 
 
-def _counted(verdict: Verdict) -> str:
-    if verdict.missed is not None:
+def _counted(result: FaultResult) -> str:
+    if result.missed is not None:
         return "**not caught**"
-    databases = (
-        f"{database} {sum(database in name for name in verdict.failed)}" for database in verdict.fault.databases
-    )
-    return f"{len(verdict.failed)} of {verdict.ran}" + "".join(f", {text}" for text in databases)
+    databases = (f"{database} {sum(database in name for name in result.failed)}" for database in result.fault.databases)
+    return f"{len(result.failed)} of {result.ran}" + "".join(f", {text}" for text in databases)
 
 
 def _made() -> str:
@@ -149,14 +177,14 @@ def _made() -> str:
     )
 
 
-def write(page: Path, verdicts: Sequence[Verdict]) -> None:
+def write(page: Path, results: Sequence[FaultResult]) -> None:
     """Put the section of a run between the markers of a page; exit if the page does not have them."""
     text = page.read_text(encoding="utf-8")
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
         sys.exit(f"{page} has no {BEGIN} and {END}, between which the faults stand.")
-    page.write_text(f"{head}{BEGIN}\n{section(verdicts)}{END}{tail}", encoding="utf-8")
+    page.write_text(f"{head}{BEGIN}\n{section(results)}{END}{tail}", encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -172,14 +200,15 @@ def _chosen(only: Sequence[str]) -> list[SeededFault]:
     return chosen
 
 
-def _shown(verdicts: Iterator[Verdict], *, names: bool) -> list[Verdict]:
+def _shown(results: Iterator[FaultResult], *, names: bool) -> list[FaultResult]:
     """Print a line for each fault as it is tried, with the failed tests if `names`, and return them all."""
     done = []
-    for verdict in verdicts:
-        done.append(verdict)
-        what = _counted(verdict) if verdict.missed is None else f"NOT CAUGHT: {verdict.missed}"
-        print(f"{verdict.fault.id:<56} {verdict.seconds:5.1f} s  {what}", flush=True)
-        for name in verdict.failed if names else ():
+    for result in results:
+        done.append(result)
+        what = _counted(result) if result.missed is None else f"NOT CAUGHT: {result.missed}"
+        what += f"; breaks {result.broken!r}" if result.broken and result.missed is None else ""
+        print(f"{result.fault.id:<56} {result.seconds:5.1f} s  {what}", flush=True)
+        for name in result.failed if names else ():
             print(f"    {name}")
     return done
 
@@ -197,13 +226,13 @@ def main() -> None:
     began = time.perf_counter()
     require_sound(faults, args.jobs)
     with ThreadPoolExecutor(args.jobs) as pool:
-        verdicts = _shown(pool.map(tried, faults), names=args.names)
-    missed = [verdict for verdict in verdicts if verdict.missed is not None]
-    print(f"{len(verdicts) - len(missed)} of {len(verdicts)} faults caught in {time.perf_counter() - began:.0f} s")
+        results = _shown(pool.map(tried, faults), names=args.names)
+    missed = [result for result in results if result.missed is not None]
+    print(f"{len(results) - len(missed)} of {len(results)} faults caught in {time.perf_counter() - began:.0f} s")
     if args.write:
-        write(args.write, verdicts)
+        write(args.write, results)
     if missed:
-        sys.exit(f"Not caught: {', '.join(verdict.fault.id for verdict in missed)}")
+        sys.exit(f"Not caught: {', '.join(result.fault.id for result in missed)}")
 
 
 if __name__ == "__main__":

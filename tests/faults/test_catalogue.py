@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.guards import KEEPS
 from tests.faults.catalogue import FAULTS
 from tests.faults.seeded import BOTH, ROOT, SOURCE, Patch, PatchError, SeededFault, patched_files
 
@@ -60,6 +61,7 @@ def test_every_guard_of_decide_has_a_fault() -> None:
     assert len(refused) > 20
     covered = {guard for fault in FAULTS for guard in fault.guards}
     assert refused - covered == set()
+    assert covered == set(KEEPS)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

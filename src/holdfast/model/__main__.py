@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.model.catalogue import RUNS, Outcome, Run
+from holdfast.model.guards import KEEPS
 from holdfast.model.simulation import Broken, simulate
 
 HEAD = """\
@@ -47,6 +48,16 @@ many states; a flaw that breaks nothing fails the tests.
 
 """
 
+GUARDS = """
+## What each guard of `decide` keeps
+
+In most models the store matches what a move names, and would refuse what `decide` should have refused. In the models
+called "guards" every answer of `decide` is written at once, and nothing else is compared. `make faults` takes each of
+these guards out of `core/decide.py`, and the invariant beside it breaks. What has no path in the transition table is
+refused by the table itself, with `wrong_state`, and is not listed.
+
+"""
+
 SIMULATION = """
 ## The simulation
 
@@ -70,7 +81,15 @@ def page() -> str:
             sound.append(f"| {run.name}{large} | {expected.generated:,} | {expected.distinct:,} | {promises} |")
         else:
             flawed.append(f"| {run.name} | {expected.fault} | {expected.steps or ''} | {expected.generated:,} |")
-    return HEAD + _lines(sound) + JUDGED + _lines(_judged()) + FLAWS + _lines(flawed) + SIMULATION
+    tables = (sound, _judged(), flawed, _guards())
+    parts = (f"{text}{_lines(lines)}" for text, lines in zip((HEAD, JUDGED, FLAWS, GUARDS), tables, strict=True))
+    return "".join(parts) + SIMULATION
+
+
+def _guards() -> list[str]:
+    """List each guard of `decide` with the invariant that breaks without it."""
+    rows = [f"| `{function}` | `{code}` | {invariant} |" for (function, code), invariant in KEEPS.items()]
+    return ["| function | refuses with | what breaks without it |", "|---|---|---|", *rows]
 
 
 def _judged() -> list[str]:

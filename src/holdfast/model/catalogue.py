@@ -12,6 +12,7 @@ from holdfast.model import fleet, grants, log
 from holdfast.model.checker import Kept, Model, explore, kept
 from holdfast.model.fleet import Fleet
 from holdfast.model.grants import Grants
+from holdfast.model.guards import GovernedGuards, JobGuards
 from holdfast.model.log import Log
 from holdfast.model.published import published
 
@@ -209,6 +210,16 @@ RUNS = (
         lambda: Grants(grants=3).model(),
         Outcome(generated=4_109_053, distinct=931_457),
         large=True,
+    ),
+    Run(
+        "guards: a job, its workers, a reaper, an operator",
+        lambda: JobGuards().model(),
+        Outcome(generated=77_866, distinct=25_170),
+    ),
+    Run(
+        "guards: grants, a switch, a value",
+        lambda: GovernedGuards().model(),
+        Outcome(generated=416, distinct=212),
     ),
     _flawed_fleet(fleet.Flaw.CLAIM_UNMATCHED, "one execution is open", steps=4, generated=81, distinct=44),
     _flawed_fleet(
