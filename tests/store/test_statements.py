@@ -10,7 +10,7 @@ import pytest
 
 import holdfast.store
 from holdfast.store.migrations import migrations
-from holdfast.store.statements import COLUMNS, FILES, pyformat, statements
+from holdfast.store.statements import COLUMNS, pyformat, statements
 
 DIALECTS = ("sqlite", "postgres")
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
@@ -21,8 +21,11 @@ CLOCKS = {"sqlite": {"expires", "started"}, "postgres": {"lease_s", "begins"}}
 LEASING = {"claim_executions", "claim_these"}
 
 
-def text(dialect: str, file: str) -> str:
-    return files(f"holdfast.store.{dialect}").joinpath(file).read_text(encoding="utf-8")
+def texts(folder: str) -> dict[str, str]:
+    """Return the files of a folder of the store that hold named statements."""
+    entries = files(f"holdfast.store.{folder}").iterdir()
+    found = {entry.name: entry.read_text(encoding="utf-8") for entry in entries if entry.name.endswith(".sql")}
+    return {name: text for name, text in found.items() if NAME.search(text)}
 
 
 def parameters(dialect: str, name: str) -> set[str]:
@@ -34,15 +37,7 @@ def parameters(dialect: str, name: str) -> set[str]:
 
 
 def test_both_dialects_have_the_same_files() -> None:
-    names = [
-        {
-            entry.name
-            for entry in files(f"holdfast.store.{dialect}").iterdir()
-            if entry.name.endswith(".sql") and not entry.name.endswith(".golden.sql")
-        }
-        for dialect in DIALECTS
-    ]
-    assert names == [set(FILES), set(FILES)]
+    assert texts("sqlite").keys() == texts("postgres").keys()
 
 
 def test_both_dialects_have_the_same_migrations() -> None:
@@ -51,11 +46,21 @@ def test_both_dialects_have_the_same_migrations() -> None:
     assert [number for number, _ in numbered[0]] == list(range(1, len(numbered[0]) + 1))
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", texts("sqlite"))
 def test_a_file_has_the_same_statements_in_the_same_order(file: str) -> None:
-    sqlite, postgres = (NAME.findall(text(dialect, file)) for dialect in DIALECTS)
+    sqlite, postgres = (NAME.findall(texts(dialect)[file]) for dialect in DIALECTS)
     assert sqlite == postgres
     assert len(sqlite) == len(set(sqlite)) > 0
+
+
+def test_what_is_the_same_in_both_dialects_stands_once() -> None:
+    twice = [
+        name
+        for file in texts("sqlite")
+        for name in NAME.findall(texts("sqlite")[file])
+        if statements("sqlite")[name] == statements("postgres")[name]
+    ]
+    assert twice == []
 
 
 @pytest.mark.parametrize("name", statements("sqlite"))
@@ -71,8 +76,8 @@ def test_values_are_parameters_and_nothing_is_left_to_fill_in(dialect: str) -> N
         for part in parts:
             assert "%" not in part, name
             assert not re.search(r"[{}]", part), name
-    for file in FILES:
-        assert set(re.findall(r"\{(\w+)\}", text(dialect, file))) <= COLUMNS.keys()
+    for text in texts(dialect).values():
+        assert set(re.findall(r"\{(\w+)\}", text)) <= COLUMNS.keys()
 
 
 def test_every_statement_is_used() -> None:

@@ -10,24 +10,18 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.errors import invariant
 from holdfast.store.statements import gathered
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
 
 PACKAGE = "holdfast.nodd.sql"
-SHARED = ("ingest.sql", "rejected.sql", "catalog.sql", "operations.sql", "checks.sql")
-DIFFERENT = ("admission.sql", "ingest.sql", "operations.sql", "checks.sql", "upgrade.sql")
 
 
 @cache
 def statements(dialect: str) -> dict[str, tuple[str, ...]]:
     """Return every statement of a dialect by its name."""
-    shared, different = gathered(PACKAGE, SHARED), gathered(f"{PACKAGE}.{dialect}", DIFFERENT)
-    twice = shared.keys() & different.keys()
-    invariant(not twice, f"both shared and of {dialect}: {sorted(twice)}")
-    return shared | different
+    return gathered(dialect, PACKAGE, f"{PACKAGE}.{dialect}")
 
 
 @cache

@@ -1,11 +1,11 @@
-"""Named SQL statements, read from the `.sql` files beside each dialect.
+"""Named SQL statements, read from `.sql` files: what both databases share stands once in `store/sql/`.
 
-Invariants: both dialects have the same files and the same names (a test compares them); values are always parameters,
-written `:name`; a block may hold several statements, which run in order with the same parameters.
+Invariants: a dialect's folder has only the statements that differ, under the same names in both (a test compares them);
+no name stands in both places; values are always parameters, written `:name`; a block may hold several statements, which
+run in order with the same parameters.
 """
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -29,25 +29,20 @@ from holdfast.core.records import (
     Switch,
 )
 
-FILES = (
-    "jobs.sql",
-    "executions.sql",
-    "ledger.sql",
-    "workers.sql",
-    "history.sql",
-    "seals.sql",
-    "checks.sql",
-    "snapshot.sql",
-    "retention.sql",
-    "governance.sql",
-    "registry.sql",
-    "supersession.sql",
-    "replaying.sql",
-    "quarantine.sql",
-)
+# How each database says what the shared statements write as {now}, {greatest}, {each} and {ordered}.
+IDIOMS = {
+    "sqlite": {"now": ":now", "greatest": "max", "each": "json_each", "ordered": "CROSS"},
+    "postgres": {
+        "now": "coalesce(:now, statement_timestamp())",
+        "greatest": "greatest",
+        "each": "json_array_elements_text",
+        "ordered": "INNER",
+    },
+}
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
+_WORD = re.compile(r"\{\w+\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
 
@@ -83,21 +78,22 @@ def encoded(rows: object) -> str:
 @cache
 def statements(dialect: str) -> dict[str, tuple[str, ...]]:
     """Return every statement of a dialect by its name, the columns of the records filled in."""
-    return gathered(f"holdfast.store.{dialect}", FILES)
+    return gathered(dialect, "holdfast.store.sql", f"holdfast.store.{dialect}")
 
 
-def gathered(package: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the statements in files of a package, by their names."""
+def gathered(dialect: str, *packages: str) -> dict[str, tuple[str, ...]]:
+    """Return the statements in the `.sql` files of packages, by their names; a name stands once in all of them."""
+    words = {f"{{{name}}}": text for name, text in (COLUMNS | IDIOMS[dialect]).items()}
     found: dict[str, tuple[str, ...]] = {}
-    for file in names:
-        text = files(package).joinpath(file).read_text(encoding="utf-8")
-        parts = _NAME.split(text)[1:]
-        for name, body in zip(parts[::2], parts[1::2], strict=True):
-            invariant(name not in found, f"two statements are called {name}")
-            sql = _COMMENT.sub("", body)
-            for placeholder, columns in COLUMNS.items():
-                sql = sql.replace("{" + placeholder + "}", columns)
-            found[name] = tuple(part.strip() for part in re.split(r";\s*\n", sql) if part.strip())
+    for package in packages:
+        for file in sorted(files(package).iterdir(), key=lambda each: each.name):
+            if not file.name.endswith(".sql"):
+                continue
+            parts = _NAME.split(file.read_text(encoding="utf-8"))[1:]
+            for name, body in zip(parts[::2], parts[1::2], strict=True):
+                invariant(name not in found, f"two statements are called {name}")
+                sql = _WORD.sub(lambda match: words[match[0]], _COMMENT.sub("", body))
+                found[name] = tuple(part.strip() for part in re.split(r";\s*\n", sql) if part.strip())
     return found
 
 

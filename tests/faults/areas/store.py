@@ -71,12 +71,7 @@ MATCHED = (
     SeededFault(
         id="store.grant_version_not_matched",
         meaning="The write of a grant's move does not compare the version of the grant.",
-        patches=_statement(
-            "governance",
-            "move_grant",
-            ("AND version = :version", "AND :version > 0"),
-            ("AND version = :version", "AND :version > 0"),
-        ),
+        patches=(Patch("store/sql/governance.sql", "move_grant", "AND version = :version", "AND :version > 0"),),
         tests=(f"{AGREE}::test_a_grant_moves_exactly_when_decide_would_move_it",),
         databases=BOTH,
     ),

@@ -18,44 +18,6 @@ UPDATE holdfast_leases SET expires_at = greatest(expires_at, coalesce(:now, stat
  WHERE name = :name AND holder = :holder AND token = :token AND expires_at > coalesce(:now, statement_timestamp())
 RETURNING name;
 
--- name: release_lease
-UPDATE holdfast_leases SET expires_at = coalesce(:now, statement_timestamp())
- WHERE name = :name AND holder = :holder AND token = :token AND expires_at > coalesce(:now, statement_timestamp())
-RETURNING name;
-
--- name: get_leases
-SELECT {lease_columns} FROM holdfast_leases l ORDER BY l.name;
-
--- name: insert_grant
-INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, requested_via, expires_at, created_at,
-  updated_at, event, actor, reason, move_id)
-VALUES (:state, :version, :action, :target, :scope, :actor, :requested_via, :expires_at, coalesce(:now, statement_timestamp()), coalesce(:now, statement_timestamp()), :event, :actor,
-  :reason, :move_id)
-RETURNING grant_id;
-
--- name: move_grant
-UPDATE holdfast_grants
-   SET state = :state, version = version + :edges, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :actor,
-       reason = coalesce(:reason, reason), move_id = :move_id, approved_by = coalesce(:approved_by, approved_by),
-       approved_via = coalesce(:approved_via, approved_via), consumed_by = coalesce(:consumed_by, consumed_by)
- WHERE grant_id = :grant_id AND state = :source AND version = :version
-RETURNING grant_id;
-
--- name: get_grant
-SELECT {grant_columns} FROM holdfast_grants g WHERE g.grant_id = :grant_id;
-
--- name: grants_for
-SELECT {grant_columns} FROM holdfast_grants g
- WHERE g.action = :action AND g.target = :target AND g.state IN ('draft', 'active') ORDER BY g.grant_id;
-
--- name: list_grants
--- One that has run out is found as expired.
-SELECT {grant_columns} FROM holdfast_grants g
- WHERE (:state::text IS NULL OR :state = CASE WHEN g.state IN ('draft', 'active') AND g.expires_at <= coalesce(:now, statement_timestamp()) THEN 'expired' ELSE g.state END)
-   AND (:action::text IS NULL OR g.action = :action)
-   AND (:target::text IS NULL OR g.target = :target) AND (:before::bigint IS NULL OR g.grant_id < :before)
- ORDER BY g.grant_id DESC LIMIT :n;
-
 -- name: session_role
 SELECT session_user;
 
@@ -67,52 +29,10 @@ VALUES (:root, :procedure, :state, :version, :params, :plan, :lease, :grant_id, 
 ON CONFLICT (idempotency_root) DO NOTHING
 RETURNING run_id;
 
--- name: move_run
-UPDATE holdfast_procedures
-   SET state = :state, version = version + :edges, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :actor,
-       reason = :reason, move_id = :move_id, stop_state = :stop_state, failure = :failure,
-       grant_id = coalesce(:grant_id, grant_id)
- WHERE run_id = :run_id AND state = :source AND version = :version
-RETURNING run_id;
-
 -- name: reach_step
 UPDATE holdfast_procedures SET step = greatest(step, :step), updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())), failure = :failure
  WHERE run_id = :run_id AND state = :state
 RETURNING run_id;
-
--- name: get_run
-SELECT {run_columns} FROM holdfast_procedures p WHERE p.idempotency_root = :root;
-
--- name: list_runs
-SELECT {run_columns} FROM holdfast_procedures p
- WHERE (:procedure::text IS NULL OR p.procedure = :procedure) AND (:state::text IS NULL OR p.state = :state)
-   AND (:before::bigint IS NULL OR p.run_id < :before)
- ORDER BY p.run_id DESC LIMIT :n;
-
--- name: unfinished_run
-SELECT {run_columns} FROM holdfast_procedures p
- WHERE p.lease = :lease AND p.idempotency_root <> :root AND p.state IN ('running', 'compensating')
- ORDER BY p.run_id LIMIT 1;
-
--- name: insert_step
-INSERT INTO holdfast_steps (run_id, number, name, state, version, outcome, created_at, updated_at, event, actor, reason,
-  move_id)
-VALUES (:run_id, :number, :name, :state, :version, :outcome, coalesce(:now, statement_timestamp()), coalesce(:now, statement_timestamp()), :event, :actor, :reason, :move_id)
-RETURNING step_id;
-
--- name: move_step
-UPDATE holdfast_steps
-   SET state = :state, version = version + :edges, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :actor,
-       reason = :reason, move_id = :move_id
- WHERE step_id = :step_id AND state = :source AND version = :version
-RETURNING step_id;
-
--- name: steps_of
-SELECT {step_columns} FROM holdfast_steps t WHERE t.run_id = :run_id AND t.step_id > :after
- ORDER BY t.step_id LIMIT :n;
-
--- name: performed_steps
-SELECT {step_columns} FROM holdfast_steps t WHERE t.run_id = :run_id AND t.state = 'performed' ORDER BY t.number;
 
 -- name: insert_switch
 INSERT INTO holdfast_switches (name, state, version, thrown_by, created_at, updated_at, event, actor, reason, move_id)
@@ -120,49 +40,11 @@ VALUES (:name, :state, :version, :actor, coalesce(:now, statement_timestamp()), 
 ON CONFLICT (name) WHERE state = 'on' DO NOTHING
 RETURNING switch_id;
 
--- name: move_switch
-UPDATE holdfast_switches
-   SET state = :state, version = version + :edges, updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())), event = :event, actor = :actor,
-       reason = :reason, move_id = :move_id, grant_id = :grant_id
- WHERE switch_id = :switch_id AND state = :source AND version = :version
-RETURNING switch_id;
-
--- name: switches_on
-SELECT {switch_columns} FROM holdfast_switches w WHERE w.state = 'on' ORDER BY w.name;
-
--- name: last_switch
-SELECT {switch_columns} FROM holdfast_switches w WHERE w.name = :name ORDER BY w.switch_id DESC LIMIT 1;
-
--- name: list_switches
-SELECT {switch_columns} FROM holdfast_switches w ORDER BY w.switch_id DESC LIMIT :n;
-
 -- name: lock_approvers
 LOCK TABLE holdfast_approvers IN SHARE ROW EXCLUSIVE MODE;
-
--- name: add_approver
-INSERT INTO holdfast_approvers (name, public_key, added_by, reason, grant_id, added_at)
-VALUES (:name, :public_key, :actor, :reason, :grant_id, coalesce(:now, statement_timestamp()))
-ON CONFLICT (name) DO UPDATE SET public_key = excluded.public_key, added_by = excluded.added_by,
-   reason = excluded.reason, grant_id = excluded.grant_id, added_at = excluded.added_at, revoked_at = NULL,
-   revoked_by = NULL
- WHERE holdfast_approvers.revoked_at IS NOT NULL
-RETURNING name;
-
--- name: revoke_approver
-UPDATE holdfast_approvers SET revoked_at = coalesce(:now, statement_timestamp()), revoked_by = :actor WHERE name = :name AND revoked_at IS NULL
-RETURNING name;
-
--- name: list_approvers
-SELECT {approver_columns} FROM holdfast_approvers a ORDER BY a.name;
 
 -- name: add_evidence
 INSERT INTO holdfast_evidence (run_id, kind, subject, content, digest, actor, grant_id, created_at)
 VALUES (:run_id, :kind, :subject, :content, :digest, :actor, :grant_id, coalesce(:now, statement_timestamp()))
 ON CONFLICT (run_id, kind) WHERE voided_at IS NULL DO NOTHING
 RETURNING evidence_id;
-
--- name: void_evidence
-UPDATE holdfast_evidence SET voided_at = coalesce(:now, statement_timestamp()) WHERE run_id = :run_id AND voided_at IS NULL RETURNING evidence_id;
-
--- name: evidence_of
-SELECT {evidence_columns} FROM holdfast_evidence v WHERE v.run_id = :run_id ORDER BY v.evidence_id;

@@ -56,23 +56,6 @@ RETURNING j.job_id;
 SELECT {job_columns}
   FROM json_array_elements_text(:rows) r JOIN holdfast_jobs j ON j.job_id = r::bigint ORDER BY j.job_id;
 
--- name: list_jobs
-SELECT {job_columns} FROM holdfast_jobs j
- WHERE (:state::text IS NULL OR j.state = :state)
-   AND (:operation::text IS NULL OR j.operation = :operation)
-   AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
-   AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
- ORDER BY j.job_id DESC LIMIT :n;
-
--- name: list_resting_jobs
--- The states are named, so that the partial index is seen to hold all of them.
-SELECT {job_columns} FROM holdfast_jobs j
- WHERE j.state = :state AND j.state IN ('failed', 'quarantined', 'running')
-   AND (:operation::text IS NULL OR j.operation = :operation)
-   AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
-   AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
- ORDER BY j.job_id DESC LIMIT :n;
-
 -- name: list_waiting_jobs
 -- For a few among many: all that wait are sorted.
 SELECT {job_columns} FROM holdfast_jobs j
@@ -81,12 +64,6 @@ SELECT {job_columns} FROM holdfast_jobs j
    AND (:queue::text IS NULL OR j.queue = :queue) AND (:client::text IS NULL OR j.client = :client)
    AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
  ORDER BY j.job_id DESC LIMIT :n;
-
--- name: slimmable_jobs
-SELECT job_id FROM holdfast_jobs
- WHERE job_id > :after AND state IN (SELECT json_array_elements_text(:states)) AND updated_at < :before
-   AND (:queue::text IS NULL OR queue = :queue) AND payload IS NOT NULL
- ORDER BY job_id LIMIT :n;
 
 -- name: slim_jobs
 UPDATE holdfast_jobs SET payload = NULL, result = NULL

@@ -45,10 +45,6 @@ SELECT {execution_columns}, e.event, e.actor, e.reason, e.move_id, e.history_fro
   FROM k JOIN holdfast_executions e ON e.exec_id = k.exec_id AND e.version = k.version
  WHERE e.exec_id = ANY (ARRAY(SELECT exec_id FROM k)) ORDER BY e.exec_id;
 
--- name: add_archive
-INSERT INTO holdfast_archives (archive_id, first_seal, last_seal, file, sha256, rows, executions, created_at)
-VALUES (:archive_id, :first_seal, :last_seal, :file, :hashed, :rows, :executions, :at);
-
 -- name: forget_executions
 DELETE FROM holdfast_executions WHERE exec_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint))
 RETURNING exec_id;

@@ -1,21 +1,5 @@
 -- Statements of what follows what in the registry, and what may no longer be used.
 
--- name: value_named
-SELECT {value_columns} FROM holdfast_values v WHERE v.vocab_id = :vocab_id;
-
--- name: successions
-SELECT operation_code, protocol_version, successor_code, successor_version FROM holdfast_values
- WHERE successor_code IS NOT NULL;
-
--- name: move_value
-UPDATE holdfast_values
-   SET state = :state, version = version + :edges, successor_code = :successor_code,
-       successor_version = :successor_version, rollback_ref = :rollback_ref,
-       updated_at = greatest(updated_at, coalesce(:now, statement_timestamp())),
-       event = :event, actor = :actor, reason = :reason, move_id = :move_id, grant_id = :grant_id
- WHERE value_id = :value_id AND state = :source AND version = :version
-RETURNING value_id;
-
 -- name: lock_values
 -- Whoever asks for usable values waits in line behind this, instead of keeping it waiting one after another.
 LOCK TABLE holdfast_values IN EXCLUSIVE MODE;
@@ -28,13 +12,3 @@ SELECT v.operation_code, v.protocol_version
   JOIN holdfast_collections c ON c.collection = v.collection
  WHERE v.collection = :within AND v.state = 'active' AND v.standing = 'in force' AND c.standing = 'in force'
  ORDER BY v.operation_code, v.protocol_version FOR SHARE OF v;
-
--- name: operation_in_force
-SELECT v.protocol_version FROM holdfast_values v JOIN holdfast_collections c ON c.collection = v.collection
- WHERE v.operation_code = :operation AND v.state = 'active'
-   AND v.collection = :within AND v.standing = 'in force' AND c.standing = 'in force';
-
--- name: open_jobs_of
-SELECT count(*) FROM holdfast_jobs
- WHERE operation = :operation AND operation_version = :version
-   AND state IN (SELECT json_array_elements_text(:states));

@@ -1,8 +1,5 @@
 -- What `check` looks at: the evidence of records, page by page, and questions about the whole ledger. Nothing here writes.
 
--- name: jobs_to_check
-SELECT {job_columns}, j.history_from FROM holdfast_jobs j WHERE j.job_id > :after ORDER BY j.job_id LIMIT :n;
-
 -- name: these_jobs_to_check
 SELECT {job_columns}, j.history_from
   FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value ORDER BY j.job_id;
@@ -25,38 +22,6 @@ SELECT j.job_id FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id =
  WHERE j.state = 'succeeded' OR EXISTS (
    SELECT 1 FROM holdfast_executions e WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'));
 
--- name: grants_to_check
-SELECT grant_id, state, version, history_from, created_at, updated_at
-  FROM holdfast_grants WHERE grant_id > :after ORDER BY grant_id LIMIT :n;
-
--- name: procedures_to_check
-SELECT run_id, state, version, history_from, created_at, updated_at
-  FROM holdfast_procedures WHERE run_id > :after ORDER BY run_id LIMIT :n;
-
--- name: values_to_check
-SELECT value_id, state, version, history_from, created_at, updated_at
-  FROM holdfast_values WHERE value_id > :after ORDER BY value_id LIMIT :n;
-
--- name: steps_to_check
-SELECT step_id, state, version, history_from, created_at, updated_at
-  FROM holdfast_steps WHERE step_id > :after ORDER BY step_id LIMIT :n;
-
--- name: switches_to_check
-SELECT switch_id, state, version, history_from, created_at, updated_at
-  FROM holdfast_switches WHERE switch_id > :after ORDER BY switch_id LIMIT :n;
-
--- name: ids_twice
-SELECT 'JOB', job_id, count(*) FROM holdfast_jobs GROUP BY job_id HAVING count(*) > 1
-UNION ALL
-SELECT 'EXECUTION', exec_id, count(*) FROM holdfast_executions GROUP BY exec_id HAVING count(*) > 1;
-
--- name: keys_twice
-SELECT j.job_id, d.first_id, j.client, j.key
-  FROM (SELECT client, key, min(job_id) AS first_id FROM holdfast_jobs WHERE key IS NOT NULL
-         GROUP BY client, key HAVING count(*) > 1) d
-  JOIN holdfast_jobs j ON j.client = d.client AND j.key = d.key AND j.job_id > d.first_id
- ORDER BY j.job_id LIMIT :n;
-
 -- name: running_without_lease
 -- The list of states is that of the partial index, which SQLite uses only where it finds it word by word.
 SELECT j.job_id, count(e.exec_id)
@@ -65,84 +30,11 @@ SELECT j.job_id, count(e.exec_id)
  WHERE j.state IN ('failed', 'quarantined', 'running') AND j.state = 'running'
  GROUP BY j.job_id HAVING count(e.exec_id) <> 1 ORDER BY j.job_id LIMIT :n;
 
--- name: leases_without_running
-SELECT e.exec_id, e.job_id, e.status, j.state
-  FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND j.state <> 'running' LIMIT :n;
-
 -- name: overdue_leases
 SELECT e.exec_id, e.job_id, e.lease_owner, e.lease_expires_at
   FROM holdfast_executions e
  WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :before
  ORDER BY e.lease_expires_at LIMIT :n;
-
--- name: counts_to_check
-SELECT c.operation, c.queue, c.state, sum(c.told), sum(c.found)
-  FROM (SELECT operation, queue, state, n AS told, 0 AS found FROM holdfast_counts
-        UNION ALL SELECT operation, queue, target, n, 0 FROM holdfast_count_deltas
-        UNION ALL SELECT operation, queue, source, -n, 0 FROM holdfast_count_deltas WHERE source IS NOT NULL
-        UNION ALL SELECT operation, queue, state, 0, count(*) FROM holdfast_jobs GROUP BY operation, queue, state) c
- GROUP BY c.operation, c.queue, c.state HAVING sum(c.told) <> sum(c.found)
- ORDER BY c.operation, c.queue, c.state LIMIT :n;
-
--- name: orphan_executions
-SELECT e.exec_id, e.job_id FROM holdfast_executions e
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = e.job_id) ORDER BY e.exec_id LIMIT :n;
-
--- name: orphan_checkpoints
-SELECT c.job_id, c.name FROM holdfast_checkpoints c
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = c.job_id) ORDER BY c.job_id, c.name LIMIT :n;
-
--- name: orphan_replacements
-SELECT j.job_id, j.replaces FROM holdfast_jobs j
- WHERE j.replaces IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = j.replaces)
- ORDER BY j.job_id LIMIT :n;
-
--- name: orphans_of_governance
-SELECT * FROM (
-  SELECT 'STEP' AS kind, s.step_id AS id, 'run' AS what, CAST(s.run_id AS TEXT) AS missing FROM holdfast_steps s
-   WHERE NOT EXISTS (SELECT 1 FROM holdfast_procedures p WHERE p.run_id = s.run_id)
-  UNION ALL SELECT 'VALUE', s.value_id, 'collection', s.collection FROM holdfast_values s
-   WHERE NOT EXISTS (SELECT 1 FROM holdfast_collections c WHERE c.collection = s.collection)
-  UNION ALL SELECT 'EVIDENCE', s.evidence_id, 'run', CAST(s.run_id AS TEXT) FROM holdfast_evidence s
-   WHERE s.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast_procedures p WHERE p.run_id = s.run_id)) o
- ORDER BY o.kind, o.id LIMIT :n;
-
--- name: evidence_to_check
-SELECT evidence_id, content, digest FROM holdfast_evidence WHERE evidence_id > :after ORDER BY evidence_id LIMIT :n;
-
--- name: grants_to_doubt
-SELECT grant_id, state, requested_by, approved_by FROM holdfast_grants
- WHERE (state = 'consumed' AND consumed_by IS NULL)
-    OR (state = 'active' AND (approved_by IS NULL OR (:by_another AND approved_by = requested_by)))
- ORDER BY grant_id LIMIT :n;
-
--- name: journal_page
-SELECT count(*), max(seq) FROM (SELECT seq FROM holdfast_journal WHERE seq > :after ORDER BY seq LIMIT :n) p;
-
--- name: orphan_rows
-SELECT g.machine, g.subject, g.seq, g.epoch, g.xid
-  FROM holdfast_journal g
- WHERE g.seq > :after AND g.seq <= :until AND NOT CASE g.machine
-   WHEN 'JOB' THEN EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = g.subject)
-   WHEN 'EXECUTION' THEN EXISTS (SELECT 1 FROM holdfast_executions r WHERE r.exec_id = g.subject)
-   WHEN 'GRANT' THEN EXISTS (SELECT 1 FROM holdfast_grants r WHERE r.grant_id = g.subject)
-   WHEN 'PROCEDURE' THEN EXISTS (SELECT 1 FROM holdfast_procedures r WHERE r.run_id = g.subject)
-   WHEN 'STEP' THEN EXISTS (SELECT 1 FROM holdfast_steps r WHERE r.step_id = g.subject)
-   WHEN 'VALUE' THEN EXISTS (SELECT 1 FROM holdfast_values r WHERE r.value_id = g.subject)
-   WHEN 'SWITCH' THEN EXISTS (SELECT 1 FROM holdfast_switches r WHERE r.switch_id = g.subject)
-   ELSE g.machine = 'MAINTENANCE' END
- ORDER BY g.seq;
-
--- name: broken_maintenance
--- A maintenance is opened, noted about and shut in one transaction; the one under way here is not shut yet.
-SELECT g.subject, count(*), min(g.version), max(g.version), count(CASE WHEN g.target = 'shut' THEN 1 END)
-  FROM holdfast_journal g
- WHERE g.machine = 'MAINTENANCE'
-   AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance m WHERE m.maintenance_id = g.subject)
- GROUP BY g.subject
-HAVING count(*) <> max(g.version) - min(g.version) + 1 OR count(CASE WHEN g.target = 'shut' THEN 1 END) <> 1
- ORDER BY g.subject LIMIT :n;
 
 -- name: grants_named
 -- What became of these grants, and whether a run of a procedure goes by one.
@@ -156,35 +48,3 @@ SELECT g.subject, min(CASE WHEN g.event = 'open' THEN g.seq END),
        CASE WHEN g.subject NOT IN (SELECT m.maintenance_id FROM holdfast_maintenance m) THEN max(g.seq) END
   FROM json_each(:rows) r CROSS JOIN holdfast_journal g ON g.subject = r.value AND g.machine = 'MAINTENANCE'
  GROUP BY g.subject;
-
--- name: last_maintenance
-SELECT max(g.seq) FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE';
-
--- name: archived_until
-SELECT s.epoch, s.last_xid, s.last_seq
-  FROM holdfast_archives a JOIN holdfast_seals s ON s.seal_id = a.last_seal
- ORDER BY a.last_seal DESC LIMIT 1;
-
--- name: greatest_numbers
--- By table, without the head that all have: the greatest number that is in use, or that the journal or the seals tell of.
-SELECT n.name, max(n.number)
-  FROM (SELECT 'jobs' AS name, max(job_id) AS number FROM holdfast_jobs
-        UNION ALL SELECT 'executions', max(exec_id) FROM holdfast_executions
-        UNION ALL SELECT 'grants', max(grant_id) FROM holdfast_grants
-        UNION ALL SELECT 'procedures', max(run_id) FROM holdfast_procedures
-        UNION ALL SELECT 'steps', max(step_id) FROM holdfast_steps
-        UNION ALL SELECT 'values', max(value_id) FROM holdfast_values
-        UNION ALL SELECT 'switches', max(switch_id) FROM holdfast_switches
-        UNION ALL SELECT 'evidence', max(evidence_id) FROM holdfast_evidence
-        UNION ALL SELECT 'journal', max(seq) FROM holdfast_journal
-        UNION ALL SELECT 'journal', max(high_seq) FROM holdfast_seals
-        UNION ALL SELECT CASE g.machine
-            WHEN 'JOB' THEN 'jobs' WHEN 'EXECUTION' THEN 'executions'
-            WHEN 'GRANT' THEN 'grants' WHEN 'PROCEDURE' THEN 'procedures'
-            WHEN 'STEP' THEN 'steps' WHEN 'VALUE' THEN 'values'
-            WHEN 'SWITCH' THEN 'switches' WHEN 'MAINTENANCE' THEN 'maintenance' END, max(g.subject)
-          FROM holdfast_journal g GROUP BY g.machine) n
- WHERE n.name IS NOT NULL AND n.number IS NOT NULL GROUP BY n.name ORDER BY n.name;
-
--- name: operations_to_check
-SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;

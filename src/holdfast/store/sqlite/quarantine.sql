@@ -9,10 +9,3 @@ SELECT {job_columns} FROM holdfast_jobs j
    AND (:until IS NULL OR j.updated_at < :until) AND (:slimmed OR j.payload IS NOT NULL)
    AND j.job_id < coalesce(:before, 9223372036854775807)
  ORDER BY j.job_id DESC LIMIT :n;
-
--- name: quarantined_facts
-SELECT j.job_id, j.quarantine_code, j.last_error_code, j.last_error_message, j.operation, j.queue, j.updated_at,
-  j.payload IS NULL
-  FROM holdfast_jobs j
- WHERE j.state = :state AND j.state IN ('failed', 'quarantined', 'running') AND j.job_id > :after
- ORDER BY j.job_id LIMIT :n;

@@ -42,10 +42,6 @@ SELECT {execution_columns}, e.event, e.actor, e.reason, e.move_id, e.history_fro
   FROM json_each(:rows) r CROSS JOIN holdfast_executions e ON e.exec_id = r.value ->> 0
  WHERE e.version = r.value ->> 1 ORDER BY e.exec_id;
 
--- name: add_archive
-INSERT INTO holdfast_archives (archive_id, first_seal, last_seal, file, sha256, rows, executions, created_at)
-VALUES (:archive_id, :first_seal, :last_seal, :file, :hashed, :rows, :executions, :at);
-
 -- name: forget_executions
 DELETE FROM holdfast_executions WHERE exec_id IN (SELECT value FROM json_each(:rows)) RETURNING exec_id;
 

@@ -1,20 +1,5 @@
 -- Statements of what follows what in the registry, and what may no longer be used.
 
--- name: value_named
-SELECT {value_columns} FROM holdfast_values v WHERE v.vocab_id = :vocab_id;
-
--- name: successions
-SELECT operation_code, protocol_version, successor_code, successor_version FROM holdfast_values
- WHERE successor_code IS NOT NULL;
-
--- name: move_value
-UPDATE holdfast_values
-   SET state = :state, version = version + :edges, successor_code = :successor_code,
-       successor_version = :successor_version, rollback_ref = :rollback_ref, updated_at = max(updated_at, :now),
-       event = :event, actor = :actor, reason = :reason, move_id = :move_id, grant_id = :grant_id
- WHERE value_id = :value_id AND state = :source AND version = :version
-RETURNING value_id;
-
 -- name: lock_values
 SELECT 1;
 
@@ -25,12 +10,3 @@ SELECT v.operation_code, v.protocol_version
   CROSS JOIN holdfast_values v ON v.operation_code = r.value ->> 0 AND v.protocol_version = r.value ->> 1
   CROSS JOIN holdfast_collections c ON c.collection = v.collection
  WHERE v.collection = :within AND v.state = 'active' AND v.standing = 'in force' AND c.standing = 'in force';
-
--- name: operation_in_force
-SELECT v.protocol_version FROM holdfast_values v JOIN holdfast_collections c ON c.collection = v.collection
- WHERE v.operation_code = :operation AND v.state = 'active'
-   AND v.collection = :within AND v.standing = 'in force' AND c.standing = 'in force';
-
--- name: open_jobs_of
-SELECT count(*) FROM holdfast_jobs
- WHERE operation = :operation AND operation_version = :version AND state IN (SELECT value FROM json_each(:states));

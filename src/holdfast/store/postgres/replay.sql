@@ -20,12 +20,5 @@ SELECT j.replaces, max(j.job_id) FROM holdfast_jobs j
  WHERE j.replaces IS NOT NULL AND j.replaces = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint))
  GROUP BY j.replaces;
 
--- name: recent_attempts
-SELECT e.started_at, e.finished_at
-  FROM (SELECT job_id, started_at, finished_at FROM holdfast_executions ORDER BY exec_id DESC LIMIT :n) e
-  JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE e.started_at IS NOT NULL AND (e.finished_at IS NULL OR e.finished_at >= :since)
-   AND j.queue IN (SELECT json_array_elements_text(:queues));
-
 -- name: lock_replays
 LOCK TABLE holdfast_procedures IN SHARE ROW EXCLUSIVE MODE;

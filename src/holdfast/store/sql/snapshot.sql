@@ -1,0 +1,22 @@
+-- Statements of snapshots: what a ledger has given out, whether it is empty, and what a restore makes room for.
+
+-- name: occupied_tables
+SELECT 'jobs' WHERE EXISTS (SELECT 1 FROM holdfast_jobs)
+UNION ALL SELECT 'executions' WHERE EXISTS (SELECT 1 FROM holdfast_executions)
+UNION ALL SELECT 'checkpoints' WHERE EXISTS (SELECT 1 FROM holdfast_checkpoints)
+UNION ALL SELECT 'grants' WHERE EXISTS (SELECT 1 FROM holdfast_grants)
+UNION ALL SELECT 'procedures' WHERE EXISTS (SELECT 1 FROM holdfast_procedures)
+UNION ALL SELECT 'steps' WHERE EXISTS (SELECT 1 FROM holdfast_steps)
+UNION ALL SELECT 'collections' WHERE EXISTS (SELECT 1 FROM holdfast_collections)
+UNION ALL SELECT 'values' WHERE EXISTS (SELECT 1 FROM holdfast_values)
+UNION ALL SELECT 'evidence' WHERE EXISTS (SELECT 1 FROM holdfast_evidence)
+UNION ALL SELECT 'switches' WHERE EXISTS (SELECT 1 FROM holdfast_switches)
+UNION ALL SELECT 'approvers' WHERE EXISTS (SELECT 1 FROM holdfast_approvers)
+UNION ALL SELECT 'seals' WHERE EXISTS (SELECT 1 FROM holdfast_seals)
+UNION ALL SELECT 'archives' WHERE EXISTS (SELECT 1 FROM holdfast_archives)
+UNION ALL SELECT 'journal' WHERE EXISTS (SELECT 1 FROM holdfast_journal);
+
+-- name: make_room
+DELETE FROM holdfast_meta WHERE :table = 'meta' AND name IN (SELECT value FROM {each}(:names));
+DELETE FROM holdfast_operations WHERE :table = 'operations' AND operation IN (SELECT value FROM {each}(:names));
+DELETE FROM holdfast_queues WHERE :table = 'queues' AND queue IN (SELECT value FROM {each}(:names));

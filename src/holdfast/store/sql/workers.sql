@@ -1,0 +1,36 @@
+-- Statements for workers: what is due, who works, which queues are paused, what an attempt keeps for the next one.
+
+-- name: pause_queue
+INSERT INTO holdfast_queues (queue, paused_at, paused_by, reason) VALUES (:queue, {now}, :actor, :reason)
+ON CONFLICT (queue) DO UPDATE SET paused_at = excluded.paused_at, paused_by = excluded.paused_by,
+  reason = excluded.reason
+ WHERE holdfast_queues.paused_at IS NULL;
+
+-- name: resume_queue
+UPDATE holdfast_queues SET paused_at = NULL, paused_by = :actor, reason = :reason
+ WHERE queue = :queue AND paused_at IS NOT NULL RETURNING queue;
+
+-- name: paused_queues
+SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY queue;
+
+-- name: ask_cancel
+UPDATE holdfast_executions SET cancel_asked_at = coalesce(cancel_asked_at, {now})
+ WHERE job_id = :job_id AND status IN ('LEASED', 'IN_PROGRESS') RETURNING exec_id;
+
+-- name: checkpoints_of
+SELECT name, value FROM holdfast_checkpoints WHERE job_id = :job_id;
+
+-- name: worker_seen
+INSERT INTO holdfast_workers (worker_id, queues, operations, concurrency, started_at, seen_at)
+VALUES (:worker_id, :queues, :operations, :concurrency, {now}, {now})
+ON CONFLICT (worker_id) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: worker_stopped
+UPDATE holdfast_workers SET seen_at = {now}, stopped_at = {now} WHERE worker_id = :worker_id RETURNING worker_id;
+
+-- name: workers
+SELECT worker_id, queues, operations, concurrency, started_at, seen_at, stopped_at
+  FROM holdfast_workers ORDER BY started_at, worker_id;
+
+-- name: forget_workers
+DELETE FROM holdfast_workers WHERE seen_at < :before;
