@@ -91,7 +91,7 @@ class StateMachineInvariants:
 def validate_database_integrity(queue: JobBoard) -> list[str]:
     """Return what is wrong with the rows of a queue's jobs: nothing, unless somebody went round the ledger."""
     issues = []
-    bad_rows = _bad_rows(queue.store.dialect)
+    bad_rows = _bad_rows()
     with queue.store.reading() as reading:
         twice = reading.execute(f"SELECT j.key {_OF_QUEUE} GROUP BY j.key HAVING count(*) > 1 ORDER BY j.key")
         if twice:
@@ -106,11 +106,10 @@ def validate_database_integrity(queue: JobBoard) -> list[str]:
     return issues
 
 
-def _bad_rows(dialect: str) -> tuple[tuple[str, str, str], ...]:
+def _bad_rows() -> tuple[tuple[str, str, str], ...]:
     """Return what can be wrong with a row: in words, the column to show, and the condition."""
-    # Where SQLite's schema says NOT NULL, IS NULL is false without a look at the row.
-    null = "typeof(j.{}) = 'null'" if dialect == "sqlite" else "j.{} IS NULL"
-    required = " OR ".join(null.format(column) for column in _REQUIRED)
+    # Where the schema says NOT NULL, a plain `IS NULL` is false without a look at the row.
+    required = " OR ".join(f"coalesce(j.{column}, NULL) IS NULL" for column in _REQUIRED)
     # Retention drops the payload of a job that has ended, and of no other.
     without_payload = f"(j.payload IS NULL AND j.state NOT IN ({_texts(JOB.final)}))"
     lowest, highest = min(JobPriority), max(JobPriority)
@@ -145,10 +144,10 @@ def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
 
 
 def _changed_after_success(queue: JobBoard) -> list[str]:
-    at = "g.at::timestamptz" if queue.store.dialect == "postgres" else "g.at"
+    updated_at = queue.store.plain("updated_at", "time")  # the job's: a journal row has no such column
     done = JobStatus.SUCCEEDED
     left = f"g.source = '{done}'"
-    moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR j.updated_at <> {at})"
+    moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR {updated_at} <> g.at)"
     return _jobs(queue, f"EXISTS (SELECT 1 {_TOLD} AND ({left} OR ({moved})))")
 
 
@@ -161,10 +160,9 @@ def _with_fewer_attempts(queue: JobBoard) -> list[str]:
 
 def _jobs(queue: JobBoard, condition: str, job_id: str | None = None) -> list[str]:
     """Return the ids of the queue's jobs, or of one of them, that a condition is true of."""
-    mark = "%s" if queue.store.dialect == "postgres" else "?"
-    one, given = ("", ()) if job_id is None else (f" AND j.key = {mark}", (job_id,))
+    one, given = ("", {}) if job_id is None else (" AND j.key = :job_id", {"job_id": job_id})
     with queue.store.reading() as reading:
-        rows = reading.execute(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
+        _, rows = reading.ask(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
     return [str(key) for (key,) in rows]
 
 

@@ -186,13 +186,12 @@ class Wal(EntryMover):
         return self._gate.shut
 
     def _pending_ids(self, reading: Reading) -> list[int]:
-        mark = "%s" if self._store().dialect == "postgres" else "?"
         # In the second half one condition is the index's own: without it SQLite would read the whole table.
-        rows = reading.execute(
-            f"SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = {mark}"  # noqa: S608 - two marks
+        _, rows = reading.ask(
+            "SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = :queue"
             " UNION ALL SELECT job_id FROM holdfast_jobs WHERE state IN ('failed', 'quarantined', 'running')"
-            f" AND state <> 'quarantined' AND queue = {mark} ORDER BY 1",
-            (self.queue, self.queue),
+            " AND state <> 'quarantined' AND queue = :queue ORDER BY 1",
+            {"queue": self.queue},
         )
         return [entry_id for (entry_id,) in rows]
 
