@@ -1,21 +1,16 @@
-"""The page of the command names every command that there is and none that is not; the page of snapshots is run."""
+"""The page of the command names every command that there is and none that is not."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.main import get_command
 
 from holdfast.cli.app import COMMANDS, Lazy
 from holdfast.cli.nodd import replay as nodd_replay
-from tests.cli.commands import holdfast
-from tests.cli.test_guide import BLOCK, _run
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
@@ -57,20 +52,3 @@ def test_the_page_names_every_command_and_no_other() -> None:
 def test_the_page_names_the_commands_of_nodd_replay() -> None:
     [span] = re.findall(r"`(nodd-replay [^`]+)`", PAGE)
     assert sorted(named(f"`{span}`")) == sorted(paths(get_command(nodd_replay.app), "nodd-replay"))
-
-
-@pytest.mark.req("L-12")
-def test_the_commands_on_the_page_of_snapshots_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    for command in ("init", "submit noop", "submit noop", "audit head"):
-        assert holdfast(*command.split(), "--db", "work.db").code == 0
-    assert holdfast("init", "--env", "stage", "--db", "stage.db").code == 0
-    page = (DOCS / "snapshots.md").read_text(encoding="utf-8")
-    steps = [step for block in BLOCK.findall(page) for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    assert len(steps) == 8
-    for step in steps:
-        command, _, expected = step.partition("\n")
-        said = _run(command)
-        pattern = ".*".join(map(re.escape, expected.split("…")))
-        assert re.fullmatch(pattern, said), f"$ {command}\n{said}\n--- expected\n{expected}"

@@ -1,28 +1,19 @@
 """The code in the documents is run, block after block, in one namespace a document."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.guides import ROOT, blocks, run_python
+
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
-@pytest.mark.parametrize(
-    "document", [d for d in DOCUMENTS if PYTHON.search(d.read_text(encoding="utf-8"))], ids=lambda d: d.name
-)
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if blocks(d, "python")], ids=lambda d: d.name)
 def test_the_code_runs(document: Path, tmp_path: Path) -> None:
-    program = tmp_path / "document.py"
-    program.write_text("\n\n".join(PYTHON.findall(document.read_text(encoding="utf-8"))), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_python(document, tmp_path)
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "ARCHITECTURE.md"], ids=lambda d: d.name)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from tests.support.guides import DOCS, blocks
 
 FOLDER = "tests/golden"
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide.md"
-CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GUIDE = DOCS / "guide.md"
 USED = re.compile(r"\b(store|transaction|reading(?:\.journal)?|row)\.(?!journal\b)(\w+)")
 UNSET = object()
 SPECIAL = ("__call__", "__enter__", "__exit__")
@@ -33,7 +33,7 @@ def package() -> dict[str, str]:
 
 def store() -> dict[str, str]:
     """Return what the guide uses of a store, and of what a store gives."""
-    used = sorted(set(USED.findall("\n".join(CODE.findall(GUIDE.read_text(encoding="utf-8"))))))
+    used = sorted(set(USED.findall("\n".join(blocks(GUIDE, "python")))))
     with tempfile.TemporaryDirectory() as folder, holdfast.Ledger(Path(folder) / "guide.db") as ledger:
         ledger.submit("noop")
         with ledger.store.transaction() as transaction:
