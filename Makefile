@@ -9,6 +9,9 @@ JOBS        ?= 3
 BENCH_ARGS  ?=
 FAULT_ARGS  ?=
 LOCK_ARGS   ?=
+# A job's way on both databases: submitted, claimed, worked on, refused by a trigger, and committed in groups.
+QUICK       := tests/core tests/store/test_submit.py tests/store/test_claim.py tests/store/test_work.py \
+               tests/enforcement/test_journal.py tests/engine/test_api.py tests/engine/test_committer.py
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -16,11 +19,16 @@ STAMP := $(VENV)/.setup-done
 PIP   := $(BIN)/python -m pip --disable-pip-version-check
 UV    := uv==0.13.7
 
+# Compiled modules are kept in .venv, whatever the shell says: without them each worker of a test run rewrites the
+# assertions of 600 files, and each child that a test starts compiles the package.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # One target at a time: the benchmarks and the timing tests want the two cores to themselves.
 .NOTPARALLEL:
-.PHONY: help setup demo test fmt lint type verify conformance bench prove faults docs golden lock check-lock clean
+.PHONY: help setup demo test quick fmt lint type verify conformance bench prove faults docs golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,8 +55,18 @@ else
 	@echo "There is no DB=$(DB): sqlite or postgres." >&2; exit 2
 endif
 
-test: setup lint type ## lint, types, and every test that is not slow
-	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+# mypy needs one core, and no test: it runs beside them.
+define with_types
+	@$(BIN)/mypy > $(VENV)/types.txt 2>&1 & types=$$!; failed=0; \
+	$(BIN)/python -m pytest -m "not slow" --dist worksteal $(1) || failed=$$?; \
+	wait $$types || failed=$$?; cat $(VENV)/types.txt; exit $$failed
+endef
+
+test: setup lint ## lint, types, and every test that is not slow
+	$(call with_types,-n $(JOBS) $(PYTEST_ARGS))
+
+quick: setup lint ## lint, types, the core, and a slice of the tests on both databases: under a minute
+	$(call with_types,-n 2 $(QUICK) $(PYTEST_ARGS))
 
 fmt: setup ## format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .

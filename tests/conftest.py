@@ -124,9 +124,9 @@ def sqlite_url() -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def ledger_url(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty database of each kind in turn."""
-    # Asked for by name, so that the server starts only for the tests that use it.
+def empty_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a database of each kind in turn that holds no ledger yet."""
+    # Requested by name, so that the server starts only for the tests that use it.
     url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param])
     return url
 
@@ -180,7 +180,7 @@ def new_postgres_ledger(pg_server: Server, pg_new: str) -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def new_ledger_url(request: pytest.FixtureRequest) -> str:
+def ledger_url(request: pytest.FixtureRequest) -> str:
     """The URL of a new dev ledger of each kind in turn."""
     url: str = request.getfixturevalue(f"new_{request.param}_ledger")
     return url

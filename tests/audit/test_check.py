@@ -278,9 +278,9 @@ def changed_by_hand(url: str, statement: str) -> str:
     return url
 
 
-def test_a_database_without_a_ledger_is_a_typed_error(ledger_url: str) -> None:
-    changed_by_hand(ledger_url, "CREATE TABLE mine (n integer)")
-    with connect(ledger_url) as store, pytest.raises(NotALedgerError):
+def test_a_database_without_a_ledger_is_a_typed_error(empty_url: str) -> None:
+    changed_by_hand(empty_url, "CREATE TABLE mine (n integer)")
+    with connect(empty_url) as store, pytest.raises(NotALedgerError):
         check(store)
 
 

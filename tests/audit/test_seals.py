@@ -276,17 +276,17 @@ def shift_xids(client: Any, by: int) -> None:
 
 
 @pytest.mark.parametrize("sealed_before", [True, False])
-def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_url: str, sealed_before: bool) -> None:
-    with create_store(ledger_url) as store:
+def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(empty_url: str, sealed_before: bool) -> None:
+    with create_store(empty_url) as store:
         submit(store)
         if sealed_before:
             seal(store)
-    with guards_off(ledger_url) as client:
+    with guards_off(empty_url) as client:
         shift_xids(client, 1_000_000)
-    if sealed_before and ledger_url.startswith("postgres"):  # then it is not even opened: nothing is written
+    if sealed_before and empty_url.startswith("postgres"):  # then it is not even opened: nothing is written
         with pytest.raises(EpochError):
-            open_store(ledger_url)
-    with connect(ledger_url) as store:
+            open_store(empty_url)
+    with connect(empty_url) as store:
         submit(store, 3)
         before = seals(store)
         with pytest.raises(EpochError) as refused:
@@ -298,7 +298,7 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(ledger_u
         with store.transaction() as transaction:
             transaction.settings.set("epoch", "2")
             rewrite_enforcement(store, transaction)
-    with open_store(ledger_url) as store:
+    with open_store(empty_url) as store:
         submit(store, 3)
         made = seal(store)
         assert [(one.epoch, one.rows) for one in made] == ([(2, 3)] if sealed_before else [(1, 11), (2, 3)])

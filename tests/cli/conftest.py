@@ -21,9 +21,9 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ledger(new_ledger_url: str) -> str:
+def ledger(ledger_url: str) -> str:
     """The URL of a new, empty ledger of each kind in turn."""
-    return new_ledger_url
+    return ledger_url
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def sqlite_ledger(new_sqlite_ledger: str) -> str:
 
 
 @pytest.fixture
-def history(new_ledger_url: str) -> str:
+def history(ledger_url: str) -> str:
     """A ledger with five jobs: succeeded, failed after a retry, cancelled, running, and one not due for long."""
-    with open_store(new_ledger_url) as store:
+    with open_store(ledger_url) as store:
         with store.transaction() as transaction:
             transaction.operations.declare({"echo": Declared(), "thumbnail": Declared()})
             for submission in (
@@ -58,4 +58,4 @@ def history(new_ledger_url: str) -> str:
                         retry_at = datetime.now(UTC) - timedelta(seconds=60)
                         failure = Fail(token, "io_error", "the disk said no", retry_at=retry_at)
                         transaction.executions.move([(attempt, failure)], actor=WORKER)
-    return new_ledger_url
+    return ledger_url

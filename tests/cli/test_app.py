@@ -22,9 +22,9 @@ from tests.cli.commands import PROGRAM, Outcome, clean_environment, holdfast, pr
 
 
 @pytest.mark.req("K-53")
-def test_exit_codes_and_streams_of_the_real_command(ledger_url: str) -> None:
-    assert process("init", "--db", ledger_url, "--json").json["created"] is True
-    setting = {"HOLDFAST_URL": ledger_url}
+def test_exit_codes_and_streams_of_the_real_command(empty_url: str) -> None:
+    assert process("init", "--db", empty_url, "--json").json["created"] is True
+    setting = {"HOLDFAST_URL": empty_url}
     receipt = process("submit", "noop", "-", "--key", "k", "--json", env=setting, stdin=b"[1]")
     assert (receipt.code, receipt.json["job_id"]) == (0, 1)
     listed = process("jobs", env=setting)

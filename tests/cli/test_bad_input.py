@@ -177,26 +177,26 @@ def test_a_ledger_that_was_never_made(sqlite_url: str, mode: list[str], command:
 
 @MODES
 @pytest.mark.parametrize("command", COMMANDS[:-1], ids=" ".join)
-def test_a_database_that_is_not_a_ledger(ledger_url: str, mode: list[str], command: list[str]) -> None:
-    execute(ledger_url, "CREATE TABLE mine (n integer)")
-    before = files(path_of(ledger_url).parent) if ledger_url.startswith("sqlite") else {}
-    refused = holdfast(*command, "--db", ledger_url, *mode)
+def test_a_database_that_is_not_a_ledger(empty_url: str, mode: list[str], command: list[str]) -> None:
+    execute(empty_url, "CREATE TABLE mine (n integer)")
+    before = files(path_of(empty_url).parent) if empty_url.startswith("sqlite") else {}
+    refused = holdfast(*command, "--db", empty_url, *mode)
     assert (refused.code, refused.error_code) == (4, "not_a_ledger")
-    if ledger_url.startswith("sqlite"):
-        assert files(path_of(ledger_url).parent) == before
+    if empty_url.startswith("sqlite"):
+        assert files(path_of(empty_url).parent) == before
 
 
 @MODES
 @pytest.mark.parametrize("command", [["init"], ["jobs"]], ids=" ".join)
 def test_a_database_that_holds_something_else_under_our_names(
-    ledger_url: str, mode: list[str], command: list[str]
+    empty_url: str, mode: list[str], command: list[str]
 ) -> None:
-    execute(ledger_url, "CREATE TABLE holdfast_jobs (n integer)")
-    before = files(path_of(ledger_url).parent) if ledger_url.startswith("sqlite") else {}
-    refused = holdfast(*command, "--db", ledger_url, *mode)
+    execute(empty_url, "CREATE TABLE holdfast_jobs (n integer)")
+    before = files(path_of(empty_url).parent) if empty_url.startswith("sqlite") else {}
+    refused = holdfast(*command, "--db", empty_url, *mode)
     assert (refused.code, refused.error_code) == (4, "not_a_ledger")
-    if ledger_url.startswith("sqlite"):
-        after = files(path_of(ledger_url).parent)
+    if empty_url.startswith("sqlite"):
+        after = files(path_of(empty_url).parent)
         assert {name: after[name] for name in before} == before
 
 

@@ -62,8 +62,8 @@ def keys(tmp_path: Path) -> Path:
 
 
 @pytest.mark.req("L-12")
-def test_a_grant_from_request_to_use(ledger_url: str) -> None:
-    run = made(ledger_url, "stage")
+def test_a_grant_from_request_to_use(empty_url: str) -> None:
+    run = made(empty_url, "stage")
     asked = run("grant", "request", *REPAIR, "--plan", "ab" * 32, "--ttl", "30m", "--as", "ann", "--json")
     assert (asked.code, list(asked.json)) == (0, FIELDS)
     told = asked.json

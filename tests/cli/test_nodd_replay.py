@@ -67,12 +67,12 @@ def test_every_command_has_its_flags(command: str) -> None:
 
 
 @pytest.mark.req("K-51", "K-52")
-def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(ledger_url: str, tmp_path: Path) -> None:
+def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(empty_url: str, tmp_path: Path) -> None:
     """A mode decides which jobs can be replayed, and a saved spec says it: without the flag it could say but one."""
-    failed_jobs(ledger_url)
-    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": ledger_url}
+    failed_jobs(empty_url)
+    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": empty_url}
     for job_id in ("1", "2"):
-        assert holdfast("quarantine", "add", job_id, "--code", "bad", "--reason", "x", "--db", ledger_url).code == 0
+        assert holdfast("quarantine", "add", job_id, "--code", "bad", "--reason", "x", "--db", empty_url).code == 0
     spec = str(tmp_path / "s.yaml")
     wanted = (*NODD_GOES, "--status", "quarantined", "--mode", "repair-and-replace")
     selected = nodd("select", *wanted, "--save-spec", spec, "--json", env=here).json
@@ -85,9 +85,9 @@ def test_what_is_selected_for_a_mode_is_rehearsed_in_that_mode(ledger_url: str, 
 
 
 @pytest.mark.req("K-50", "K-52", "K-53", "K-57")
-def test_the_whole_way(ledger_url: str, tmp_path: Path) -> None:
-    failed_jobs(ledger_url)
-    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": ledger_url}
+def test_the_whole_way(empty_url: str, tmp_path: Path) -> None:
+    failed_jobs(empty_url)
+    here = {"KFM_ENV": "dev", "KFM_WAL_DSN": empty_url}
     spec = str(tmp_path / "s.yaml")
     selected = nodd("select", *NODD_GOES, "--save-spec", spec, "--output", "json", env=here).json
     assert selected["total"] == 5
@@ -102,7 +102,7 @@ def test_the_whole_way(ledger_url: str, tmp_path: Path) -> None:
     assert done.json["selection_hash"] == selected["selection_hash"]
     seen = nodd("inspect", done.json["run_id"], "--output", "json", env=here).json
     assert [batch["replayed"] for batch in seen["touched"]] == [[1, 2, 3, 4, 5]]
-    assert states_of(ledger_url) == {"failed": 3, "pending": 5}
+    assert states_of(empty_url) == {"failed": 3, "pending": 5}
 
 
 @pytest.mark.req("K-52")
@@ -147,9 +147,9 @@ def test_a_dry_run_and_a_run_at_once(lite: str, tmp_path: Path) -> None:
     assert sum_of(lite) == before
 
 
-def test_a_dry_run_tells_of_a_dataset_that_the_ledger_does_not_know(ledger_url: str, tmp_path: Path) -> None:
-    failed_jobs(ledger_url)
-    here = ("--env", "dev", "--db", ledger_url)
+def test_a_dry_run_tells_of_a_dataset_that_the_ledger_does_not_know(empty_url: str, tmp_path: Path) -> None:
+    failed_jobs(empty_url)
+    here = ("--env", "dev", "--db", empty_url)
     rehearse = ("dry-run", *WINDOW, *here)
     told = nodd(*rehearse, "--dataset-in", "nosuch,hrrr", "--json")
     [note] = told.json["notes"]

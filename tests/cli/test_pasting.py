@@ -45,14 +45,14 @@ def test_the_next_step_of_an_error_is_typed_as_it_stands(ledger: str) -> None:
 
 
 @pytest.mark.req("G-25")
-def test_each_way_out_of_quarantine_is_typed_as_it_stands(ledger_url: str) -> None:
+def test_each_way_out_of_quarantine_is_typed_as_it_stands(empty_url: str) -> None:
     """In stage: a grant is asked for, approved and used by the commands that were printed, with words put in."""
-    create_store(ledger_url, environment="stage").close()
+    create_store(empty_url, environment="stage").close()
     for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
-        assert holdfast(*arguments, "--db", ledger_url).code == 0
-    [explained] = commands_in(holdfast("explain", "1", "--db", ledger_url).out)
-    ask, release = commands_in(holdfast("quarantine", "show", "1", "--db", ledger_url).out)
-    assert (explained, holdfast("quarantine", "show", "1", "--db", ledger_url, "--json").json["next"]) == (
+        assert holdfast(*arguments, "--db", empty_url).code == 0
+    [explained] = commands_in(holdfast("explain", "1", "--db", empty_url).out)
+    ask, release = commands_in(holdfast("quarantine", "show", "1", "--db", empty_url).out)
+    assert (explained, holdfast("quarantine", "show", "1", "--db", empty_url, "--json").json["next"]) == (
         ask, [ask, release],
     )  # fmt: skip
     asked = typed(ask.replace("NAME", "ann"))

@@ -363,22 +363,22 @@ def test_what_exists_is_told_where_something_else_was_named(shop: str) -> None:
 
 
 @pytest.mark.req("L-08", "L-10", "L-13")
-def test_refusals_exit_with_3_and_leave_nothing(ledger_url: str) -> None:
-    with make(ledger_url, environment="stage") as store:
+def test_refusals_exit_with_3_and_leave_nothing(empty_url: str) -> None:
+    with make(empty_url, environment="stage") as store:
         before = everything(store)
         governed = ("procedure", "run", "fill", "--app", "tests.governance.shelves", "--root", "r", *SAID)
-        real = (*governed, "--mode", "REAL_RUN", "--db", ledger_url)
+        real = (*governed, "--mode", "REAL_RUN", "--db", empty_url)
         for flags, code in (([], "REJECT_AUTH_MISSING"), (["--grant", "99"], "REJECT_AUTH_NOT_FOUND")):
             outcome = holdfast(*real, *flags, "--json")
             assert (outcome.code, outcome.error_code) == (3, code)
         full = holdfast(*real, "--params", '{"room": -1}', "--json")
         assert (full.code, full.json["verdict"], full.json["state"]) == (3, "ABORT_LOOK", "none")
-        rehearsed = holdfast(*governed, "--db", ledger_url)
+        rehearsed = holdfast(*governed, "--db", empty_url)
         assert rehearsed.code == 0
-        ask = f"  holdfast grant request {at(ledger_url)} procedure.run"
+        ask = f"  holdfast grant request {at(empty_url)} procedure.run"
         assert f"first: it needs a grant, and somebody who approves it:\n{ask}" in rehearsed.out
         assert everything(store) == before
-        plain = ("run", "shelving", *APP, "--root", "r", *SAID, "--mode", "REAL_RUN", "--db", ledger_url, "--json")
+        plain = ("run", "shelving", *APP, "--root", "r", *SAID, "--mode", "REAL_RUN", "--db", empty_url, "--json")
         assert holdfast("procedure", *plain).code == 0
         other = holdfast("procedure", *plain, "--params", '{"shelf": "two"}')
         assert (other.code, other.error_code) == (2, "idempotency_conflict")

@@ -117,18 +117,18 @@ def test_release_one_and_many_and_the_history_of_both(ledger: str) -> None:
 
 
 @pytest.mark.req("K-17")
-def test_where_a_grant_is_needed_its_absence_is_a_refusal(ledger_url: str) -> None:
-    assert holdfast("init", "--env", "prod", "--db", ledger_url).code == 0
-    assert holdfast("submit", "noop", "--db", ledger_url).code == 0
-    assert run(ledger_url, "add", "1", "--code", "timeout", *MENDED).code == 0
+def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> None:
+    assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
+    assert holdfast("submit", "noop", "--db", empty_url).code == 0
+    assert run(empty_url, "add", "1", "--code", "timeout", *MENDED).code == 0
     for more, code in (([], "REJECT_AUTH_MISSING"), (["--grant", "7"], "REJECT_AUTH_NOT_FOUND")):
-        refused = run(ledger_url, "release", "1", *MENDED, *more)
+        refused = run(empty_url, "release", "1", *MENDED, *more)
         assert (refused.code, refused.error_code) == (3, code)
         assert refused.json["context"]["target"] == "job:1"
-    many = run(ledger_url, "release", "--all-matching", "--expected", "1", *MENDED)
+    many = run(empty_url, "release", "--all-matching", "--expected", "1", *MENDED)
     assert (many.code, many.error_code) == (3, "REJECT_AUTH_MISSING")
-    assert many.json["context"]["target"] == run(ledger_url, "release", "--all-matching", "--dry-run").json["target"]
-    assert ids(run(ledger_url, "list")) == [1]
+    assert many.json["context"]["target"] == run(empty_url, "release", "--all-matching", "--dry-run").json["target"]
+    assert ids(run(empty_url, "list")) == [1]
 
 
 @pytest.mark.req("G-21", "G-25")

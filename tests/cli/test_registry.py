@@ -55,8 +55,8 @@ def governed(url: str, environment: str = "dev") -> str:
 
 
 @pytest.mark.req("L-22", "L-25")
-def test_a_build_is_a_dry_run_unless_told_otherwise(ledger_url: str, file: str) -> None:
-    url, wanted = governed(ledger_url), read_manifest(MANIFEST)
+def test_a_build_is_a_dry_run_unless_told_otherwise(empty_url: str, file: str) -> None:
+    url, wanted = governed(empty_url), read_manifest(MANIFEST)
     shown = registry(url, "build", file, "--reason", "release 7", "--json")
     assert shown.code == 0
     told = shown.json
@@ -225,8 +225,8 @@ def test_a_value_is_shown_with_its_history(sqlite_url: str, file: str) -> None:
     assert (missing.code, missing.error_code) == (1, "record_not_found")
 
 
-def test_what_was_changed_is_found(ledger_url: str, file: str) -> None:
-    url = governed(ledger_url)
+def test_what_was_changed_is_found(empty_url: str, file: str) -> None:
+    url = governed(empty_url)
     registry(url, "build", file, *REAL)
     by_hand(url, "UPDATE holdfast_collections SET schema = '{}'")
     found = registry(url, "verify", "--json")
@@ -242,8 +242,8 @@ def test_what_was_changed_is_found(ledger_url: str, file: str) -> None:
 
 
 @pytest.mark.req("L-22")
-def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(ledger_url: str, file: str) -> None:
-    url = governed(ledger_url)
+def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(empty_url: str, file: str) -> None:
+    url = governed(empty_url)
     assert registry(url, "hold", "--json").json == {"held": False, "changed": False, "switch": None}
     thrown = registry(url, "hold", "on", "--operator", "bob", "--reason", "an incident", "--json").json
     assert (thrown["held"], thrown["changed"], thrown["switch"]["reason"]) == (True, True, "an incident")

@@ -18,10 +18,10 @@ WHY = ("--reason", "release 8", "--operator", "ann")
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> str:
+def ledger(empty_url: str) -> str:
     """A governed dev ledger with ship, pack and tax 1.0.0 in force."""
-    governed(ledger_url).close()
-    return ledger_url
+    governed(empty_url).close()
+    return empty_url
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_back_to_an_earlier_meaning_and_out_of_use(sqlite_ledger: str) -> None:
 
 
 @pytest.mark.req("L-12", "L-18")
-def test_outside_dev_a_dry_run_says_which_grant_to_ask_for(ledger_url: str) -> None:
-    governed(ledger_url, environment="stage").close()
-    change = ("supersede", "ship", "1.0.0", "2.0.0", *WHY, "--db", ledger_url)
+def test_outside_dev_a_dry_run_says_which_grant_to_ask_for(empty_url: str) -> None:
+    governed(empty_url, environment="stage").close()
+    change = ("supersede", "ship", "1.0.0", "2.0.0", *WHY, "--db", empty_url)
     refused = holdfast("registry", *change, "--json")
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
     shown = holdfast("registry", *change, "--dry-run")
@@ -124,10 +124,10 @@ def test_outside_dev_a_dry_run_says_which_grant_to_ask_for(ledger_url: str) -> N
     ]  # fmt: skip
     command = ask.removeprefix("ask for it: holdfast ").removesuffix(" --rollback-plan TEXT --reason TEXT").split()
     asked = holdfast(
-        *command, "--rollback-plan", "runbook 7", "--reason", "release 8", "--as", "ann", "--db", ledger_url, "--json"
+        *command, "--rollback-plan", "runbook 7", "--reason", "release 8", "--as", "ann", "--db", empty_url, "--json"
     )
     assert asked.code == 0, asked
-    with open_store(ledger_url) as store:
+    with open_store(empty_url) as store:
         grants.approve(store, asked.json["grant_id"], grants.Identity(name="bob"))
     ready = holdfast("registry", *change, "--dry-run", "--json")
     assert (ready.json["authority"], ready.json["grant_id"]) == ("GO", asked.json["grant_id"])

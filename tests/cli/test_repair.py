@@ -13,9 +13,9 @@ from tests.cli.commands import at, holdfast
 
 
 @pytest.fixture
-def rich(ledger_url: str) -> Rich:
+def rich(empty_url: str) -> Rich:
     clock = VirtualClock()
-    with create_store(ledger_url, clock) as store:
+    with create_store(empty_url, clock) as store:
         return make_rich(store, clock)
 
 
@@ -25,10 +25,10 @@ def count(url: str) -> int:
         return int(n or 0)
 
 
-def test_a_ledger_is_repaired_once_somebody_has_looked(ledger_url: str, rich: Rich) -> None:
-    corrupt(ledger_url, rich, "a_version_too_many")
-    corrupt(ledger_url, rich, "counts_of_nothing")
-    shown = holdfast("repair", "--db", ledger_url, "--json")
+def test_a_ledger_is_repaired_once_somebody_has_looked(empty_url: str, rich: Rich) -> None:
+    corrupt(empty_url, rich, "a_version_too_many")
+    corrupt(empty_url, rich, "counts_of_nothing")
+    shown = holdfast("repair", "--db", empty_url, "--json")
     assert shown.code == 1
     planned = shown.json
     assert (planned["ok"], planned["applied"]) == (False, False)
@@ -37,68 +37,68 @@ def test_a_ledger_is_repaired_once_somebody_has_looked(ledger_url: str, rich: Ri
         (act["kind"], act["subject"]) for act in planned["repairs"] if act["kind"] == "recover"
     }
     assert acts == {("mend", f"JOB {rich.failed}"), ("recount", "COUNTS")}
-    assert count(ledger_url) == 3
+    assert count(empty_url) == 3
 
-    refused = holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], "--json")
+    refused = holdfast("repair", "--db", empty_url, "--apply", planned["digest"], "--json")
     assert (refused.code, refused.error_code) == (2, "bad_input")
-    stale = holdfast("repair", "--db", ledger_url, "--apply", "0" * 64, "--operator", "ann", "--reason", "x", "--json")
+    stale = holdfast("repair", "--db", empty_url, "--apply", "0" * 64, "--operator", "ann", "--reason", "x", "--json")
     assert (stale.code, stale.error_code) == (3, "plan_stale")
-    assert count(ledger_url) == 3
+    assert count(empty_url) == 3
 
     given = ("--operator", "ann", "--reason", "incident 7", "--json")
-    done = holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], *given)
+    done = holdfast("repair", "--db", empty_url, "--apply", planned["digest"], *given)
     assert (done.code, done.json["ok"], done.json["applied"]) == (0, True, True)
     assert done.json["repairs"] == planned["repairs"]
-    assert count(ledger_url) == 0
-    assert holdfast("repair", "--db", ledger_url).out == "nothing to repair\n"
+    assert count(empty_url) == 0
+    assert holdfast("repair", "--db", empty_url).out == "nothing to repair\n"
 
 
-def test_people_see_what_would_be_done_and_how_to_do_it(ledger_url: str, rich: Rich) -> None:
-    corrupt(ledger_url, rich, "a_payload_that_was_edited")
-    shown = holdfast("repair", "--db", ledger_url)
+def test_people_see_what_would_be_done_and_how_to_do_it(empty_url: str, rich: Rich) -> None:
+    corrupt(empty_url, rich, "a_payload_that_was_edited")
+    shown = holdfast("repair", "--db", empty_url)
     assert shown.code == 1
     assert shown.out.startswith("would be done\n")
     assert f"JOB {rich.waiting}" in shown.out
     assert "its payload is not what was submitted" in shown.out
-    assert f"holdfast repair {at(ledger_url)} --apply " in shown.out
+    assert f"holdfast repair {at(empty_url)} --apply " in shown.out
     assert "somebody else" not in shown.out  # no payload reaches a terminal
 
 
-def test_what_cannot_be_repaired_is_said(ledger_url: str, rich: Rich) -> None:
-    corrupt(ledger_url, rich, "a_seal_that_was_edited")
-    shown = holdfast("repair", "--db", ledger_url, "--json")
+def test_what_cannot_be_repaired_is_said(empty_url: str, rich: Rich) -> None:
+    corrupt(empty_url, rich, "a_seal_that_was_edited")
+    shown = holdfast("repair", "--db", empty_url, "--json")
     assert shown.code == 1
     assert {(v["invariant"], v["subject"]) for v in shown.json["left"]} == {("seals_chained", "SEAL 1")}
-    assert "cannot be repaired" in holdfast("repair", "--db", ledger_url).out
+    assert "cannot be repaired" in holdfast("repair", "--db", empty_url).out
 
 
-def test_what_is_left_is_named_and_the_rest_is_repaired(ledger_url: str, rich: Rich) -> None:
-    with unguarded(ledger_url, rich) as knife:
+def test_what_is_left_is_named_and_the_rest_is_repaired(empty_url: str, rich: Rich) -> None:
+    with unguarded(empty_url, rich) as knife:
         knife.run("DELETE FROM holdfast_grants WHERE grant_id = ?", rich.draft_grant)
-    corrupt(ledger_url, rich, "counts_of_nothing")
+    corrupt(empty_url, rich, "counts_of_nothing")
     name, tables = f"GRANT {rich.draft_grant}", "holdfast_grants and holdfast_journal"
-    planned = holdfast("repair", "--db", ledger_url, "--json").json
+    planned = holdfast("repair", "--db", empty_url, "--json").json
     given = ("--operator", "ann", "--reason", "incident 7")
-    done = holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], *given, "--json")
+    done = holdfast("repair", "--db", empty_url, "--apply", planned["digest"], *given, "--json")
     assert (done.code, done.json["ok"], done.json["applied"]) == (1, False, True)
-    assert count(ledger_url) == 0
+    assert count(empty_url) == 0
     assert [(v["invariant"], v["subject"]) for v in done.json["left"]] == [("no_orphans", name)]
     [given_up] = done.json["given_up"]
     assert (given_up["subject"], given_up["restore"]) == (name, f"what a snapshot has of {name} in {tables}")
-    shown = holdfast("repair", "--db", ledger_url)
+    shown = holdfast("repair", "--db", empty_url)
     assert shown.code == 1
     assert "left as it is\n" in shown.out
     assert "Nothing has been changed" not in shown.out
 
 
-def test_a_ledger_without_its_triggers_can_be_repaired(ledger_url: str, rich: Rich) -> None:
-    corrupt(ledger_url, rich, "a_trigger_that_is_gone")
-    assert holdfast("jobs", "--db", ledger_url, "--json").error_code == "enforcement_drift"
-    planned = holdfast("repair", "--db", ledger_url, "--json").json
+def test_a_ledger_without_its_triggers_can_be_repaired(empty_url: str, rich: Rich) -> None:
+    corrupt(empty_url, rich, "a_trigger_that_is_gone")
+    assert holdfast("jobs", "--db", empty_url, "--json").error_code == "enforcement_drift"
+    planned = holdfast("repair", "--db", empty_url, "--json").json
     given = ("--operator", "ann", "--reason", "somebody dropped it")
-    assert holdfast("repair", "--db", ledger_url, "--apply", planned["digest"], *given).code == 0
-    assert holdfast("jobs", "--db", ledger_url, "--json").code == 0
+    assert holdfast("repair", "--db", empty_url, "--apply", planned["digest"], *given).code == 0
+    assert holdfast("jobs", "--db", empty_url, "--json").code == 0
 
 
-def test_there_is_nothing_to_repair_where_there_is_no_ledger(ledger_url: str) -> None:
-    assert holdfast("repair", "--db", ledger_url, "--json").error_code == "not_a_ledger"
+def test_there_is_nothing_to_repair_where_there_is_no_ledger(empty_url: str) -> None:
+    assert holdfast("repair", "--db", empty_url, "--json").error_code == "not_a_ledger"

@@ -256,15 +256,15 @@ def test_another_environment_than_the_ledgers_is_refused(lite: str, command: str
 
 
 @pytest.mark.req("K-55", "K-51")
-def test_in_stage_and_prod_a_grant_is_needed(ledger_url: str) -> None:
-    failed_jobs(ledger_url, "prod")
+def test_in_stage_and_prod_a_grant_is_needed(empty_url: str) -> None:
+    failed_jobs(empty_url, "prod")
     arguments = ("run", "--queue", "goes-abi", *WINDOW, *DO, "--operator", "ann", "--json")
-    planned = replay(ledger_url, "dry-run", "--queue", "goes-abi", *WINDOW, "--json").json
+    planned = replay(empty_url, "dry-run", "--queue", "goes-abi", *WINDOW, "--json").json
     assert (planned["grant_needed"], planned["authority"], planned["ok"]) == (True, "REJECT_AUTH_MISSING", True)
-    told = replay(ledger_url, *arguments)
+    told = replay(empty_url, *arguments)
     assert (told.code, told.error_code) == (3, "REJECT_AUTH_MISSING")
-    assert replay(ledger_url, *arguments, "--grant", "7").error_code == "REJECT_AUTH_NOT_FOUND"
-    assert states_of(ledger_url) == {"failed": 8}
+    assert replay(empty_url, *arguments, "--grant", "7").error_code == "REJECT_AUTH_NOT_FOUND"
+    assert states_of(empty_url) == {"failed": 8}
 
 
 @pytest.mark.req("K-51", "K-55")

@@ -55,13 +55,13 @@ def drop_a_trigger(url: str) -> str:
 # init
 
 
-def test_init_makes_a_ledger_and_says_so(ledger_url: str) -> None:
-    first = holdfast("init", "--db", ledger_url, "--json")
+def test_init_makes_a_ledger_and_says_so(empty_url: str) -> None:
+    first = holdfast("init", "--db", empty_url, "--json")
     assert first.code == 0
-    expected = {"environment": "dev", "governed": False, "database": dialect_of(ledger_url)}
+    expected = {"environment": "dev", "governed": False, "database": dialect_of(empty_url)}
     assert first.json == {"created": True, **expected}
-    assert holdfast("init", "--db", ledger_url, "--json").json == {"created": False, **expected}
-    with open_store(ledger_url) as store, store.reading() as reading:
+    assert holdfast("init", "--db", empty_url, "--json").json == {"created": False, **expected}
+    with open_store(empty_url) as store, store.reading() as reading:
         assert reading.settings.read()["environment"] == "dev"
 
 
@@ -74,15 +74,15 @@ def test_init_for_people(sqlite_url: str) -> None:
     assert holdfast("init", "--db", sqlite_url).out == "there is already a governed prod ledger (sqlite)\n"
 
 
-def test_a_ledger_has_one_environment(ledger_url: str) -> None:
-    assert holdfast("init", "--db", ledger_url, "--env", "stage", "--json").json["environment"] == "stage"
-    again = holdfast("init", "--db", ledger_url, "--env", "prod", "--json")
+def test_a_ledger_has_one_environment(empty_url: str) -> None:
+    assert holdfast("init", "--db", empty_url, "--env", "stage", "--json").json["environment"] == "stage"
+    again = holdfast("init", "--db", empty_url, "--env", "prod", "--json")
     assert (again.code, again.error_code) == (3, "refused")
     assert again.json["context"]["environment"] == "stage"
-    governed = holdfast("init", "--db", ledger_url, "--governed")
+    governed = holdfast("init", "--db", empty_url, "--governed")
     assert (governed.code, governed.error_code) == (3, "refused")
-    assert holdfast("init", "--db", ledger_url, "--env", "stage").code == 0
-    with open_store(ledger_url) as store, store.reading() as reading:
+    assert holdfast("init", "--db", empty_url, "--env", "stage").code == 0
+    with open_store(empty_url) as store, store.reading() as reading:
         meta = reading.settings.read()
         assert (meta["environment"], meta["governed"]) == ("stage", "no")
 
@@ -127,18 +127,18 @@ def test_init_keeps_a_file_that_is_no_database(sqlite_url: str) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["ledger.db"]
 
 
-def test_init_beside_tables_of_ones_own(ledger_url: str) -> None:
-    execute(ledger_url, "CREATE TABLE mine (n integer); INSERT INTO mine VALUES (7)")
-    assert holdfast("init", "--db", ledger_url, "--json").json["created"] is True
-    assert holdfast("submit", "noop", "--db", ledger_url).code == 0
-    with open_store(ledger_url) as store, store.reading() as reading:
+def test_init_beside_tables_of_ones_own(empty_url: str) -> None:
+    execute(empty_url, "CREATE TABLE mine (n integer); INSERT INTO mine VALUES (7)")
+    assert holdfast("init", "--db", empty_url, "--json").json["created"] is True
+    assert holdfast("submit", "noop", "--db", empty_url).code == 0
+    with open_store(empty_url) as store, store.reading() as reading:
         assert reading.execute("SELECT n FROM mine") == [(7,)]
 
 
-def test_many_inits_at_once_make_one_ledger(ledger_url: str) -> None:
+def test_many_inits_at_once_make_one_ledger(empty_url: str) -> None:
     children = [
         subprocess.Popen(
-            [*PROGRAM, "init", "--db", ledger_url, "--json"],
+            [*PROGRAM, "init", "--db", empty_url, "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=clean_environment(),
@@ -148,7 +148,7 @@ def test_many_inits_at_once_make_one_ledger(ledger_url: str) -> None:
     outputs = [child.communicate(timeout=60) for child in children]
     assert [child.returncode for child in children] == [0] * 4, outputs
     assert sorted(b'"created": true' in out for out, _ in outputs) == [False, False, False, True]
-    assert holdfast("submit", "noop", "--db", ledger_url, "--json").json["job_id"] == 1
+    assert holdfast("submit", "noop", "--db", empty_url, "--json").json["job_id"] == 1
 
 
 def test_a_schema_of_its_own(pg_url: str) -> None:
@@ -206,12 +206,12 @@ def test_migrate_applies_what_is_missing(ledger: str, monkeypatch: pytest.Monkey
     assert holdfast("migrate", "--db", ledger).out == "up to date\n"
 
 
-def test_migrate_makes_no_ledger(ledger_url: str) -> None:
-    execute(ledger_url, "CREATE TABLE mine (n integer)")
+def test_migrate_makes_no_ledger(empty_url: str) -> None:
+    execute(empty_url, "CREATE TABLE mine (n integer)")
     for command in (["migrate"], ["migrate", "--print-sql"]):
-        refused = holdfast(*command, "--db", ledger_url, "--json")
+        refused = holdfast(*command, "--db", empty_url, "--json")
         assert (refused.code, refused.error_code) == (4, "not_a_ledger")
-    assert holdfast("jobs", "--db", ledger_url).error_code == "not_a_ledger"
+    assert holdfast("jobs", "--db", empty_url).error_code == "not_a_ledger"
 
 
 @pytest.mark.parametrize(

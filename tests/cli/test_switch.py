@@ -38,13 +38,13 @@ def test_throw_list_and_lift(ledger: str) -> None:
 
 
 @pytest.mark.req("K-55")
-def test_where_a_grant_is_needed_its_absence_is_a_refusal(ledger_url: str) -> None:
-    assert holdfast("init", "--env", "prod", "--db", ledger_url).code == 0
-    assert run(ledger_url, "throw", "replay", *ANN).code == 0  # to stop needs nobody's leave
-    refused = run(ledger_url, "lift", "replay", *ANN)
+def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> None:
+    assert holdfast("init", "--env", "prod", "--db", empty_url).code == 0
+    assert run(empty_url, "throw", "replay", *ANN).code == 0  # to stop needs nobody's leave
+    refused = run(empty_url, "lift", "replay", *ANN)
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
     assert refused.json["context"]["target"] == "switch:replay"
-    assert [switch["state"] for switch in run(ledger_url, "list").json] == ["on"]
+    assert [switch["state"] for switch in run(empty_url, "list").json] == ["on"]
 
 
 def test_the_words_for_people(sqlite_ledger: str) -> None:

@@ -10,13 +10,6 @@ from holdfast.testing import VirtualClock
 Open = Callable[..., IdempotentJobQueue]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def ledger_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a new ledger of each kind in turn."""
-    url: str = request.getfixturevalue(f"new_{request.param}_ledger")
-    return url
-
-
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()

@@ -160,16 +160,16 @@ def test_processes_that_share_a_run_and_are_killed_leave_what_one_run_leaves(
 
 @pytest.mark.req("L-04", "L-10")
 def test_of_processes_that_race_for_one_grant_one_runs_and_the_others_have_written_nothing(
-    server: ForkServer, ledger_url: str, tmp_path: Path
+    server: ForkServer, empty_url: str, tmp_path: Path
 ) -> None:
-    with make(ledger_url, environment="stage") as store:
+    with make(empty_url, environment="stage") as store:
         wanted = fill.wanted({"shelf": "one"}, "stage", "ann")
         assert wanted is not None
         draft = request(store, wanted, requester="ann", rollback_plan="take the books away", reason="books")
         grant_id = approve(store, draft.grant_id, Identity(name="carol")).grant_id
     told, start = tmp_path / "told", tmp_path / "start"
     children: list[Child] = [
-        server.spawn(f"{ROLE}:race", url=ledger_url, root=f"r{n}", grant_id=grant_id, start=str(start), told=str(told))
+        server.spawn(f"{ROLE}:race", url=empty_url, root=f"r{n}", grant_id=grant_id, start=str(start), told=str(told))
         for n in range(4)
     ]
     wait_until(lambda: len(noted(told)) == 4, 30, "all are ready", lambda: server.log)
@@ -178,7 +178,7 @@ def test_of_processes_that_race_for_one_grant_one_runs_and_the_others_have_writt
     answers = dict(line.split() for line in noted(told)[4:])
     assert sorted(answers.values()) == ["DONE", *["REJECT_AUTH_ALREADY_CONSUMED"] * 3]
     [winner] = [root for root, answer in answers.items() if answer == "DONE"]
-    with open_store(ledger_url) as store, store.reading() as reading:
+    with open_store(empty_url) as store, store.reading() as reading:
         assert [(run.idempotency_root, str(run.state)) for run in reading.runs.page()] == [(winner, "done")]
         assert [(grant.grant_id, str(grant.state)) for grant in reading.grants.page()] == [(grant_id, "consumed")]
         assert reading.execute(ON_SHELVES) == [(winner, book) for book in BOOKS]

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.replay.overlays import overlay_of
-from holdfast.cli.replay.spec_files import parse_tree, selection_of
+from holdfast.cli.documents import parse_tree
+from holdfast.cli.replay.spec_files import selection_of
 from tests.cli.commands import holdfast
 from tests.cli.replaying import failed_jobs
 from tests.support.guides import DOCS, blocks, run_console
 
-SPEC_HEAD = "apiVersion: kfm.nodd.replay/v1alpha1\nkind: ReplaySelection\nmetadata: {name: s, env: dev}\n"
+SPEC_HEAD = "apiVersion: holdfast.replay/v1\nkind: ReplaySelection\nmetadata: {name: s, env: dev}\n"
 
 
 def test_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +37,7 @@ def test_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_files_of_the_page_on_replay_can_be_read() -> None:
     spec, overlay = blocks(DOCS / "replay.md", "yaml")
-    assert selection_of(parse_tree((SPEC_HEAD + spec).encode())).filters.wal_ids == ("17", "a.png")
+    assert selection_of(parse_tree((SPEC_HEAD + spec).encode())).filters.jobs == ("17", "a.png")
     assert overlay_of(parse_tree(overlay.encode())).env == "stage"
 
 

@@ -236,11 +236,11 @@ def make_old(url: str, schemas: int, *rows: str) -> None:
             transaction.execute(statement)
 
 
-def test_a_ledger_of_the_first_schema_is_brought_to_this_one(ledger_url: str) -> None:
-    make_old(ledger_url, 1)
-    with connect(ledger_url) as store:
+def test_a_ledger_of_the_first_schema_is_brought_to_this_one(empty_url: str) -> None:
+    make_old(empty_url, 1)
+    with connect(empty_url) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
-    with open_store(ledger_url) as store, store.reading() as reading:
+    with open_store(empty_url) as store, store.reading() as reading:
         assert len(reading.settings.read()["ledger_id"]) == 32
         for guarded in GUARDED:
             assert reading.execute(f"SELECT count(history_from) FROM {guarded.table}") == [(0,)]
@@ -253,9 +253,9 @@ TELLING = (
 )
 
 
-def test_what_a_ledger_held_before_governance_is_there_after_it(ledger_url: str) -> None:
+def test_what_a_ledger_held_before_governance_is_there_after_it(empty_url: str) -> None:
     make_old(
-        ledger_url,
+        empty_url,
         2,
         "INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, approved_by, consumed_by,"
         " expires_at, created_at, updated_at, actor, reason, event, move_id) VALUES ('consumed', 3, 'release', 'job 1',"
@@ -267,9 +267,9 @@ def test_what_a_ledger_held_before_governance_is_there_after_it(ledger_url: str)
         f" actor, reason, event, move_id) VALUES ('root', 'build', 'planned', 1, 0, {SIGNED}, 'plan', 'p1')",
         TELLING.format("PROCEDURE", 1, "NULL", "planned", "plan", "p1", "NULL"),
     )
-    with connect(ledger_url) as store:
+    with connect(empty_url) as store:
         assert migrate(store) == ("governance",)
-    with open_store(ledger_url) as store:
+    with open_store(empty_url) as store:
         assert check(store).violations == ()
         with store.transaction() as transaction:
             grant, run = transaction.grants.get(1), transaction.runs.get("root")

@@ -41,10 +41,10 @@ def printed(url: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def another_url(ledger_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
+def another_url(empty_url: str, request: pytest.FixtureRequest) -> Iterator[str]:
     """A second empty database of the same kind."""
-    if ledger_url.startswith("sqlite"):
-        yield ledger_url + "-another"
+    if empty_url.startswith("sqlite"):
+        yield empty_url + "-another"
     else:
         server: Server = request.getfixturevalue("pg_server")
         url = server.create_database()
@@ -52,11 +52,11 @@ def another_url(ledger_url: str, request: pytest.FixtureRequest) -> Iterator[str
         server.drop_database(url)
 
 
-def test_the_printed_statements_make_the_schema_that_migrate_makes(ledger_url: str, another_url: str) -> None:
-    statements = printed(ledger_url)
-    run_raw(ledger_url, *statements)
+def test_the_printed_statements_make_the_schema_that_migrate_makes(empty_url: str, another_url: str) -> None:
+    statements = printed(empty_url)
+    run_raw(empty_url, *statements)
     create_store(another_url).close()
-    by_hand, by_migrate = Client(ledger_url), Client(another_url)
+    by_hand, by_migrate = Client(empty_url), Client(another_url)
     assert schema_of(by_hand) == schema_of(by_migrate)
     for table in ("holdfast_machines", "holdfast_transitions"):
         assert by_hand.run(f"SELECT * FROM {table}") == by_migrate.run(f"SELECT * FROM {table}")
@@ -77,13 +77,13 @@ def test_planning_writes_nothing(ledger: str) -> None:
     assert everything_in(ledger) == before
 
 
-def test_migrating_twice_changes_nothing(ledger_url: str) -> None:
-    with connect(ledger_url, create=True) as store:
+def test_migrating_twice_changes_nothing(empty_url: str) -> None:
+    with connect(empty_url, create=True) as store:
         assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect))
-        before = everything_in(ledger_url)
+        before = everything_in(empty_url)
         assert migrate(store) == ()
         assert migrate(store, environment="prod", governed=True) == ()
-    assert everything_in(ledger_url) == before
+    assert everything_in(empty_url) == before
 
 
 def test_both_dialects_have_the_same_migrations() -> None:
@@ -139,27 +139,27 @@ def test_a_newer_or_changed_schema_is_refused_and_left_as_it_is(
 
 @pytest.mark.parametrize("open_it", opening)
 def test_foreign_tables_under_our_names_are_refused_and_left_as_they_are(
-    ledger_url: str, open_it: Callable[[str], Any]
+    empty_url: str, open_it: Callable[[str], Any]
 ) -> None:
-    run_raw(ledger_url, FOREIGN, "INSERT INTO holdfast_other VALUES (1)")
-    before = everything_in(ledger_url)
+    run_raw(empty_url, FOREIGN, "INSERT INTO holdfast_other VALUES (1)")
+    before = everything_in(empty_url)
     with pytest.raises(NotALedgerError, match="holdfast_other") as caught:
-        open_it(ledger_url)
+        open_it(empty_url)
     assert (caught.value.code, caught.value.exit_code) == ("not_a_ledger", 4)
-    assert everything_in(ledger_url) == before
+    assert everything_in(empty_url) == before
 
 
-def test_an_empty_database_is_not_a_ledger(ledger_url: str) -> None:
-    if ledger_url.startswith("sqlite"):
+def test_an_empty_database_is_not_a_ledger(empty_url: str) -> None:
+    if empty_url.startswith("sqlite"):
         with pytest.raises(NotALedgerError, match="there is no ledger at"):
-            open_store(ledger_url)
-        assert not Path(urlsplit(ledger_url).path[1:]).exists()
-    run_raw(ledger_url, "CREATE TABLE mine (n integer)")
-    before = everything_in(ledger_url)
+            open_store(empty_url)
+        assert not Path(urlsplit(empty_url).path[1:]).exists()
+    run_raw(empty_url, "CREATE TABLE mine (n integer)")
+    before = everything_in(empty_url)
     with pytest.raises(NotALedgerError, match="holds no ledger") as caught:
-        open_store(ledger_url)
+        open_store(empty_url)
     assert caught.value.hint == "Create one with `holdfast init`."
-    assert everything_in(ledger_url) == before
+    assert everything_in(empty_url) == before
 
 
 @pytest.mark.parametrize(

@@ -11,20 +11,6 @@ from holdfast.testing import VirtualClock, virtual_world
 from tests.engine.database import Database
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def ledger_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a new ledger of each kind in turn."""
-    url: str = request.getfixturevalue(f"new_{request.param}_ledger")
-    return url
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def empty_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a database of each kind in turn that holds no ledger yet."""
-    url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param])
-    return url
-
-
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()

@@ -26,12 +26,12 @@ Make = Callable[[str], Store[Any]]
 
 
 @pytest.fixture
-def make(ledger_url: str, clock: VirtualClock) -> Iterator[Make]:
+def make(empty_url: str, clock: VirtualClock) -> Iterator[Make]:
     """What makes the one ledger of a test, of an environment, in each kind of database in turn."""
     made: list[Store[Any]] = []
 
     def store(environment: str) -> Store[Any]:
-        made.append(create_store(ledger_url, clock, environment=environment))
+        made.append(create_store(empty_url, clock, environment=environment))
         return made[-1]
 
     yield store

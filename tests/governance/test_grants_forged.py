@@ -292,10 +292,10 @@ NEVER_CHANGED = {
 
 
 @pytest.mark.req("L-12")
-def test_what_was_asked_for_cannot_be_changed(ledger_url: str, tmp_path: Path) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+def test_what_was_asked_for_cannot_be_changed(empty_url: str, tmp_path: Path) -> None:
+    with create_store(empty_url, environment="stage") as store:
         it = Forger(store, People(tmp_path))
-    client = Client(ledger_url)
+    client = Client(empty_url)
     where = "WHERE grant_id = ?"
     used = f"UPDATE holdfast_grants SET state = 'consumed', consumed_by = 'x' {where}"
     used_draft = (

@@ -25,8 +25,8 @@ ROLE = "tests.governance.racers"
 
 
 @pytest.fixture
-def store(ledger_url: str) -> Iterator[Store[Any]]:
-    with create_store(ledger_url, environment="stage") as store:
+def store(empty_url: str) -> Iterator[Store[Any]]:
+    with create_store(empty_url, environment="stage") as store:
         yield store
 
 
@@ -52,12 +52,12 @@ def race(server: ForkServer, role: str, directory: Path, **given: Any) -> dict[i
 
 
 @pytest.mark.req("L-04", "L-10", "L-13")
-def test_two_processes_with_one_grant(store: Store[Any], ledger_url: str, server: ForkServer, tmp_path: Path) -> None:
+def test_two_processes_with_one_grant(store: Store[Any], empty_url: str, server: ForkServer, tmp_path: Path) -> None:
     targets = [f"job:{number}" for number in range(ROUNDS)]
     for target in targets:
         grant = asked(store, wanted(store, target))
         approve(store, grant.grant_id, Identity(name="bob"))
-    answers = race(server, "use_grants", tmp_path, url=ledger_url, targets=targets)
+    answers = race(server, "use_grants", tmp_path, url=empty_url, targets=targets)
     with store.reading() as reading:
         leases = reading.leases.all()
         for number, target in enumerate(targets):
@@ -73,14 +73,12 @@ def test_two_processes_with_one_grant(store: Store[Any], ledger_url: str, server
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_a_process_that_dies_in_its_act_has_used_nothing(
-    store: Store[Any], ledger_url: str, server: ForkServer
-) -> None:
+def test_a_process_that_dies_in_its_act_has_used_nothing(store: Store[Any], empty_url: str, server: ForkServer) -> None:
     what = wanted(store)
     grant = asked(store, what)
     approve(store, grant.grant_id, Identity(name="bob"))
     before = contents(store)
-    child = server.spawn(f"{ROLE}:use_a_grant_and_die", url=ledger_url, target=what.target)
+    child = server.spawn(f"{ROLE}:use_a_grant_and_die", url=empty_url, target=what.target)
     assert child.wait(30) == -signal.SIGKILL, server.log
     assert contents(store) == before
     assert act(store, what) == grant.grant_id
@@ -103,8 +101,8 @@ def together(*calls: Callable[[], object]) -> list[str]:
 
 
 @pytest.mark.req("L-12")
-def test_of_two_first_approvers_one_is_the_first(ledger_url: str) -> None:
-    with create_store(ledger_url, environment="prod") as store:
+def test_of_two_first_approvers_one_is_the_first(empty_url: str) -> None:
+    with create_store(empty_url, environment="prod") as store:
         answers = together(*(
             lambda n=n: register_approver(store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x")
             for n in range(4)
@@ -124,8 +122,8 @@ def test_of_two_requests_for_the_same_one_is_made(store: Store[Any]) -> None:
 
 
 @pytest.mark.req("L-14")
-def test_two_processes_for_one_lease(store: Store[Any], ledger_url: str, server: ForkServer, tmp_path: Path) -> None:
-    answers = race(server, "take_leases", tmp_path, url=ledger_url, rounds=ROUNDS)
+def test_two_processes_for_one_lease(store: Store[Any], empty_url: str, server: ForkServer, tmp_path: Path) -> None:
+    answers = race(server, "take_leases", tmp_path, url=empty_url, rounds=ROUNDS)
     with store.reading() as reading:
         leases = reading.leases.all()
     for number in range(ROUNDS):

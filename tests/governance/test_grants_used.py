@@ -54,8 +54,8 @@ def refused(code: str, call: Callable[..., object], *args: Any, **given: Any) ->
 
 
 @pytest.mark.req("K-16", "K-17", "X-01", "L-10")
-def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(ledger_url: str) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(empty_url: str) -> None:
+    with create_store(empty_url, environment="stage") as store:
         with store.transaction() as transaction:
             [one] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="poison")])
             transaction.jobs.rule(
@@ -105,12 +105,12 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
 
 
 @pytest.fixture
-def broken(ledger_url: str) -> Iterator[Callable[[str], Store[Any]]]:
+def broken(empty_url: str) -> Iterator[Callable[[str], Store[Any]]]:
     """What makes the one ledger of a test, of an environment, with counts of jobs that are not there."""
     made: list[Store[Any]] = []
 
     def make(environment: str) -> Store[Any]:
-        made.append(create_store(ledger_url, environment=environment))
+        made.append(create_store(empty_url, environment=environment))
         _break(made[-1])
         return made[-1]
 

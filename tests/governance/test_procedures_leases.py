@@ -263,8 +263,8 @@ def granted(store: Store[Any], executor: str, params: dict[str, Any] | None = No
 
 
 @pytest.mark.req("L-04", "L-10")
-def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(ledger_url: str, clock: VirtualClock) -> None:
-    with stage(ledger_url, clock) as store:
+def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(empty_url: str, clock: VirtualClock) -> None:
+    with stage(empty_url, clock) as store:
         with pytest.raises(AuthorityError) as caught:
             run(store, fill, {}, root="r", **REAL)
         assert caught.value.code == "REJECT_AUTH_MISSING"
@@ -292,8 +292,8 @@ def test_one_grant_is_good_for_one_run_whoever_asks_and_however_it_ends(ledger_u
 
 
 @pytest.mark.req("L-10", "L-12")
-def test_a_grant_is_for_the_one_whom_it_names(ledger_url: str, clock: VirtualClock) -> None:
-    with stage(ledger_url, clock) as store:
+def test_a_grant_is_for_the_one_whom_it_names(empty_url: str, clock: VirtualClock) -> None:
+    with stage(empty_url, clock) as store:
         own = granted(store, "ann")
         interrupted(store, "after PUT_A", grant_id=own)
         clock.advance(3600)
@@ -314,8 +314,8 @@ def test_a_grant_is_for_the_one_whom_it_names(ledger_url: str, clock: VirtualClo
 
 
 @pytest.mark.req("L-10")
-def test_a_stopped_run_goes_on_under_its_own_grant_or_a_fresh_one(ledger_url: str, clock: VirtualClock) -> None:
-    with stage(ledger_url, clock) as store:
+def test_a_stopped_run_goes_on_under_its_own_grant_or_a_fresh_one(empty_url: str, clock: VirtualClock) -> None:
+    with stage(empty_url, clock) as store:
         own = granted(store, "ann")
         interrupted(store, "after PUT_A", grant_id=own)
         undo(store, fill, root="r", **WHO)
@@ -327,8 +327,8 @@ def test_a_stopped_run_goes_on_under_its_own_grant_or_a_fresh_one(ledger_url: st
 
 
 @pytest.mark.req("L-25")
-def test_a_dry_run_tells_of_the_grant_and_leaves_it_as_it_is(ledger_url: str, clock: VirtualClock) -> None:
-    with stage(ledger_url, clock) as store:
+def test_a_dry_run_tells_of_the_grant_and_leaves_it_as_it_is(empty_url: str, clock: VirtualClock) -> None:
+    with stage(empty_url, clock) as store:
         grant = granted(store, "ann")
         before = everything(store)
         assert run(store, fill, {}, root="r", **WHO).authority == "GO"

@@ -176,8 +176,8 @@ def test_what_a_release_would_give_is_what_the_budget_gives(
 
 
 @pytest.mark.req("K-17")
-def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(ledger_url: str) -> None:
-    with create_store(ledger_url, environment="prod") as store:
+def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(empty_url: str) -> None:
+    with create_store(empty_url, environment="prod") as store:
         [job_id] = quarantined(store)
         with store.reading() as reading:
             ask, then = show(reading, job_id).next
@@ -189,8 +189,8 @@ def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(ledger_ur
 
 
 @pytest.mark.req("K-17")
-def test_explain_names_the_release_of_a_quarantined_job(ledger_url: str) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+def test_explain_names_the_release_of_a_quarantined_job(empty_url: str) -> None:
+    with create_store(empty_url, environment="stage") as store:
         [job_id] = quarantined(store)
         nexts = [_next(store, job_id)]
         number = granted(store, Act.RELEASE, f"job:{job_id}")
@@ -302,8 +302,8 @@ def test_a_purge_drops_payload_and_result_and_keeps_the_record(store: Store[Any]
 
 
 @pytest.mark.req("K-17", "G-25")
-def test_every_release_can_be_reviewed(ledger_url: str) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+def test_every_release_can_be_reviewed(empty_url: str) -> None:
+    with create_store(empty_url, environment="stage") as store:
         first, second = quarantined(store, n=2)
         numbers = [granted(store, Act.RELEASE, f"job:{job_id}") for job_id in (first, second)]
         for job_id, number in zip((first, second), numbers, strict=True):

@@ -56,9 +56,9 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 
 @pytest.fixture
-def stage(ledger_url: str) -> Iterator[Store[Any]]:
+def stage(empty_url: str) -> Iterator[Store[Any]]:
     """A store where nobody may let themselves."""
-    with create_store(ledger_url, environment="stage") as store:
+    with create_store(empty_url, environment="stage") as store:
         yield store
 
 
@@ -344,15 +344,15 @@ def test_as_many_as_one_grant_can_release(store: Store[Any], n: int) -> None:
 
 @pytest.mark.req("K-17")
 def test_of_two_who_release_one_job_one_wins_and_the_other_has_used_nothing(
-    ledger_url: str, server: ForkServer, tmp_path: Path
+    empty_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+    with create_store(empty_url, environment="stage") as store:
         ids = quarantined(store, n=8)
         work = {
             who: [(job_id, granted(store, Act.RELEASE, f"job:{job_id}", who)) for job_id in ids]
             for who in ("ann", "eve")
         }
-        told = _raced(server, "release_each", ledger_url, tmp_path, work)
+        told = _raced(server, "release_each", empty_url, tmp_path, work)
         assert [ann + eve for ann, eve in zip(told["ann"], told["eve"], strict=True)] == [1] * len(ids)
         assert set(states(store, ids)) == {JobState.PENDING}
         winners = {
@@ -397,15 +397,15 @@ def test_a_job_that_is_purged_while_it_is_released_is_not(stage: Store[Any]) -> 
 
 @pytest.mark.req("K-17")
 def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
-    ledger_url: str, server: ForkServer, tmp_path: Path
+    empty_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+    with create_store(empty_url, environment="stage") as store:
         ids = quarantined(store, n=5)
         parent = granted(store, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
         gate = tmp_path / "gate"
         children = [
             server.spawn(
-                f"{ROLES}:release_the_same", url=ledger_url, gate=str(gate), told=str(tmp_path / who), ids=ids,
+                f"{ROLES}:release_the_same", url=empty_url, gate=str(gate), told=str(tmp_path / who), ids=ids,
                 grant_id=parent,
             )
             for who in ("a", "b")
@@ -420,15 +420,15 @@ def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
 
 
 @pytest.mark.req("K-17")
-def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(ledger_url: str, server: ForkServer) -> None:
-    with create_store(ledger_url, environment="stage") as store:
+def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(empty_url: str, server: ForkServer) -> None:
+    with create_store(empty_url, environment="stage") as store:
         ids = quarantined(store, n=2)
         parent = granted(store, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
         stride = 2 if store.dialect == "sqlite" else 8
         points = 0
         while True:
             child = server.spawn(
-                f"{ROLES}:release_all", url=ledger_url, ids=ids, grant_id=parent, kill_at=points * stride
+                f"{ROLES}:release_all", url=empty_url, ids=ids, grant_id=parent, kill_at=points * stride
             )
             status = child.wait(60)
             if status == 0:
@@ -440,5 +440,5 @@ def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(ledger_url:
         assert points * stride >= 20
         assert states(store, ids) == ["pending", "pending"]
         assert [grant.state for grant in grants(store)] == ["consumed"] * 3
-    with open_store(ledger_url) as store:
+    with open_store(empty_url) as store:
         assert check(store).ok

@@ -40,8 +40,8 @@ shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
 
 @pytest.mark.req("L-22", "L-13")
-def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(ledger_url: str) -> None:
-    with create_store(ledger_url, environment="prod", governed=True) as store:
+def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty_url: str) -> None:
+    with create_store(empty_url, environment="prod", governed=True) as store:
         with store.reading() as reading:
             assert registration_hold(reading)
             assert reading.switches.last("REGISTRATION_HOLD") is None

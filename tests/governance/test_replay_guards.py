@@ -264,8 +264,8 @@ def approve(store: Store[Any], chosen: Selection, *, executor: str = "ann") -> i
 
 
 @pytest.mark.req("K-55", "K-50", "K-57")
-def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(ledger_url: str, clock: VirtualClock) -> None:
-    with create_store(ledger_url, clock, environment="prod") as store:
+def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(empty_url: str, clock: VirtualClock) -> None:
+    with create_store(empty_url, clock, environment="prod") as store:
         fill(store, 3)
         chosen = selection(store, env="prod")
         before = checksum(store)
@@ -300,8 +300,8 @@ def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(ledger_url: 
 
 
 @pytest.mark.req("K-55")
-def test_in_prod_everybody_at_once_takes_an_override_and_a_grant(ledger_url: str, clock: VirtualClock) -> None:
-    with create_store(ledger_url, clock, environment="prod") as store:
+def test_in_prod_everybody_at_once_takes_an_override_and_a_grant(empty_url: str, clock: VirtualClock) -> None:
+    with create_store(empty_url, clock, environment="prod") as store:
         fill(store, 2)
         fill(store, 2, queue="hrrr")
         chosen = selection(store, env="prod", queues=())

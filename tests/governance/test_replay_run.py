@@ -403,8 +403,8 @@ def test_a_runner_that_lost_its_lease_writes_nothing_more(store: Store[Any], clo
 
 
 @pytest.mark.req("K-57", "L-13")
-def test_whoever_takes_a_granted_run_up_needs_a_grant_of_their_own(ledger_url: str, clock: VirtualClock) -> None:
-    with create_store(ledger_url, clock, environment="stage") as store:
+def test_whoever_takes_a_granted_run_up_needs_a_grant_of_their_own(empty_url: str, clock: VirtualClock) -> None:
+    with create_store(empty_url, clock, environment="stage") as store:
         fill(store, 4)
         chosen = selection(store, env="stage", **TWO)
         policy = msgspec.structs.replace(policy_of("stage"), grant_above=0)

@@ -23,8 +23,8 @@ from tests.governance.successions import SHIP_1, SHIP_2, built, governed, permit
 
 
 @pytest.fixture
-def store(ledger_url: str) -> Iterator[Store[Any]]:
-    with governed(ledger_url) as store:
+def store(empty_url: str) -> Iterator[Store[Any]]:
+    with governed(empty_url) as store:
         yield store
 
 
@@ -293,8 +293,8 @@ def test_a_hold_keeps_new_values_out_and_lets_old_ones_be_retired(store: Store[A
 
 
 @pytest.mark.req("L-12", "L-13", "L-18", "L-10")
-def test_outside_dev_it_takes_a_grant_for_exactly_this(ledger_url: str) -> None:
-    with governed(ledger_url, environment="stage") as store:
+def test_outside_dev_it_takes_a_grant_for_exactly_this(empty_url: str) -> None:
+    with governed(empty_url, environment="stage") as store:
         wish: Any = {"semantics": SHIP_2, **WHO}
         planned = supersede(store, "ship", "1.0.0", "2.0.0", dry_run=True, **wish)
         assert (planned.authority, planned.verdict, planned.changed) == (

@@ -36,11 +36,11 @@ def forks() -> Iterator[ForkServer]:
 
 
 @pytest.mark.req("L-18", "L-10")
-def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, ledger_url: str, tmp_path: Path) -> None:
-    with governed(ledger_url) as store:
+def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
+    with governed(empty_url) as store:
         before, statuses = everything(store), list[int]()
         while not (told := noted(tmp_path / "told")):
-            role = {"url": ledger_url, "write": len(statuses), "told": str(tmp_path / "told")}
+            role = {"url": empty_url, "write": len(statuses), "told": str(tmp_path / "told")}
             statuses.append(forks.spawn(f"{ROLE}:die_at", **role).wait(30))
             assert statuses[-1] == 0 or everything(store) == before, statuses
         # Before the first write, after each, and at last not at all.
@@ -58,11 +58,11 @@ def test_killed_at_every_write_it_has_not_happened(forks: ForkServer, ledger_url
 
 
 @pytest.mark.req("L-14", "L-16", "L-18")
-def test_of_many_that_race_one_wins(forks: ForkServer, ledger_url: str, tmp_path: Path) -> None:
+def test_of_many_that_race_one_wins(forks: ForkServer, empty_url: str, tmp_path: Path) -> None:
     """Three successors and a retirement at once: one happens, the others are told why, and have written nothing."""
     wishes = ["2.0.0", "2.1.0", "3.0.0", None]
-    with governed(ledger_url) as store:
-        children = [forks.spawn(f"{ROLE}:race", url=ledger_url, to=to, directory=str(tmp_path)) for to in wishes]
+    with governed(empty_url) as store:
+        children = [forks.spawn(f"{ROLE}:race", url=empty_url, to=to, directory=str(tmp_path)) for to in wishes]
         wait_until(lambda: len(list(tmp_path.glob("*.ready"))) == 4, 20, "all are ready", lambda: forks.log)
         (tmp_path / "gate").touch()
         for child in children:
@@ -83,13 +83,13 @@ def test_of_many_that_race_one_wins(forks: ForkServer, ledger_url: str, tmp_path
 
 @pytest.mark.req("L-16")
 def test_after_a_supersession_nothing_is_taken_at_the_old_version(
-    forks: ForkServer, ledger_url: str, tmp_path: Path
+    forks: ForkServer, empty_url: str, tmp_path: Path
 ) -> None:
     """Clients submit all the time: what is begun after it is refused at 1.0.0; who has both goes on without a gap."""
     told, until = str(tmp_path / "told"), str(tmp_path / "until")
-    with governed(ledger_url) as store:
+    with governed(empty_url) as store:
         children = [
-            forks.spawn(f"{ROLE}:submit", url=ledger_url, versions=versions, client=client, told=told, until=until)
+            forks.spawn(f"{ROLE}:submit", url=empty_url, versions=versions, client=client, told=told, until=until)
             for client, versions in (("old", ["1.0.0"]), ("both", ["1.0.0", "2.0.0"]), ("none", []))
         ]
 
@@ -134,9 +134,9 @@ def test_after_a_supersession_nothing_is_taken_at_the_old_version(
 
 
 @pytest.mark.req("L-16")
-def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_other(ledger_url: str) -> None:
+def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_other(empty_url: str) -> None:
     """Whoever has judged a value in force keeps it so until it has committed, and the other way round."""
-    with governed(ledger_url) as store, open_store(ledger_url) as other:
+    with governed(empty_url) as store, open_store(empty_url) as other:
         ship = Submission(operation="ship", payload="{}")
         done: list[Any] = []
         with store.transaction() as transaction:
@@ -170,7 +170,7 @@ def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_o
 
 
 @pytest.mark.req("L-16")
-def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(ledger_url: str) -> None:
+def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(empty_url: str) -> None:
     """Transactions that overlap without a gap: each new one queues behind the supersession, not before it."""
     stop, failures = threading.Event(), list[BaseException]()
 
@@ -188,8 +188,8 @@ def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(ledger_url: str
                     failures.append(error)
                     return
 
-    with governed(ledger_url) as store:
-        threads = [threading.Thread(target=flood, args=(ledger_url, n / 80)) for n in range(4)]
+    with governed(empty_url) as store:
+        threads = [threading.Thread(target=flood, args=(empty_url, n / 80)) for n in range(4)]
         for thread in threads:
             thread.start()
         time.sleep(0.3)
@@ -203,8 +203,8 @@ def test_a_flood_of_submits_does_not_keep_a_supersession_waiting(ledger_url: str
         assert took_s < 3
 
 
-def test_a_fleet_of_handlers_does_what_was_taken_before(ledger_url: str) -> None:
-    with governed(ledger_url) as store, Ledger(ledger_url, shipping("1.0.0")) as old:
+def test_a_fleet_of_handlers_does_what_was_taken_before(empty_url: str) -> None:
+    with governed(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as old:
         before = [old.submit("ship", {"n": n}) for n in range(3)]
         supersede(store, "ship", "1.0.0", "2.0.0", semantics=SHIP_2, **WHO)
         assert old.run_until_idle() == 3

@@ -32,8 +32,8 @@ NO_REGISTRY = "CANONICAL_OPERATION_VOCABULARY_REQUIRED_NOT_PRESENT"
 
 
 @pytest.fixture
-def store(ledger_url: str) -> Iterator[Store[Any]]:
-    with governed(ledger_url) as store:
+def store(empty_url: str) -> Iterator[Store[Any]]:
+    with governed(empty_url) as store:
         yield store
 
 
@@ -69,8 +69,8 @@ def version(ledger: Ledger, job_id: int) -> str:
 
 
 @pytest.mark.req("L-13", "L-16")
-def test_without_a_registry_a_governed_ledger_takes_nothing(ledger_url: str) -> None:
-    with made(ledger_url) as store, Ledger(ledger_url, shipping("1.0.0")) as ledger:
+def test_without_a_registry_a_governed_ledger_takes_nothing(empty_url: str) -> None:
+    with made(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as ledger:
         error = refused(ledger, "ship", {})
         assert (error.code, error.context["operation"], error.context["version"]) == (NO_REGISTRY, "ship", "1.0.0")
         assert error.message == (

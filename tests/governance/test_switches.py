@@ -36,9 +36,9 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 
 
 @pytest.fixture
-def stage(ledger_url: str) -> Iterator[Store[Any]]:
+def stage(empty_url: str) -> Iterator[Store[Any]]:
     """A store where nobody may let themselves."""
-    with create_store(ledger_url, environment="stage") as store:
+    with create_store(empty_url, environment="stage") as store:
         yield store
 
 
@@ -141,8 +141,8 @@ def test_the_database_refuses_a_lift_by_hand(ledger_url: str) -> None:
 
 
 @pytest.mark.req("K-55")
-def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(ledger_url: str, tmp_path: Path) -> None:
-    with create_store(ledger_url, environment="stage") as store, ForkServer(ROLES) as server:
+def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(empty_url: str, tmp_path: Path) -> None:
+    with create_store(empty_url, environment="stage") as store, ForkServer(ROLES) as server:
         names = [f"incident-{n}" for n in range(6)]
         for name in names:
             throw(store, name, **THROWER)
@@ -152,7 +152,7 @@ def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(ledg
         gate = tmp_path / "gate"
         children = [
             server.spawn(
-                f"{ROLES}:lift_each", url=ledger_url, gate=str(gate), told=str(tmp_path / who), operator=who, work=each
+                f"{ROLES}:lift_each", url=empty_url, gate=str(gate), told=str(tmp_path / who), operator=who, work=each
             )
             for who, each in work.items()
         ]

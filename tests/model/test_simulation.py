@@ -31,18 +31,18 @@ def kind(url: str) -> str:
 
 
 @pytest.mark.req("W-15", "M-19")
-def test_every_promise_is_kept(new_ledger_url: str) -> None:
-    told = simulate(new_ledger_url, range(SEEDS[kind(new_ledger_url)]))
-    assert told.deaths.total() > SEEDS[kind(new_ledger_url)]
-    with open_store(new_ledger_url) as store:
+def test_every_promise_is_kept(ledger_url: str) -> None:
+    told = simulate(ledger_url, range(SEEDS[kind(ledger_url)]))
+    assert told.deaths.total() > SEEDS[kind(ledger_url)]
+    with open_store(ledger_url) as store:
         assert check(store).violations == ()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_every_promise_is_kept_many_times(new_ledger_url: str) -> None:
+def test_every_promise_is_kept_many_times(ledger_url: str) -> None:
     """And a point at which nothing ever died would not have been looked at."""
-    told = simulate(new_ledger_url, range(SEEDS_SLOW[kind(new_ledger_url)]))
+    told = simulate(ledger_url, range(SEEDS_SLOW[kind(ledger_url)]))
     assert set(told.deaths) == {*POINTS, "rest"}
 
 

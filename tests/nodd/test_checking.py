@@ -194,13 +194,13 @@ def test_it_stops_at_its_limit_and_says_so(busy_ledger: tuple[str, Busy], busy_d
             checked(url, busy_datasets, limit=limit, batch=batch)
 
 
-def test_what_is_no_ledger_is_a_typed_error(ledger_url: str, busy_datasets: Datasets) -> None:
-    client = Client(ledger_url)
+def test_what_is_no_ledger_is_a_typed_error(empty_url: str, busy_datasets: Datasets) -> None:
+    client = Client(empty_url)
     client.run("CREATE TABLE mine (n integer)")
     client.commit()
     client.close()
     with pytest.raises(NotALedgerError):
-        checked(ledger_url, busy_datasets)
+        checked(empty_url, busy_datasets)
 
 
 def test_a_ledger_that_lost_all_its_tables_is_refused_as_elsewhere(ledger_url: str, busy_datasets: Datasets) -> None:

@@ -13,13 +13,6 @@ from tests.support.roles import counting_ledger, create_effects
 LEASE_S = 1.0
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
-def ledger_url(request: pytest.FixtureRequest) -> str:
-    """The URL of a new ledger of each kind in turn."""
-    url: str = request.getfixturevalue(f"new_{request.param}_ledger")
-    return url
-
-
 @pytest.fixture(scope="module")
 def forks() -> Iterator[ForkServer]:
     with ForkServer("tests.support.roles", "psycopg") as forks:

@@ -10,24 +10,24 @@ from holdfast.store import connect, migrations
 
 
 def test_newer_code_waits_for_the_migration_and_older_code_is_kept_out(
-    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Ledger(ledger_url) as ledger:
+    with Ledger(empty_url) as ledger:
         kept = ledger.submit("noop", {})
     shipped = migrations.migrations
     further = migrations.Migration(len(shipped("sqlite")) + 1, "more", "CREATE TABLE holdfast_more (n integer);\n")
     with monkeypatch.context() as upgraded:
         upgraded.setattr(migrations, "migrations", lambda dialect: [*shipped(dialect), further])
-        with pytest.raises(SchemaVersionError) as newer, Ledger(ledger_url) as ledger:
+        with pytest.raises(SchemaVersionError) as newer, Ledger(empty_url) as ledger:
             ledger.submit("noop", {})
         assert newer.value.hint == "Run `holdfast migrate`."
-        with connect(ledger_url) as store:
+        with connect(empty_url) as store:
             with store.reading() as reading:
                 planned = migrations.plan(store, reading.connection)
             assert planned.statements[0] == "CREATE TABLE holdfast_more (n integer)"  # seen before it is done
             assert migrations.migrate(store) == ("more",)
-        with Ledger(ledger_url) as ledger:
+        with Ledger(empty_url) as ledger:
             assert ledger.job(kept.job_id).job_id == kept.job_id
-    with pytest.raises(SchemaVersionError) as older, Ledger(ledger_url) as ledger:
+    with pytest.raises(SchemaVersionError) as older, Ledger(empty_url) as ledger:
         ledger.submit("noop", {})
     assert older.value.hint == "Upgrade Holdfast on this machine."

@@ -152,6 +152,7 @@ class Server:
         self._root: Path | None = None
         self._program: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._admin: psycopg.Connection | None = None
         self._guard: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -193,7 +194,9 @@ class Server:
     def create_database(self, *, template: str = "template1") -> str:
         """Create an empty database, or a copy of another that nobody uses, and answer its URL."""
         name = f"test_{secrets.token_hex(6)}"
-        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        # Files are copied in two thirds of the time that it takes to log every page. Before 15 there is no other way.
+        strategy = " STRATEGY FILE_COPY" if self._connected().info.server_version >= 150000 else ""
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
         self._execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
         return self.url(name)
 
@@ -203,8 +206,18 @@ class Server:
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _execute(self, statement: sql.Composed) -> None:
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(statement)
+        try:
+            self._connected().execute(statement)
+        except psycopg.OperationalError:
+            if self._admin is not None and not self._admin.closed:
+                raise
+            self._connected().execute(statement)  # a test had ended the connection
+
+    def _connected(self) -> psycopg.Connection:
+        """Return a connection that is kept, so that making a database does not begin with making one."""
+        if self._admin is None or self._admin.closed:
+            self._admin = psycopg.connect(self.url(), autocommit=True)
+        return self._admin
 
     # Life
 
@@ -357,6 +370,9 @@ class Server:
         return False
 
     def _signal(self, signum: signal.Signals) -> None:
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
         process = self._process
         if process is None:
             return
