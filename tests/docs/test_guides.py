@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.replay.overlays import overlay_of
 from holdfast.cli.documents import parse_tree
+from holdfast.cli.replay.overlays import overlay_of
 from holdfast.cli.replay.spec_files import selection_of
 from tests.cli.commands import holdfast
 from tests.cli.replaying import failed_jobs
