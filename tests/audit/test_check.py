@@ -15,9 +15,9 @@ from holdfast.audit.check.findings import CheckReport, Finding, Severity, Violat
 from holdfast.audit.check.runner import KINDS, LedgerCheck, check, check_in, check_jobs
 from holdfast.audit.check.walker import Walker
 from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
-from holdfast.engine.ledger import FOLLOWUP_CLIENT
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import connect, create_store, open_store
+from holdfast.store.requests import ENGINE
 from holdfast.testing import VirtualClock
 from tests.audit.corruptions import CORRUPTIONS, Found, corrupt
 from tests.audit.knife import LONG_AGO, unguarded
@@ -312,7 +312,7 @@ def test_history_that_maintenance_gave_up_is_not_missed(
 
 
 def test_the_followups_of_the_engine_are_those_that_are_judged() -> None:
-    assert job_rules.FOLLOWUP_CLIENT == FOLLOWUP_CLIENT
+    assert job_rules.FOLLOWUP_CLIENT == ENGINE
 
 
 def test_a_lease_may_be_late_by_a_minute(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:

@@ -17,28 +17,24 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-import msgspec
-
 from holdfast.core import commands
 from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
 from holdfast.core.errors import (
-    HoldfastError,
     InvalidStateTransitionError,
     StateTransitionRaceError,
     WaitTimeoutError,
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.committer import Committer
+from holdfast.engine.opened import OpenedLedger
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.redact import redacted
-from holdfast.engine.submit import Calling
-from holdfast.engine.tasks import CallTask, RuleTask, SubmitTask, Task
+from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
+from holdfast.engine.tasks import CallTask, RuleTask, Task
 from holdfast.engine.world import World
-from holdfast.store import Admission, Store, Submission, Transaction, create_store, open_store
-from holdfast.store.requests import ENGINE
+from holdfast.store import Admission, Store, Submission, Transaction
 from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
@@ -54,30 +50,6 @@ T = TypeVar("T")
 WAIT_FIRST_S, WAIT_LAST_S = 0.002, 0.05
 URL_VARIABLE = "HOLDFAST_URL"
 DEFAULT_URL = "holdfast.db"
-FOLLOWUP_CLIENT = ENGINE
-
-
-class _Opened:
-    """What exists once a ledger is in use: the store and its committer, in one process."""
-
-    def __init__(self, ledger: Ledger, url: str) -> None:
-        self.url = url
-        self.pid = os.getpid()
-        opening = create_store if ledger.create else open_store
-        self.store = opening(url, ledger.world.clock, schema=ledger.schema)
-        self.committer = Committer(self.store, ledger.world, self._committed)
-        self.declared: set[tuple[str, str]] = set()  # operations, by name and version
-        self.in_force: dict[str, str] = {}  # by operation, the version that its registry last told of
-        self.changed = threading.Condition()  # notified after every commit of this process
-        self._ledger = ledger
-
-    def _committed(self, tasks: Sequence[Task[Any]]) -> None:
-        """Wake those who wait for a job, and publish what a group of tasks has changed, in the order it was written."""
-        with self.changed:
-            self.changed.notify_all()
-        if self._ledger.listening:
-            at = self.store.now()
-            self._ledger.bus.publish([event for task in tasks for event in task.events(at)])
 
 
 class Ledger:
@@ -98,11 +70,11 @@ class Ledger:
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
-        self.calling = Calling(self, payload_bytes_max)
+        self.payload_bytes_max = payload_bytes_max
         self._lock = threading.RLock()
         self._bus: Bus | None = None
         _everyone.add(self)
-        self._opened: _Opened | None = None
+        self._opened: OpenedLedger | None = None
         self._progress: dict[int, tuple[int, int, float, str | None]] = {}
         if self.operations.get("noop") is None:
             self.operations.add(Operation(_noop, name="noop"))
@@ -135,14 +107,15 @@ class Ledger:
     ) -> Receipt:
         """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
         settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
-        made = self.calling.made(call, payload, version=version, **settings)
-        if connection is not None:
+        made = call_of(call, payload, self.known, version=version, **settings)
+        opened = self._open()
+        if connection is None:
+            [admission] = opened.submit([made])
+        else:
             # Where there is one write lock, the caller holds it: nothing may be written but through its connection.
-            with self.opened_store().borrowed(connection) as transaction:
-                [admission] = self.calling.admitted([made], transaction.jobs.submit, transaction)
-            return self._receipt(admission)
-        [receipt] = self._submitted([made])
-        return receipt
+            with opened.store.borrowed(connection) as transaction:
+                [admission] = opened.submit_in(transaction, [made])
+        return self._receipt(admission)
 
     async def submit_async(
         self,
@@ -158,20 +131,13 @@ class Ledger:
     ) -> Receipt:
         """Submit without blocking the event loop."""
         settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
-        made = self.calling.made(call, payload, version=version, **settings)
+        made = call_of(call, payload, self.known, version=version, **settings)
         return await asyncio.to_thread(self.submit, made)
 
     def submit_many(self, calls: Sequence[Call | Mapping[str, Any]]) -> list[Receipt]:
         """Record many calls, all or none, in one transaction."""
-        return self._submitted([self.calling.told(call) for call in calls])
-
-    def _submitted(self, calls: Sequence[Call]) -> list[Receipt]:
-        def submit(submissions: list[Submission]) -> list[Admission]:
-            task = SubmitTask(submissions)
-            self.perform_tasks([task])
-            return task.result()
-
-        return [self._receipt(admission) for admission in self.calling.admitted(calls, submit)]
+        made = [call_from(call, self.known) for call in calls]
+        return [self._receipt(admission) for admission in self._open().submit(made)]
 
     def _receipt(self, admission: Admission) -> Receipt:
         return Receipt(self, admission.job_id, is_new=admission.is_new, job=admission.existing)
@@ -300,13 +266,12 @@ class Ledger:
         self, attempt: Attempt, calls: Sequence[Call], transaction: Transaction | None = None
     ) -> list[Submission]:
         """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
-        return _keyed(attempt, self.calling.submissions(calls, transaction))
+        return keyed(attempt.job.job_id, self._open().prepared(calls, transaction))
 
     def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
         """Submit a job's staged calls in a given transaction."""
         if calls:
-            submit = transaction.jobs.submit
-            self.calling.admitted(calls, lambda submissions: submit(_keyed(attempt, submissions)), transaction)
+            self._open().submit_in(transaction, calls, attempt.job.job_id)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -378,23 +343,19 @@ class Ledger:
             with self._lock:
                 self._url, self.world, self._opened = before
 
-    def _in_use(self) -> _Opened:
+    def _in_use(self) -> OpenedLedger:
         """Return what is open, with every operation declared."""
         opened = self._open()
-        if len(opened.declared) < len(self.operations):
-            self.declare_new()
+        opened.declare_new()
         return opened
 
     @property
-    def in_force(self) -> dict[str, str]:
-        """Which version of an operation a registry last said is in force: a hint, and never the judge."""
-        return {} if self._opened is None else self._opened.in_force
+    def known(self) -> KnownOperations:
+        """What this process knows of the ledger's operations; of a ledger that is not open, only its own handlers."""
+        opened = self._opened
+        return opened.known if opened else KnownOperations(self.operations, {}, self.payload_bytes_max)
 
-    def opened_store(self) -> Store[Any]:
-        """Return the open store, as it is: what is new here may not have been declared to it yet."""
-        return self._open().store
-
-    def _open(self) -> _Opened:
+    def _open(self) -> OpenedLedger:
         opened = self._opened
         if opened is not None and opened.pid == os.getpid():
             return opened
@@ -405,30 +366,13 @@ class Ledger:
                 # After a fork the parent's connections are not ours to use, nor to close, and the threads that
                 # told its subscribers are not here.
                 self._bus = None
-            opened = self._opened = _Opened(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
-        _check_at_open(self, opened.store)
+            opened = self._opened = OpenedLedger(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+        opened.check()
         return opened
 
     def begin_anew(self) -> None:
         """Take another lock after a fork: who held this one in the parent is not here to let go."""
         self._lock = threading.RLock()
-
-    def declare_new(self, transaction: Transaction | None = None) -> None:
-        """Make known to the ledger what was declared here since: of each operation the newest version."""
-        opened = self._open()
-        if len(opened.declared) == len(self.operations):
-            return
-        every = {(op.name, op.version): op for op in self.operations}
-        names = {name for name, _ in every.keys() - opened.declared}
-        new = {name: newest.declared for name in names if (newest := self.operations.get(name)) is not None}
-        if new and transaction is not None and opened.store.one_writer:
-            transaction.operations.declare(new)  # and again next time: the caller may roll it back
-        elif new:
-            task = CallTask(lambda tx: tx.operations.declare(new))
-            opened.committer.perform([task])
-            task.result()
-            opened.declared.update(every)
-            opened.store.operations.update(new)
 
 
 _everyone: weakref.WeakSet[Ledger] = weakref.WeakSet()
@@ -440,28 +384,6 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
-
-
-def _keyed(attempt: Attempt, staged: Sequence[Submission]) -> list[Submission]:
-    """Return what a job staged, each submission without a key under one of the job's own."""
-    job_id, replace = attempt.job.job_id, msgspec.structs.replace
-    return [
-        one if one.key is not None else replace(one, client=FOLLOWUP_CLIENT, key=f"{job_id}/{n}", by_engine=True)
-        for n, one in enumerate(staged, start=1)
-    ]
-
-
-def _check_at_open(ledger: Ledger, store: Store[Any]) -> None:
-    """Run the quick checks, where there is anything to check; whatever they find or fail at, the ledger is open."""
-    try:
-        with store.reading() as reading:
-            if not reading.executions.anything_to_check():
-                return
-        from holdfast.engine.upkeep.checks import check_at_open  # noqa: PLC0415 - audit, where there is work for it
-
-        check_at_open(ledger, store)
-    except HoldfastError as error:
-        logger.warning("the ledger could not be checked when it opened: %s", error)
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

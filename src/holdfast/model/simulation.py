@@ -25,7 +25,7 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
-from holdfast.engine.ledger import FOLLOWUP_CLIENT, Ledger
+from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call
 from holdfast.engine.tasks import ClaimTask
 from holdfast.engine.upkeep.retention import Retention, gc
@@ -36,6 +36,7 @@ from holdfast.engine.worker.retry import Quarantine, RetryAfter, Snooze
 from holdfast.engine.world import BETWEEN, Crash, World
 from holdfast.store import Lease
 from holdfast.store.effects import staged
+from holdfast.store.requests import ENGINE
 from holdfast.testing import VirtualClock
 
 LEASE_S = 30.0
@@ -344,4 +345,4 @@ class Simulation:
 
 
 def _followup(job: Job) -> tuple[str, str]:
-    return FOLLOWUP_CLIENT, f"{job.job_id}/1"
+    return ENGINE, f"{job.job_id}/1"

@@ -134,7 +134,7 @@ class HeldAttempt(Execution):
         if self._task is None or not isinstance(self._task.command, commands.Complete):
             return False
         operation = error.context.get("operation") if isinstance(error, RegistryError) else None
-        if isinstance(error, RegistryError) and operation not in self._told and self.ledger.calling.learned(error):
+        if isinstance(error, RegistryError) and operation not in self._told and self.ledger.known.learn(error):
             self._told.add(operation)
             self._conclude(self._outcome)  # a follow-up that names no version is submitted at the one in force now
         elif self.operation and self.again and self._agains < AGAIN_MAX and isinstance(error, EffectError):
