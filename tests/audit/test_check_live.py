@@ -16,7 +16,7 @@ from holdfast.core.errors import StoreDamagedError
 from holdfast.engine.events import InvariantViolated, Transition
 from holdfast.engine.upkeep import checks as checking
 from holdfast.engine.upkeep.checks import AT_OPEN, check_and_tell
-from holdfast.engine.worker.keeper import Duty
+from holdfast.engine.upkeep.duties import Duty
 from holdfast.engine.world import World
 from holdfast.store import Store
 from holdfast.testing import VirtualClock

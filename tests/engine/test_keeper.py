@@ -18,8 +18,9 @@ from holdfast import Ledger, Worker
 from holdfast.audit.files.archive import verify as verify_archive
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.engine.events import InvariantViolated
+from holdfast.engine.upkeep.duties import Duty, Periods
 from holdfast.engine.upkeep.retention import Retention, set_policy
-from holdfast.engine.worker.keeper import Duty, Keeper, Periods
+from holdfast.engine.worker.keeper import Keeper
 from tests.engine.working import eventually, working
 
 LONG_S = 3600.0

@@ -218,7 +218,7 @@ def test_a_living_worker_says_hello_often_enough(verbs: Verbs) -> None:
         ledger.operation(f"of-{lease_s:g}", lease_s=lease_s)(lambda run: None)
         heartbeat = Heartbeat.__new__(Heartbeat)
         heartbeat._ledger = ledger
-        periods.append(heartbeat._period_s())
+        periods.append(heartbeat.pause_s())
     assert periods == [30 / BEATS_A_LEASE, 30 / BEATS_A_LEASE, 1 / BEATS_A_LEASE]
     assert max(periods) + 5 * POLL_S <= ALIVE_S / 2 == 15.0
 

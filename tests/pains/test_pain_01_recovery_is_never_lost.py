@@ -65,7 +65,8 @@ def test_a_recovery_that_fails_in_the_middle_is_seen_and_goes_on(
             finally:
                 thread.stop()
         told = [record.getMessage() for record in caplog.records if "recovery failed" in record.getMessage()]
-        assert told == ["a recovery failed and is tried again: the database went away"] * 2
+        assert len(told) == 2
+        assert all("the database went away" in message for message in told)
         facts = Facts(ledger, effects=False)
         require_promises(facts, effects=False)
         assert Counter(e.error_code for rows in facts.executions.values() for e in rows) == {"lease_expired": 45}

@@ -335,6 +335,11 @@ class Store(ABC, Generic[Connection]):
     # -- what a new ledger needs --------------------------------------------------------------------------------------
 
     @property
+    def absolute_url(self) -> str:
+        """The URL that names this store to a process in any directory."""
+        return self.url
+
+    @property
     def exists(self) -> bool:
         """Whether the database exists; one in a file may not."""
         return True

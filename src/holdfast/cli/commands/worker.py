@@ -44,7 +44,7 @@ def worker(
     ] = False,
 ) -> Answer:
     """Run the operations of a ledger until stopped."""
-    from holdfast.engine.worker.keeper import Periods  # noqa: PLC0415 - see above
+    from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
     from holdfast.engine.worker.worker import Worker  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)

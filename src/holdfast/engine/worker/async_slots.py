@@ -1,4 +1,4 @@
-"""Slots on an event loop, for `async def` handlers.
+"""Slots on an event loop for `async def` handlers, and slots in the caller's own thread.
 
 Invariants: an attempt that its handler ended is handed to `on_end`, and no other; a loop that a handler blocks is
 replaced, and those that were given up and still run are counted.
@@ -7,14 +7,68 @@ replaced, and those that were given up and still run are counted.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any, cast
 
+from holdfast.engine.operations import Operation
 from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.engine.worker.outcome import outcome_of
 from holdfast.engine.worker.slots import GivenUp, OnEnd
+from holdfast.engine.world import Crash
 
 LOOP_ANSWERS_S = 0.25  # a loop that takes longer to answer is blocked by a handler
 CANCELLING_S = 1.0
+
+
+async def run_async(running: HeldAttempt) -> bool:
+    """Await an `async def` handler; return whether that ended the attempt."""
+    if running.operation is None:
+        return running.finish(running.missing())
+    running.begin()
+    worker_pid = os.getpid()
+    ended = await _ended(running, running.operation)
+    return running.finish(outcome_of(running.operation, running, ended, worker_pid=worker_pid))
+
+
+async def _ended(running: HeldAttempt, operation: Operation[Any, Any]) -> Callable[[], Any]:
+    """Await a handler; return a function that returns what it returned, or raises what it raised."""
+    handler = cast("Callable[..., Awaitable[Any]]", operation.fn)
+    try:
+        result = await handler(running, **operation.arguments(running.job.payload or "{}"))
+    except Crash:
+        raise
+    except BaseException as error:  # noqa: BLE001 - also a cancellation: see outcome_of
+        raised = error
+    else:
+        return lambda: result
+
+    def raise_again() -> None:
+        raise raised
+
+    return raise_again
+
+
+class InlineSlots:
+    """Runs each attempt at once, in the caller's thread: for tests on a virtual clock."""
+
+    def __init__(self, on_end: OnEnd) -> None:
+        self._on_end = on_end
+
+    def start(self, running: HeldAttempt) -> None:
+        if asyncio.run(run_async(running)) if running.is_async else running.run():
+            self._on_end(running)
+
+    def abandon(self, running: HeldAttempt) -> None:
+        """Do nothing: nothing can be abandoned that runs in the caller's thread."""
+
+    def worn_out(self, limit: int) -> bool:  # noqa: ARG002 - see abandon
+        return False
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
 
 
 class AsyncSlots:
@@ -47,7 +101,7 @@ class AsyncSlots:
         # Whoever takes it from the line has it: a loop that was blocked may find that another one was faster.
         if self._waiting.pop(id(running), None) is None:
             return
-        if not running.ended and await running.run_async():
+        if not running.ended and await run_async(running):
             self._on_end(running)
         else:
             self._given_up.add(-1)

@@ -21,7 +21,7 @@ from holdfast.core.records import Attempt
 from holdfast.engine.operations import LEASE_S, Operation
 from holdfast.engine.tasks import EndTask
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, handled, handled_async, raised, staged_again
+from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, handled, raised, staged_again
 from holdfast.engine.worker.retry import FailureKind
 
 if TYPE_CHECKING:
@@ -85,11 +85,6 @@ class HeldAttempt(Execution):
         """Call a plain handler here; return whether that ended the attempt."""
         self.begin()
         return self.finish(handled(self.operation, self) if self.operation else self.missing())
-
-    async def run_async(self) -> bool:
-        """Await an `async def` handler here; return whether that ended the attempt."""
-        self.begin()
-        return self.finish(await handled_async(self.operation, self) if self.operation else self.missing())
 
     def missing(self) -> Raised:
         """Return how an attempt ends that nobody here can make: it costs nothing, and another worker may know how."""

@@ -6,55 +6,40 @@ for, is told to stop; a heartbeat that fails is tried again and never raises int
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import HoldfastError
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.engine.worker.helper import Helper
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
 
-logger = logging.getLogger("holdfast")
-
 BEATS_A_LEASE = 3
 
 
-class Heartbeat:
-    """A thread that beats for everything that `held` returns."""
+class Heartbeat(Helper):
+    """Beats for everything that `held` returns."""
+
+    name = "heartbeat"
 
     def __init__(self, ledger: Ledger, held: Callable[[], list[HeldAttempt]], seen: Callable[[], None]) -> None:
         self._ledger = ledger
         self._held = held
         self._seen = seen
-        self._stopped = threading.Event()
         self.lost = 0
-        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def stop(self) -> None:
-        """Stop beating."""
-        self._stopped.set()
-        self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(self._period_s()):
-            try:
-                self.beat()
-                self._seen()
-            except HoldfastError as error:
-                logger.warning("a heartbeat failed and is tried again: %s", error)
-            except Exception:
-                logger.exception("a heartbeat failed and is tried again")
-
-    def _period_s(self) -> float:
+    def pause_s(self) -> float:
         # Of every operation, not only of what is held: the next claim may have the shortest lease of all.
         shortest = min((operation.lease_s for operation in self._ledger.operations), default=LEASE_S)
         return max(0.02, min(shortest, 30.0) / BEATS_A_LEASE)
+
+    def turn(self) -> None:
+        self.beat()
+        self._seen()
 
     def beat(self) -> None:
         """Extend every lease that is held, and write down the progress that was noted."""

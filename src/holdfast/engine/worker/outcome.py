@@ -7,10 +7,10 @@ the same whether the handler ran in a thread or in another process; nothing is w
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -60,43 +60,34 @@ Outcome = Returned | Raised | None  # None: it completed the job itself, in a tr
 
 
 def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
-    """Call a plain handler and return what came of it, whatever that is."""
-    worker_pid = os.getpid()
+    """Call a plain handler and return what came of it."""
+    return outcome_of(
+        operation, execution, lambda: operation.fn(execution, **operation.arguments(execution.job.payload or "{}"))
+    )
+
+
+def staged_again(operation: Operation[Any, Any], execution: Execution, refused: EffectError) -> Outcome:
+    """Let a handler stage anew what was refused, and return what came of it."""
+    execution.staged = Staged([], [])
+    return outcome_of(operation, execution, lambda: execution.again(refused) if execution.again else None)
+
+
+def outcome_of(
+    operation: Operation[Any, Any], execution: Execution, work: Callable[[], Any], *, worker_pid: int | None = None
+) -> Outcome:
+    """Call what a handler does and return what came of it, whatever that is."""
+    worker_pid = worker_pid or os.getpid()
     try:
-        result = operation.fn(execution, **operation.arguments(execution.job.payload or "{}"))
+        result = work()
         _leave_fork(worker_pid)
         return _returned(execution, result)
     except Crash:
         raise
     except BaseException as error:  # noqa: BLE001 - also SystemExit and MemoryError: they are the job's, not ours
         _leave_fork(worker_pid)
-        return _failed(execution, error, operation)
-
-
-async def handled_async(operation: Operation[Any, Any], execution: Execution) -> Outcome:
-    """Await an `async def` handler and return what came of it, whatever that is."""
-    worker_pid = os.getpid()
-    try:
-        handler = cast("Callable[..., Awaitable[Any]]", operation.fn)
-        result = await handler(execution, **operation.arguments(execution.job.payload or "{}"))
-        _leave_fork(worker_pid)
-        return _returned(execution, result)
-    except Crash:
-        raise
-    except BaseException as error:  # noqa: BLE001 - the same
-        _leave_fork(worker_pid)
-        return _failed(execution, error, operation)
-
-
-def staged_again(operation: Operation[Any, Any], execution: Execution, refused: EffectError) -> Outcome:
-    """Let a handler stage anew what was refused, and return what came of it."""
-    execution.staged = Staged([], [])
-    try:
-        return _returned(execution, execution.again(refused) if execution.again else None)
-    except Crash:
-        raise
-    except BaseException as error:  # noqa: BLE001 - the same
-        return _failed(execution, error, operation)
+        with suppress(Exception):  # why it failed is what matters; a value that was not kept is computed again
+            execution.keep_rest()
+        return raised(error, operation.classify)
 
 
 def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
@@ -117,12 +108,6 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
         return Raised(code, message, kind=FailureKind(judge(error)))
     except BaseException:  # noqa: BLE001 - the judge is the user's code too
         return Raised(code, message)
-
-
-def _failed(execution: Execution, error: BaseException, operation: Operation[Any, Any]) -> Raised:
-    with suppress(Exception):  # what it failed of is what matters; a value that was not kept is computed again
-        execution.keep_rest()
-    return raised(error, operation.classify)
 
 
 def _returned(execution: Execution, result: Any) -> Returned | None:

@@ -29,7 +29,6 @@ from holdfast.engine.worker.child import BOOT, Line, handler_name, in_pool, outc
 from holdfast.engine.worker.outcome import Outcome, Raised, Then, raised
 from holdfast.engine.worker.retry import FailureKind
 from holdfast.engine.worker.slots import GivenUp, OnEnd
-from holdfast.store.sqlite.store import SqliteStore
 
 logger = logging.getLogger("holdfast")
 
@@ -37,6 +36,15 @@ PROCESS_DIED = "process_died"
 HANDLER_UNNAMED = "handler_unnamed"
 IMPORT_S = 60.0  # what the import of a handler's module may take, apart from the handler's own timeout
 _GIVEN_BACK = Raised("executor_stopped", "the executor was stopped", Then.GIVE_BACK)
+
+
+def slots_of(executor: str | Executor, size: int, on_end: OnEnd) -> ProcessSlots | ExecutorSlots:
+    """Return the slots that a worker's `executor` asks for: processes of our own, or a given Executor."""
+    if executor == "processes":
+        return ProcessSlots(size, on_end)
+    if isinstance(executor, Executor):
+        return ExecutorSlots(executor, on_end)
+    raise InputError(f"{executor!r} is not threads, processes or an Executor")
 
 
 def _name(running: HeldAttempt) -> str:
@@ -221,8 +229,7 @@ class ExecutorSlots:
         if not self._remote:
             return self._executor.submit(running.run)
         store = running.ledger.store
-        url = str(store.path.absolute()) if isinstance(store, SqliteStore) else store.url
-        job = {"attempt": plain(running.record), "url": url, "schema": running.ledger.schema}
+        job = {"attempt": plain(running.record), "url": store.absolute_url, "schema": running.ledger.schema}
         work: tuple[Any, ...] = in_pool, _name(running), json.dumps(job)
         running.begin()  # nobody tells when it really does
         try:

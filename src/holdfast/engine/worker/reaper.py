@@ -8,7 +8,6 @@ failures are seen and tried again.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.decide import Move, Refused
-from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Attempt
 from holdfast.engine.tasks import RecoverTask
+from holdfast.engine.worker.helper import Helper
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -92,8 +91,10 @@ def _report(outcomes: list[tuple[Attempt, Move | Refused]]) -> RecoveryReport:
     )
 
 
-class Reaper:
-    """A thread that recovers, again and again."""
+class Reaper(Helper):
+    """Recovers what expired leases left behind, unless the clock has just jumped."""
+
+    name = "recovery"
 
     def __init__(
         self, ledger: Ledger, *, actor: str, period_s: float, lease_s: float, on_recovered: Callable[[], None]
@@ -103,26 +104,16 @@ class Reaper:
         self._period_s = period_s
         self._lease_s = lease_s
         self._on_recovered = on_recovered
-        self._stopped = threading.Event()
         self._clocks: tuple[datetime, float] | None = None
         self._quiet_until = 0.0
-        self._thread = threading.Thread(target=self._run, name="holdfast-reaper", daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def stop(self) -> None:
-        """Stop reaping."""
-        self._stopped.set()
-        self._thread.join(timeout=5)
+    def pause_s(self) -> float:
+        return self._period_s
 
-    def _run(self) -> None:
-        while not self._stopped.wait(self._period_s):
-            try:
-                if not self._clock_jumped() and recover(self._ledger, actor=self._actor).recovered:
-                    self._on_recovered()
-            except HoldfastError as error:
-                logger.warning("a recovery failed and is tried again: %s", error)
-            except Exception:
-                logger.exception("a recovery failed and is tried again")
+    def turn(self) -> None:
+        if not self._clock_jumped() and recover(self._ledger, actor=self._actor).recovered:
+            self._on_recovered()
 
     def _clock_jumped(self) -> bool:
         """Tell whether to hold still: wall and monotonic time parted, so leases may look older than they are."""

@@ -7,7 +7,6 @@ and still run are counted, because a process that has too many of them should be
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -44,26 +43,6 @@ class GivenUp:
     def add(self, change: int) -> None:
         with self._lock:  # the two may come in either order
             self.n += change
-
-
-class InlineSlots:
-    """Runs each attempt at once, in the caller's thread: for tests on a virtual clock."""
-
-    def __init__(self, on_end: OnEnd) -> None:
-        self._on_end = on_end
-
-    def start(self, running: HeldAttempt) -> None:
-        if asyncio.run(running.run_async()) if running.is_async else running.run():
-            self._on_end(running)
-
-    def abandon(self, running: HeldAttempt) -> None:
-        """Do nothing: nothing can be abandoned that runs in the caller's thread."""
-
-    def worn_out(self, limit: int) -> bool:  # noqa: ARG002 - see abandon
-        return False
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
 
 
 class ThreadSlots:

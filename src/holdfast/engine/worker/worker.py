@@ -25,14 +25,15 @@ from holdfast.engine.operations import LEASE_S
 from holdfast.engine.tasks import ClaimTask, Task
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
-from holdfast.engine.worker.keeper import Duty, Keeper, Periods
+from holdfast.engine.worker.keeper import Keeper
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
-from holdfast.engine.worker.slots import InlineSlots, Slots, ThreadSlots
+from holdfast.engine.worker.slots import Slots, ThreadSlots
 from holdfast.engine.world import Crash
 from holdfast.store import Lease
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
+    from holdfast.engine.upkeep.duties import Duty, Periods
 
 logger = logging.getLogger("holdfast")
 
@@ -125,8 +126,7 @@ class Worker:
         return self._attempts
 
     def _start_helpers(self, ends: ExitStack) -> None:
-        heartbeat = Heartbeat(self._ledger, self.held, self._say_hello)
-        ends.callback(heartbeat.stop)
+        ends.callback(Heartbeat(self._ledger, self.held, self._say_hello).stop)
         reaper = Reaper(
             self._ledger,
             actor=self.worker_id,
@@ -135,8 +135,7 @@ class Worker:
             on_recovered=self.wake,
         )
         ends.callback(reaper.stop)
-        keeper = Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties)
-        ends.callback(keeper.stop)
+        ends.callback(Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties).stop)
 
     def _loop(self, *, until_idle: bool, arm: Callable[[], None]) -> None:
         while not self._stopping and not self.recycle:
@@ -298,17 +297,15 @@ class Worker:
 
     def _plain_slots(self) -> Slots:
         on_end = self._inbox.put
-        if self._executor == "inline":
-            return InlineSlots(on_end)
         if self._executor == "threads":
             return ThreadSlots(self._concurrency, on_end)
-        from holdfast.engine.worker.processes import ExecutorSlots, ProcessSlots  # noqa: PLC0415 - only where asked for
+        if self._executor == "inline":
+            from holdfast.engine.worker.async_slots import InlineSlots  # noqa: PLC0415 - only on a virtual clock
 
-        if self._executor == "processes":
-            return ProcessSlots(self._concurrency, on_end)
-        if isinstance(self._executor, Executor):
-            return ExecutorSlots(self._executor, on_end)
-        raise InputError(f"{self._executor!r} is not threads, processes or an Executor")
+            return InlineSlots(on_end)
+        from holdfast.engine.worker.processes import slots_of  # noqa: PLC0415 - only where asked for
+
+        return slots_of(self._executor, self._concurrency, on_end)
 
     def _slots_for(self, running: HeldAttempt) -> Slots:
         """Return where an attempt runs; the slots on an event loop are made for the first `async def` handler."""

@@ -379,6 +379,10 @@ class SqliteStore(Store[sqlite3.Connection]):
             raise self.translated(error) from error
 
     @property
+    def absolute_url(self) -> str:
+        return str(self.path.absolute())
+
+    @property
     def exists(self) -> bool:
         return self.path.exists()
 
