@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast import Ledger
 from holdfast.compat import AuditEvent, AuditLogger
 from tests.support.roles import note
+from tests.support.trap import Trap
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -33,24 +32,15 @@ def log_and_die(url: str, *, directory: str, told: str, kill_at: int | None, fil
     """Log three events, and be killed at the n-th call that changes the disk; a write is cut in half by it."""
     with Ledger(url) as ledger:
         audit = AuditLogger(ledger, directory, file_bytes_max=file_bytes_max)
-        steps = 0
-
-        def trapped(call: Callable[..., Any]) -> Callable[..., Any]:
-            def step(*args: Any, **given: Any) -> Any:
-                nonlocal steps
-                steps += 1
-                if steps == kill_at:
-                    if call is pwrite:
-                        file, text, offset = args
-                        pwrite(file, text[: len(text) // 2], offset)
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return call(*args, **given)
-
-            return step
-
+        trap = Trap(kill_at, armed=True)
         pwrite = os.pwrite
-        for name in ("pwrite", "fsync", "ftruncate", "rename", "replace"):
-            setattr(os, name, trapped(getattr(os, name)))
+
+        def half(name: str, *args: Any) -> None:
+            if name == "pwrite":
+                file, text, offset = args
+                pwrite(file, text[: len(text) // 2], offset)
+
+        trap.watch_calls(os, "pwrite", "fsync", "ftruncate", "rename", "replace", after=False, last_act=half)
         for number in range(3):
             note(told, str(audit.log(event(number))))
-        note(told, f"steps {steps}")
+        note(told, f"steps {trap.count}")

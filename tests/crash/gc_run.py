@@ -7,23 +7,17 @@ the database counts once, each file operation twice: before it and after it.
 from __future__ import annotations
 
 import os
-import signal
-import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest import mock
-
-import psycopg
 
 from holdfast import Ledger
 from holdfast.audit.seals.sealer import seal
 from holdfast.engine.upkeep import archiving, retention
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import VirtualClock
 from tests.crash.reference_run import reference_ledger
 from tests.support.roles import CLIENT, create_effects, note
+from tests.support.trap import Trap
 
 KEYS = ("a", "b", "c")
 REST_S = 1000.0
@@ -48,6 +42,14 @@ def make(url: str) -> None:
         seal(ledger.store, block_rows=5)
 
 
+def watched(kill_at: int | None) -> Trap:
+    """Return a trap that counts the statements of both databases."""
+    trap = Trap(kill_at)
+    trap.watch_sqlite()
+    trap.watch_postgres()
+    return trap
+
+
 def policy(folder: Path) -> Retention:
     return Retention(finished_s=1, quarantined_s=1, history_s=1, archive_dir=str(folder))
 
@@ -60,7 +62,8 @@ def collect(ledger: Ledger, folder: Path) -> GcReport:
 
 def run(url: str, *, folder: str, counted: str, kill_at: int | None = None) -> None:
     """Make the whole gc, or be killed at the step numbered `kill_at`."""
-    trap = _Trap(kill_at)
+    trap = watched(kill_at)
+    trap.watch_calls(os, *FILE_OPERATIONS)
     with aged_ledger(url) as ledger:
         ledger.store  # noqa: B018 - opens it
         trap.armed = True
@@ -84,59 +87,3 @@ def collect_alone(url: str, *, folder: str, told: str) -> None:
     with aged_ledger(url) as ledger:
         report = collect(ledger, Path(folder))
     note(told, f"{report.finished} {report.quarantined} {' '.join(made.file for made in report.archives)}")
-
-
-class _Trap:
-    """Counts the steps of this process, and kills it at one of them."""
-
-    def __init__(self, kill_at: int | None) -> None:
-        self.count = 0
-        self.armed = False
-        self._last = ""
-        self._kill_at = kill_at
-        self._watch_sqlite()
-        self._watch_postgres()
-        for name in FILE_OPERATIONS:
-            setattr(os, name, self._twice(getattr(os, name)))
-
-    def step(self) -> None:
-        if self.armed:
-            self.count += 1
-            if self.count == self._kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    def _watch_sqlite(self) -> None:
-        opened = SqliteStore._open
-
-        def traced(text: str) -> None:
-            # A trigger's own statements are told under the text of the statement that fired it.
-            if text != self._last:
-                self._last = text
-                self.step()
-
-        def _open(store: SqliteStore) -> sqlite3.Connection:
-            connection = opened(store)
-            connection.set_trace_callback(traced)
-            return connection
-
-        SqliteStore._open = _open  # type: ignore[method-assign, assignment]
-
-    def _watch_postgres(self) -> None:
-        psycopg.Cursor.execute = self._once(psycopg.Cursor.execute)  # type: ignore[method-assign]
-        psycopg.Connection.commit = self._twice(psycopg.Connection.commit)  # type: ignore[method-assign]
-
-    def _once(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(*args: Any, **named: Any) -> Any:
-            self.step()
-            return act(*args, **named)
-
-        return acting
-
-    def _twice(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(*args: Any, **named: Any) -> Any:
-            self.step()
-            done = act(*args, **named)
-            self.step()
-            return done
-
-        return acting

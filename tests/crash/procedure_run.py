@@ -16,7 +16,7 @@ from holdfast.core.errors import AuthorityError
 from holdfast.core.machines import ProcedureState
 from holdfast.governance.runs.procedure import Mode, Step, StepContext, StepFailed, procedure, run
 from holdfast.store import Store, create_store, open_store
-from tests.crash.gc_run import _Trap
+from tests.crash.gc_run import watched
 from tests.support.roles import note, wait_until
 
 BOOKS = ("A", "B", "C", "D", "E")
@@ -70,7 +70,7 @@ def bring_to_end(url: str, *, root: str, params: dict[str, str], begun: str, tol
 
 def run_until(url: str, *, root: str, params: dict[str, str], told: str, kill_at: int | None = None) -> None:
     """Do the same, and be killed at the statement numbered `kill_at`; tell how many there were."""
-    trap = _Trap(kill_at)
+    trap = watched(kill_at)
     with open_store(url) as store:
         trap.armed = True
         verdict = ended(store, root, params)

@@ -6,9 +6,6 @@ order; what has been answered is noted before the next step, by one write that o
 
 from __future__ import annotations
 
-import os
-import signal
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +18,9 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.reaper import recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import VirtualClock
 from tests.support.roles import CLIENT, NO_DELAY, note, stage_effect
+from tests.support.trap import Trap
 
 KEYS = ("alone", "both", "committed", "dropped", "flaky", "returned")  # in order: a batch is recorded by key
 LEASE_S = 10.0
@@ -53,7 +50,8 @@ def submit_all(ledger: Ledger, told: str | None = None) -> None:
 
 def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
     """Make the whole run, or be killed at the statement, trigger's statement or opcode numbered `kill_at`."""
-    trap = _Trap(by, kill_at)
+    trap = Trap(kill_at)
+    trap.watch_sqlite(by)
     clock = VirtualClock()
     with reference_ledger(url, clock) as ledger:
         ledger.store  # noqa: B018 - opens it
@@ -85,45 +83,11 @@ def run(url: str, *, told: str, counted: str, by: str = "statement", kill_at: in
 
 def create(url: str, *, told: str, counted: str, by: str = "statement", kill_at: int | None = None) -> None:
     """Make a new ledger and submit to it, or be killed on the way."""
-    trap = _Trap(by, kill_at)
-    trap.armed = True
+    trap = Trap(kill_at, armed=True)
+    trap.watch_sqlite(by)
     with reference_ledger(url, VirtualClock()) as ledger:
         submit_all(ledger, told)
     _tell(counted, str(trap.count))
-
-
-class _Trap:
-    """Counts what SQLite does on every connection that is opened from now on, and kills the process at one count."""
-
-    def __init__(self, by: str, kill_at: int | None) -> None:
-        self.count = 0
-        self.armed = False
-        self._last = ""
-        self._kill_at = kill_at
-        opened = SqliteStore._open
-
-        def _open(store: SqliteStore) -> sqlite3.Connection:
-            connection = opened(store)
-            if by == "opcode":
-                connection.set_progress_handler(self._step, 1)
-            else:
-                connection.set_trace_callback(self._statement if by == "statement" else self._step)
-            return connection
-
-        SqliteStore._open = _open  # type: ignore[method-assign, assignment]
-
-    def _statement(self, text: str) -> None:
-        # A trigger's own statements are told under the text of the statement that fired it.
-        if text != self._last:
-            self._last = text
-            self._step()
-
-    def _step(self, _text: str | None = None) -> int:
-        if self.armed:
-            self.count += 1
-            if self.count == self._kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return 0
 
 
 def _write(ledger: Ledger, *, ended: Sequence[HeldAttempt] = (), claim: int = 0) -> list[HeldAttempt]:

@@ -5,8 +5,6 @@ Invariants: a role notes each batch, by one write, after it is durable; it runs 
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from typing import Any
 
@@ -20,6 +18,7 @@ from holdfast.governance.replay.replay import ReplayPolicy, policy_of
 from holdfast.store import Store, open_store
 from tests.governance.replays import WHO, selection
 from tests.support.roles import note, noted
+from tests.support.trap import die
 
 BATCH = 20
 
@@ -44,7 +43,7 @@ def run(url: str, *, told: str, die_at: str | None = None) -> None:
 
     def reach(point: str) -> None:
         if point == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     with open_store(url) as store:
         replay.run(store, chosen(store), policy=policy(), world=World(reach=reach), on_batch=_noting(told), **WHO)

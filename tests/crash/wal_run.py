@@ -7,17 +7,11 @@ effect is one row without any unique constraint, so that a second one would be s
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import psycopg
 
 from holdfast import Ledger
 from holdfast.compat import Boundary, Effect, EntryStatus, StateTransitionRaceError, Wal, WalEntry
@@ -26,8 +20,8 @@ from holdfast.core.records import Job
 from holdfast.engine.world import World
 from holdfast.store import Submission
 from holdfast.testing import VirtualClock
-from tests.crash.reference_run import _Trap
 from tests.support.roles import note
+from tests.support.trap import Trap, die
 
 LEASE_S = 10.0
 MAX_ATTEMPTS = 3  # one dies with the entry in hand, one may be killed with it, and one completes it
@@ -92,7 +86,9 @@ def run(
     kind: type[Wal] = Wal,
 ) -> None:
     """Make the whole run, or be killed at the statement numbered `kill_at`."""
-    trap = PostgresTrap(kill_at) if url.startswith("postgres") else _Trap(by, kill_at)
+    trap = Trap(kill_at)
+    trap.watch_sqlite(by)
+    trap.watch_postgres()
     clock = VirtualClock()
     with Ledger(url, world=World(clock=clock)) as ledger:
         wal = log_on(ledger, name, kind)
@@ -174,38 +170,8 @@ def recover_to_death(url: str, *, name: str, lease_s: float, max_attempts: int) 
 
     def deadly(entry: WalEntry, boundary: Boundary) -> None:
         if entry.data == b"deadly":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         boundary.effect(EFFECT, {"log": name, "key": str(entry.idempotency_key), "entry": entry.id}, rows=1)
 
     with Ledger(url) as ledger:
         Wal(ledger, name=name, lease_s=lease_s, max_attempts=max_attempts).recover(deadly)
-
-
-class PostgresTrap:
-    """Counts the statements that this thread sends to PostgreSQL, commits included, and dies before one of them."""
-
-    def __init__(self, kill_at: int | None) -> None:
-        self.count = 0
-        self.armed = False
-        self._kill_at = kill_at
-        self._thread = threading.get_ident()
-        for kind, name in (
-            (psycopg.Cursor, "execute"),
-            (psycopg.Cursor, "executemany"),
-            (psycopg.Connection, "commit"),
-        ):
-            self._wrap(kind, name)
-
-    def _wrap(self, kind: type, name: str) -> None:
-        wrapped = getattr(kind, name)
-
-        def step(this: Any, *args: Any, **given: Any) -> Any:
-            # The announcer has a thread of its own, and old plans are let go of by the real clock.
-            if self.armed and threading.get_ident() == self._thread and args[:1] != ("DISCARD PLANS",):
-                self.count += 1
-                if self.count == self._kill_at:
-                    sys.stderr.flush()
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return wrapped(this, *args, **given)
-
-        setattr(kind, name, step)

@@ -7,8 +7,6 @@ those that race begin together, and writes one JSON line into its own file.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from holdfast.core.records import Grant, Job
 from holdfast.governance import releases, switches
 from holdfast.governance.grants import Identity, approve, environment_of, request
 from holdfast.store import Declared, Lease, Store, Submission, open_store
+from tests.support.trap import die
 
 ANN: Any = {"operator": "ann", "reason": "the reader was mended"}
 THROWER: Any = {"actor": "ann", "reason": "it eats disks"}
@@ -128,7 +127,7 @@ def release_all(url: str, ids: list[int], grant_id: int, kill_at: int) -> None:
             nonlocal left
             left -= 1
             if left < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
             return run(connection, name, params)
 
         store.run = counted  # type: ignore[method-assign]

@@ -6,8 +6,6 @@ its own name in it, so that a loser's write would be seen.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -19,6 +17,7 @@ from holdfast.governance.grants import authorise
 from holdfast.governance.leases import acquire
 from holdfast.store import Submission, open_store
 from tests.support.roles import note
+from tests.support.trap import die
 
 ROUND_S = 30.0
 
@@ -58,7 +57,7 @@ def use_a_grant_and_die(url: str, *, target: str) -> None:
         wanted = Wanted(act=Act.RELEASE, target=target, environment="stage", executor="ann")
         authorise(transaction, wanted, grant_id=None, reason="the last thing it did")
         transaction.jobs.submit([Submission(operation="noop", payload="{}", key=f"{target} by the dead")])
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
 
 
 def take_leases(url: str, *, name: str, rounds: int, directory: str) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +29,7 @@ from holdfast.store import Store, create_store, open_store
 from holdfast.store.migrations import rewrite_enforcement
 from tests.enforcement.raw import Client
 from tests.support.postgres import Server, tmpfs_directory
+from tests.support.trap import die
 
 WHO: Any = {"actor": "ann", "reason": "a test"}
 REAL: Any = {**WHO, "mode": "REAL_RUN"}
@@ -367,7 +366,7 @@ def calm(dialect: str, name: str, table: str) -> list[str]:
 
 def die_at(url: str, told: dict[str, Any], root: str, point: str) -> None:
     """Build until a point is reached, and end there by SIGKILL."""
-    killed = at(point, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    killed = at(point, die)
     with open_store(url) as store:
         build(store, read_manifest(told), root=root, world=killed, **REAL)
 

@@ -5,8 +5,6 @@ Invariants: a role writes down what it was answered by one write, after the answ
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from holdfast.governance.registry.supersede import ValueChange, retire, supersed
 from holdfast.store import Store, create_store, open_store
 from tests.governance.registries import REAL, WHO, value
 from tests.support.roles import note
+from tests.support.trap import die
 
 SHIP_1, SHIP_2 = {"description": "by sea"}, {"description": "by air"}
 
@@ -107,12 +106,12 @@ def die_at(url: str, *, write: int, told: str) -> None:
 
         def counted(connection: Any, name: str, params: Any) -> Any:
             if name in WRITES and len(seen) == write == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
             answer = run(connection, name, params)
             if name in WRITES:
                 seen.append(name)
                 if len(seen) == write:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    die()
             return answer
 
         store.run = counted  # type: ignore[method-assign]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from holdfast.nodd.objects import ObjectSource, S3Source
 from holdfast.nodd.queues import Queue
 from holdfast.store import open_store
 from tests.nodd.objects import MemorySource
+from tests.support.trap import die
 
 LEASE_S = 1.0
 KILLED_LEASE_S = 2.0  # long enough that the next one to be killed takes another unit
@@ -66,7 +66,7 @@ def _queue(url: str, endpoint: str) -> Queue:
 
 
 def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    die()
 
 
 def _dies_at(point: str) -> Callable[[str], None]:
