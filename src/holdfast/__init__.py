@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError, IdempotencyConflictError, LeaseLostError
+    from holdfast.engine.failures import FailureKind
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.operations import Call, Operation, Operations
     from holdfast.engine.receipt import Receipt
     from holdfast.engine.worker.execution import Execution
-    from holdfast.engine.worker.retry import Cancel, FailureKind, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
+    from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, RetryPolicy, Snooze, Strategy
     from holdfast.engine.worker.worker import Worker
     from holdfast.governance.runs.procedure import resume_procedure, run_procedure, undo_procedure
     from holdfast.governance.runs.steps import Mode, Procedure, Step, StepContext, StepFailed, procedure
@@ -65,7 +66,7 @@ _HOMES = {
     "undo_procedure": "governance.runs.procedure",
     "Receipt": "engine.receipt",
     "Cancel": "engine.worker.retry",
-    "FailureKind": "engine.worker.retry",
+    "FailureKind": "engine.failures",
     "Quarantine": "engine.worker.retry",
     "RetryAfter": "engine.worker.retry",
     "RetryPolicy": "engine.worker.retry",

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 LINES_MAX = 6_150
-ENGINE_LINES_MAX = 2_060
+ENGINE_LINES_MAX = 2_065
 ELSEWHERE = ("governance", "audit", "nodd", "compat", "model", "cli", "explain", "telemetry", "demo", "diagrams")
 TRIES = 5
 # The keeper of a worker looks for due duties after one second: a run that took that long shows more than one job.

@@ -28,7 +28,7 @@ from holdfast import (
     Snooze,
     Strategy,
 )
-from holdfast.engine.worker.retry import classify
+from holdfast.engine.failures import classify
 
 R = TypeVar("R")
 

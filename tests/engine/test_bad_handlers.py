@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from holdfast import Execution, Ledger, Operations
 from holdfast.core.errors import RefusedByDatabaseError
 from holdfast.core.machines import JobState
-from holdfast.engine.redact import MESSAGE_MAX, error_code, error_message, redacted
+from holdfast.core.redaction import MESSAGE_MAX, redacted
+from holdfast.engine.failures import error_code, error_message
 from holdfast.engine.tasks import EndTask, Task
 from holdfast.testing import VirtualClock
 from tests.engine import handlers

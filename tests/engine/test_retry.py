@@ -12,7 +12,7 @@ from holdfast import Execution, FailureKind, Ledger, RetryPolicy, Snooze, Strate
 from holdfast.core import commands
 from holdfast.core.errors import InputError, InvalidStateTransitionError
 from holdfast.core.machines import JobState
-from holdfast.engine.worker.retry import classify
+from holdfast.engine.failures import classify
 from holdfast.testing import VirtualClock, crash_at, drain, virtual_world
 
 WEEK_S = 7 * 24 * 3600

@@ -31,7 +31,7 @@ from holdfast.core.errors import (
 from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.redact import short_code
+from holdfast.engine.failures import short_code
 from holdfast.governance.switches import stopping, switched_off_error
 from holdfast.store import Clock, Lease
 from holdfast.store.transaction import Reading

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from holdfast.compat.states import JobStatus
-from holdfast.core.digest import payload_text
+from holdfast.core.digest import is_storable, payload_text
 from holdfast.core.errors import InputError, JobNotFoundError
 from holdfast.core.records import MAX_ATTEMPTS, Attempt, Job
 from holdfast.store import Submission
@@ -147,13 +147,5 @@ def require_aware(name: str, moment: datetime | None) -> None:
 
 
 def _require_text(name: str, value: str) -> None:
-    if not value or "\0" in value or not _encodes(value):
+    if not value or not is_storable(value):
         raise InputError(f"{name} is not a text that can be stored", next_step=f"Give a {name} of ordinary characters.")
-
-
-def _encodes(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -17,7 +17,7 @@ from unicodedata import normalize
 
 import msgspec
 
-from holdfast.core.digest import canonical, sha256
+from holdfast.core.digest import canonical, is_storable, sha256
 from holdfast.core.errors import InputError, PayloadNotJsonError
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import Grant, time_text
@@ -182,14 +182,11 @@ def require_words(limit: int = WORD_BYTES_MAX, /, **words: str) -> None:
     """Raise InputError unless every word says something that both databases can hold; names are the fields."""
     for name, word in words.items():
         field = name.replace("_", " ")
-        try:
-            size = len(word.encode())
-        except UnicodeEncodeError:
-            size = -1
-        if size < 0 or "\0" in word:
+        if not is_storable(word):
             raise InputError(f"the {field} is not text that a database can hold", context={"field": name})
         if not word.strip():
             raise InputError(f"the {field} is missing", context={"field": name})
+        size = len(word.encode())
         if size > limit:
             raise InputError(f"the {field} has {size} bytes; the limit is {limit}", context={"field": name})
 

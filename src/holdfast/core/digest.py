@@ -41,6 +41,16 @@ def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
     return text
 
 
+def is_storable(text: str) -> bool:
+    """Return whether both databases can store a text: it has no zero character and no half of a surrogate pair."""
+    if text.isascii():
+        return "\0" not in text
+    try:
+        return "\0" not in text and bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> Json:
     """Parse JSON from outside: size first, then syntax, then depth and exactness."""
     raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.core.digest import canonical, sha256
+from holdfast.core.digest import canonical, is_storable, sha256
 from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import PayloadNotJsonError
 from holdfast.core.machines import JobState
@@ -192,7 +192,7 @@ def _bad_text(path: str, text: str, *, size_max: int = TEXT_BYTES_MAX) -> Iterat
         yield SelectionFault(path, "the text is empty")
     elif size > size_max:
         yield SelectionFault(path, f"{size} bytes; the limit is {size_max}")
-    elif "\x00" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+    elif not is_storable(text):
         yield SelectionFault(path, "the text has a character that a database cannot store")
 
 

@@ -27,10 +27,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
+from holdfast.core.redaction import redacted
 from holdfast.engine.opened import OpenedLedger
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
-from holdfast.engine.redact import redacted
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
 from holdfast.engine.tasks import CallTask, RuleTask, Task
 from holdfast.engine.world import World

@@ -30,7 +30,8 @@ from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json, payload_text
 from holdfast.core.errors import ArgumentsError, InputError
 from holdfast.core.protocol import chosen, newest, ranked
 from holdfast.core.records import REPLAY_ATTEMPTS
-from holdfast.engine.worker.retry import FailureKind, RetryPolicy, classify
+from holdfast.engine.failures import FailureKind, classify
+from holdfast.engine.worker.retry import RetryPolicy
 from holdfast.store import Declared, Submission
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from holdfast.core.authority import TEXT_BYTES_MAX, require_words
 from holdfast.core.errors import RefusedByDatabaseError, StateTransitionRaceError
-from holdfast.engine.redact import redacted
+from holdfast.core.redaction import redacted
 
 RACES_MAX = 5
 

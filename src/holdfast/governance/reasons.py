@@ -6,12 +6,12 @@ every job has exactly one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 
 from holdfast.core.decide import CANCELLED, LEASE_EXPIRED
 from holdfast.core.records import Job
+from holdfast.engine.failures import WordTable
 
 
 class Reason(StrEnum):
@@ -36,28 +36,31 @@ class Reason(StrEnum):
 
 
 # The first that is found counts. A code is read as words: `json_decode_error` is `json decode error`.
-_WORDS = {
-    Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl|\b429\b",
-    Reason.PERMISSION_DENIED: (
-        r"permission|access denied|forbidden|unauthori[sz]ed|authenticat|credentials|\b40[13]\b"
-    ),
-    Reason.TIMEOUT: r"timed? ?out|deadline exceeded",
-    Reason.RESOURCE_EXHAUSTED: (
-        r"memory|no space left|disk (?:is )?full|resources? exhausted|too many open files|too large|too deep|enospc"
-    ),
-    Reason.DEPENDENCY_FAILURE: r"dependenc|upstream|unavailable|no module|import error|module not found|\b50[234]\b",
-    Reason.PARSE_ERROR: (
-        r"pars(?:e|ing)|decode|syntax|malformed|not json|schema|validation|arguments invalid"
-        r"|invalid (?:json|xml|format)"
-    ),
-    Reason.CONNECTOR_ERROR: (
-        r"connect|network|\bio error|\bos error|socket|\bssl\b|\bdns\b|broken pipe|unreachable|missing object"
-        r"|not found|no such file|\b404\b"
-    ),
-    Reason.INVALID_STATE: r"\bstate\b|conflict|integrity|precondition|invariant|\bbroken\b|\blost\b",
-}
+_WORDS = WordTable(
+    {
+        Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl|\b429\b",
+        Reason.PERMISSION_DENIED: (
+            r"permission|access denied|forbidden|unauthori[sz]ed|authenticat|credentials|\b40[13]\b"
+        ),
+        Reason.TIMEOUT: r"timed? ?out|deadline exceeded",
+        Reason.RESOURCE_EXHAUSTED: (
+            r"memory|no space left|disk (?:is )?full|resources? exhausted|too many open files|too large|too deep|enospc"
+        ),
+        Reason.DEPENDENCY_FAILURE: (
+            r"dependenc|upstream|unavailable|no module|import error|module not found|\b50[234]\b"
+        ),
+        Reason.PARSE_ERROR: (
+            r"pars(?:e|ing)|decode|syntax|malformed|not json|schema|validation|arguments invalid"
+            r"|invalid (?:json|xml|format)"
+        ),
+        Reason.CONNECTOR_ERROR: (
+            r"connect|network|\bio error|\bos error|socket|\bssl\b|\bdns\b|broken pipe|unreachable|missing object"
+            r"|not found|no such file|\b404\b"
+        ),
+        Reason.INVALID_STATE: r"\bstate\b|conflict|integrity|precondition|invariant|\bbroken\b|\blost\b",
+    }
+)
 _KNOWN = {reason.value: reason for reason in Reason}
-_PATTERNS = tuple((reason, re.compile(words, re.IGNORECASE)) for reason, words in _WORDS.items())
 
 
 def declare(codes: Mapping[str, Reason]) -> None:
@@ -72,9 +75,8 @@ def reason_of(quarantine_code: str | None, error_code: str | None = None, messag
         if code in _KNOWN:
             return _KNOWN[code]
     for text in (*(code.replace("_", " ") for code in codes), message or ""):
-        for reason, words in _PATTERNS:
-            if words.search(text):
-                return reason
+        if reason := _WORDS.kind_of(text):
+            return reason
     return Reason.UNKNOWN
 
 

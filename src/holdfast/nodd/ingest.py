@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.core.digest import Json
+from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Operation
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.retry import FailureKind, Quarantine, classify
+from holdfast.engine.worker.retry import Quarantine
 from holdfast.nodd import catalog, provenance
 from holdfast.nodd.admission import DECLARED
 from holdfast.nodd.dataset import Dataset

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.digest import sha256
+from holdfast.core.digest import is_storable, sha256
 from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job
 
@@ -37,7 +37,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what one of the databases could not hold as it is, before anything is written."""
         words = f"{self.operation}{self.operation_version}{self.client}{self.key}{self.queue}"
-        if "\0" in words or not (words.isascii() or _is_unicode(words)):
+        if not is_storable(words):
             raise InputError("a name, key or queue has a zero character or half of a surrogate pair in it")
         if len(words) * 4 > WORD_BYTES_MAX:
             for word in (self.operation, self.operation_version, self.client, self.key or "", self.queue):
@@ -96,11 +96,3 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 def digest_of(operation: str, payload: str) -> str:
     """Return the digest that a job keeps of what it was to do."""
     return sha256(f"{operation}\n{payload}")
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -17,6 +17,7 @@ from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.cli.times import UNITS
 from holdfast.cli.values import row_value
+from holdfast.core.digest import is_storable
 from holdfast.core.errors import InputError
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
@@ -104,17 +105,9 @@ def _age(setting: str, text: str) -> float | None:
 
 def _words(who: str, why: str) -> tuple[str, str]:
     for flag, text in (("--operator", who), ("--reason", why)):
-        if not text.strip() or "\0" in text or not _is_text(text):
+        if not text.strip() or not is_storable(text):
             raise InputError(f"{flag} is empty, or is not text", next_step="Say in words who does this, and why.")
     return who, why
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -68,9 +68,9 @@ def worker(
 
 def load(app: str, location: Location) -> "Ledger":
     """Import `module:name` and return the Ledger, or a Ledger with the Operations, that it names."""
+    from holdfast.engine.failures import error_message  # noqa: PLC0415
     from holdfast.engine.ledger import Ledger  # noqa: PLC0415 - see above
     from holdfast.engine.operations import Operations  # noqa: PLC0415
-    from holdfast.engine.redact import error_message  # noqa: PLC0415
 
     module, _, name = app.partition(":")
     if str(Path.cwd()) not in sys.path:

@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.audit.files.archive import require_directory
 from holdfast.audit.seals.sealer import seal
+from holdfast.core.digest import is_storable
 from holdfast.core.errors import InputError, StoreBusyError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Archive, Seal, time_text
@@ -148,11 +149,7 @@ def _policy(text: str) -> Retention:
 
 
 def _is_from_root(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in path and Path(path).is_absolute()
+    return is_storable(path) and Path(path).is_absolute()
 
 
 def _plain(policy: Retention) -> dict[str, float | str | None]:

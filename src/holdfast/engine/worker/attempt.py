@@ -18,11 +18,11 @@ from holdfast.core.decide import CANCELLED
 from holdfast.core.errors import EffectError, RegistryError, StoreError
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
+from holdfast.engine.failures import FailureKind
 from holdfast.engine.operations import LEASE_S, Operation
 from holdfast.engine.tasks import EndTask
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, handled, raised, staged_again
-from holdfast.engine.worker.retry import FailureKind
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger

@@ -17,8 +17,8 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import EffectError, InputError, LeaseLostError
 from holdfast.core.records import Attempt, Job
+from holdfast.core.redaction import redacted
 from holdfast.engine.operations import Call
-from holdfast.engine.redact import redacted
 from holdfast.store.effects import Effect, Params, staged
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import msgspec
 from holdfast.core.decide import CANCELLED
 from holdfast.core.digest import payload_text
 from holdfast.core.errors import EffectError, HoldfastError
+from holdfast.engine.failures import FailureKind, classify, error_code, error_message, short_code
 from holdfast.engine.operations import Call, Operation
-from holdfast.engine.redact import error_code, error_message, short_code
 from holdfast.engine.worker.execution import Execution, Staged
-from holdfast.engine.worker.retry import Cancel, FailureKind, Quarantine, RetryAfter, Snooze, classify
+from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, Snooze
 from holdfast.engine.world import Crash
 from holdfast.store.effects import Effect
 

@@ -23,11 +23,11 @@ from queue import SimpleQueue
 from typing import Any
 
 from holdfast.core.errors import InputError
-from holdfast.engine.redact import error_code, error_message, redacted
+from holdfast.core.redaction import redacted
+from holdfast.engine.failures import FailureKind, error_code, error_message
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import BOOT, Line, handler_name, in_pool, outcome_from, plain
 from holdfast.engine.worker.outcome import Outcome, Raised, Then, raised
-from holdfast.engine.worker.retry import FailureKind
 from holdfast.engine.worker.slots import GivenUp, OnEnd
 
 logger = logging.getLogger("holdfast")

@@ -1,4 +1,4 @@
-"""What to do after a failure: classes of failure, strategies of delay, and what a handler may say itself.
+"""What follows a failure: what a handler may raise to decide it, and the policy that decides else.
 
 Invariants: the budget is the job's, kept in the ledger; a policy only says when, or that there is no point; jitter
 comes from the injected randomness.
@@ -6,7 +6,6 @@ comes from the injected randomness.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from random import Random
 
@@ -14,6 +13,7 @@ import msgspec
 
 from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS
+from holdfast.engine.failures import FailureKind
 
 DELAY_S_MAX = 366 * 86_400
 
@@ -54,15 +54,6 @@ class Quarantine(Exception):
         self.reason = reason
 
 
-class FailureKind(StrEnum):
-    """What sort of failure it was."""
-
-    TRANSIENT = "transient"
-    RATE_LIMITED = "rate_limited"
-    PERMANENT = "permanent"
-    UNKNOWN = "unknown"
-
-
 class Strategy(StrEnum):
     """How the delay grows from attempt to attempt."""
 
@@ -71,32 +62,6 @@ class Strategy(StrEnum):
     FIXED_DELAY = "fixed_delay"
     IMMEDIATE = "immediate"
     NO_RETRY = "no_retry"
-
-
-_WORDS = (
-    (FailureKind.RATE_LIMITED, re.compile(r"rate limit|too many requests|quota exceeded|\b429\b", re.IGNORECASE)),
-    (
-        FailureKind.PERMANENT,
-        re.compile(
-            r"permission denied|access denied|authentication failed|invalid credentials|not found|\b40[134]\b",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        FailureKind.TRANSIENT,
-        re.compile(r"time(d )?out|connection refused|temporar|unavailable|network|\b50[234]\b", re.IGNORECASE),
-    ),
-)
-
-
-def classify(error: BaseException) -> FailureKind:
-    """Tell the kind of a failure by its type, then by the words that services use."""
-    if isinstance(error, TimeoutError | ConnectionError | InterruptedError):
-        return FailureKind.TRANSIENT
-    if isinstance(error, PermissionError):
-        return FailureKind.PERMANENT
-    text = str(error)
-    return next((kind for kind, words in _WORDS if words.search(text)), FailureKind.UNKNOWN)
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from holdfast.core.errors import (
     StoreError,
 )
 from holdfast.core.machines import ProcedureState, StepState
-from holdfast.engine.redact import error_message
+from holdfast.engine.failures import error_message
 from holdfast.engine.world import World
 from holdfast.governance.runs.lease import NO_LEASE, OvertakenError, Reservation, moved
 from holdfast.governance.runs.status import BY_OPERATOR, fates, records_of, stop_cause, told
