@@ -18,7 +18,8 @@ import psycopg
 
 from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, GrantState, ValueState
-from holdfast.store.enforcement import GUARDED, Guarded, Refusal
+from holdfast.store.enforcement import Refusal
+from holdfast.store.tables import GUARDED, Guarded
 
 AT = "2030-01-02T03:04:05.000006Z"
 LATER = "2030-01-02T03:04:05.000007Z"

@@ -6,9 +6,10 @@ from holdfast.audit.check.runner import check
 from holdfast.core.decide import Move
 from holdfast.core.machines import GRANT, JOB, PROCEDURE, GrantState, JobState
 from holdfast.core.records import Evidence
-from holdfast.store import connect, create_store, enforcement, open_store
-from holdfast.store.enforcement import GUARDED, Refusal
+from holdfast.store import connect, create_store, open_store, tables
+from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import RECORD, migrate, migrations
+from holdfast.store.tables import GUARDED
 from tests.enforcement.raw import AT, LATER, Client, Hand
 from tests.enforcement.test_door import opened
 from tests.enforcement.test_refusals import untouched
@@ -92,7 +93,7 @@ def test_a_piece_of_evidence_is_declared_void_once_and_stays(client: Client, han
 
 def test_all_columns_of_evidence_were_tried(client: Client) -> None:
     names = set(Evidence.__struct_fields__)
-    assert names - {"voided_at"} == set(CHANGES) == set(enforcement.EVIDENCE)
+    assert names - {"voided_at"} == set(CHANGES) == set(tables.EVIDENCE)
     client.run(EVIDENCE, None, "digest")
     [row] = client.run("SELECT * FROM holdfast_evidence")
     assert len(row) == len(names)

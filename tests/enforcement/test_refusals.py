@@ -29,7 +29,8 @@ from holdfast.core.machines import (
     JobState,
     ProcedureState,
 )
-from holdfast.store.enforcement import Guarded, Refusal
+from holdfast.store.enforcement import Refusal
+from holdfast.store.tables import Guarded
 from tests.enforcement.raw import AT, GUARDED_BY_NAME, LATER, Client, Hand, shortest
 
 every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +96,9 @@ def copy_with(fault: SeededFault, directory: Path) -> Path:
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
             compiled.unlink()
         path.write_text(text, encoding="utf-8")
+    # A ledger gets its triggers from files that are generated from the rules: a fault of a rule must reach them.
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    subprocess.run([sys.executable, "-m", "holdfast.store.generate"], env=environment, check=True)
     return copy
 
 

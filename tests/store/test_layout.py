@@ -38,5 +38,5 @@ def test_only_white_space_changes() -> None:
 
 
 def test_no_line_of_a_trigger_is_long() -> None:
-    texts = [*sqlite.triggers(1).values(), *postgres.functions('"holdfast".', 1).values()]
+    texts = [*sqlite.triggers("1").values(), *postgres.functions('"holdfast".', "1").values()]
     assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH + 20

@@ -40,7 +40,7 @@ def wanted() -> dict[str, str]:
 def kept() -> dict[str, str]:
     """Return the golden files that are there: everything in the folder, and the ones that live beside their code."""
     inside = {str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).rglob("*") if path.is_file()}
-    beside = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.golden.*")}
+    beside = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("triggers.sql")}
     return {path: (ROOT / path).read_text(encoding="utf-8") for path in inside | beside}
 
 

@@ -1,7 +1,8 @@
 """The rules that both databases enforce themselves, as conditions derived from the transition table.
 
-A `Guarded` says which table holds a machine's records; `birth_violations` and `move_violations` turn the machine into
-SQL conditions that are true of a forbidden write. The dialects wrap the same conditions into their own triggers.
+A `Guarded` of `store.tables` says which table holds a machine's records; `birth_violations` and `move_violations` turn
+the machine into SQL conditions that are true of a forbidden write. The dialects wrap the same conditions into their own
+triggers, which `store.generate` writes into files.
 
 Invariants: edges stand in the conditions as literals, never as a table that a shell could edit; a row that breaks no
 rule costs one evaluation of the conditions and nothing else; only what says `door` may happen under maintenance.
@@ -14,24 +15,8 @@ import msgspec
 
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Path
-from holdfast.core.machines import (
-    COMMITTED,
-    EXECUTION,
-    GRANT,
-    JOB,
-    PROCEDURE,
-    STEP,
-    SWITCH,
-    VALUE,
-    GrantState,
-    ProcedureState,
-    StepState,
-    SwitchState,
-    ValueState,
-)
-
-MAINTENANCE = "MAINTENANCE"
-"""What the journal calls the door: no machine, but its opening, its notes and its shutting are told like one's."""
+from holdfast.core.machines import COMMITTED, GRANT, GrantState, ProcedureState
+from holdfast.store.tables import EVIDENCE, Guarded
 
 
 class Refusal(StrEnum):
@@ -70,164 +55,6 @@ _MEANINGS = {
     Refusal.DOOR_LEFT_OPEN: "the maintenance door is shut before its transaction ends",
     Refusal.SLIMMED: "a slimmed record never moves again",
 }
-
-
-class Guarded(msgspec.Struct, frozen=True, kw_only=True):
-    """A table whose rows are the records of a machine."""
-
-    machine: Machine
-    table: str
-    id: str
-    state: str = "state"
-    write_once: tuple[str, ...]
-    only_grow: tuple[str, ...] = ()
-    born_with: tuple[tuple[str, str], ...] = ()
-    unique: tuple[tuple[str, ...], ...] = ()
-    alone: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # columns that no two records in these states share
-    aside: tuple[str, str] | None = None  # a column, and its word for a record that is in nobody's way
-    attempt: str = "NULL"
-    slimmed: str | None = None
-    kept_at_rest: tuple[str, ...] = ()
-    one_commit: bool = False
-    counted: bool = False
-    put_back: bool = False  # under maintenance it may go where its journal says that a grant has brought it before
-    one_a_grant: bool = False  # a grant moves one record of the table, ever
-    built_by_runs: bool = False  # may be born under a grant that a run of a procedure has consumed, while it runs
-
-    @property
-    def longest(self) -> int:
-        """Return how many edges one write can take."""
-        return max(len(path.edges) for path in self.machine.paths)
-
-
-GUARDED = (
-    Guarded(
-        machine=JOB,
-        table="holdfast_jobs",
-        id="job_id",
-        write_once=(
-            "operation",
-            "operation_version",
-            "client",
-            "key",
-            "payload",
-            "digest",
-            "created_at",
-            "history_from",
-        ),
-        only_grow=("attempts", "excused"),
-        born_with=(("attempts", "0"), ("excused", "0")),
-        unique=(("client", "key"),),
-        attempt="attempts",
-        slimmed="payload",
-        kept_at_rest=("result",),
-        counted=True,
-    ),
-    Guarded(
-        machine=EXECUTION,
-        table="holdfast_executions",
-        id="exec_id",
-        state="status",
-        write_once=("job_id", "attempt", "lease_owner", "created_at", "history_from"),
-        unique=(("job_id", "attempt"),),
-        attempt="attempt",
-        one_commit=True,
-    ),
-    Guarded(
-        machine=GRANT,
-        table="holdfast_grants",
-        id="grant_id",
-        write_once=(
-            "action",
-            "target",
-            "scope",
-            "requested_by",
-            "requested_via",
-            "expires_at",
-            "created_at",
-            "history_from",
-        ),
-        alone=(("action", "target", "scope"), (GrantState.DRAFT, GrantState.ACTIVE)),
-    ),
-    Guarded(
-        machine=PROCEDURE,
-        table="holdfast_procedures",
-        id="run_id",
-        write_once=("idempotency_root", "procedure", "params", "plan", "lease", "created_at", "history_from"),
-        only_grow=("step",),
-        unique=(("idempotency_root",),),
-    ),
-    Guarded(
-        machine=STEP,
-        table="holdfast_steps",
-        id="step_id",
-        write_once=("run_id", "number", "name", "outcome", "created_at", "history_from"),
-        alone=(("run_id", "number"), (StepState.PERFORMED,)),
-    ),
-    Guarded(
-        machine=VALUE,
-        table="holdfast_values",
-        id="value_id",
-        write_once=(
-            "vocab_id",
-            "collection",
-            "operation_code",
-            "protocol_version",
-            "act_type",
-            "semantics",
-            "authority_ref",
-            "digest",
-            "run_id",
-            "created_at",
-            "history_from",
-        ),
-        unique=(("operation_code", "protocol_version"), ("vocab_id",)),
-        alone=(("operation_code", "act_type"), (ValueState.ACTIVE,)),
-        put_back=True,
-        one_a_grant=True,
-        aside=("standing", "withheld"),
-        built_by_runs=True,
-    ),
-    Guarded(
-        machine=SWITCH,
-        table="holdfast_switches",
-        id="switch_id",
-        write_once=("name", "thrown_by", "created_at", "history_from"),
-        alone=(("name",), (SwitchState.ON,)),
-        put_back=True,
-        one_a_grant=True,
-    ),
-)
-
-
-INDEXES = (
-    "holdfast_jobs_key",
-    "holdfast_executions_attempt",
-    "holdfast_executions_one_commit",
-    "holdfast_journal_subject",
-    "holdfast_journal_grant",
-    "holdfast_grants_alike",
-    "holdfast_steps_performed",
-    "holdfast_values_active",
-    "holdfast_evidence_once",
-    "holdfast_switches_on",
-    "holdfast_switches_grant",
-)
-"""The unique indexes that enforce a promise. A journal partition has its own, with the partition in the name."""
-
-
-EVIDENCE = (
-    "evidence_id",
-    "run_id",
-    "kind",
-    "subject",
-    "content",
-    "digest",
-    "actor",
-    "grant_id",
-    "created_at",
-)
-"""The columns of a piece of evidence that never change. The one that is left says when it was declared void, once."""
 
 
 class Violation(msgspec.Struct, frozen=True):

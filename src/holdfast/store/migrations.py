@@ -6,6 +6,7 @@ changed or newer migrations, or with other machines or triggers than this code g
 """
 
 import re
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -57,6 +58,13 @@ def migrations(dialect: str) -> list[Migration]:
         if file.name.endswith(".sql")
     ]
     return sorted(found, key=lambda migration: migration.number)
+
+
+@cache
+def unique_indexes(dialect: str) -> dict[str, str]:
+    """Return the statements that make the unique indexes, each of which enforces a promise, by name."""
+    every = (statement for migration in migrations(dialect) for statement in migration.statements())
+    return {match[1]: statement for statement in every if (match := _UNIQUE_INDEX.match(statement))}
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -249,8 +257,7 @@ def _shut_doors(store: Store[Any], connection: Any) -> list[str]:
 
 def _lost_indexes(store: Store[Any], connection: Any) -> list[str]:
     """Return the statements that make the unique indexes which are gone."""
-    every = (statement for migration in migrations(store.dialect) for statement in migration.statements())
-    made = {match[1]: statement for statement in every if (match := _UNIQUE_INDEX.match(statement))}
+    made = unique_indexes(store.dialect)
     lost = sorted(store.missing_indexes(connection))
     # A later partition of the journal has the indexes of the first, under its own name.
     texts = {}

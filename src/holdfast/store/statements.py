@@ -40,8 +40,10 @@ IDIOMS = {
     },
 }
 
+TRIGGERS = "triggers.sql"  # generated: see store.generate
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
+_GENERATED = re.compile(r"^-- (?:function|trigger): (.+)$", re.MULTILINE)
 _WORD = re.compile(r"\{\w+\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
@@ -87,7 +89,7 @@ def gathered(dialect: str, *packages: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for package in packages:
         for file in sorted(files(package).iterdir(), key=lambda each: each.name):
-            if not file.name.endswith(".sql"):
+            if not file.name.endswith(".sql") or file.name == TRIGGERS:
                 continue
             parts = _NAME.split(file.read_text(encoding="utf-8"))[1:]
             for name, body in zip(parts[::2], parts[1::2], strict=True):
@@ -95,6 +97,16 @@ def gathered(dialect: str, *packages: str) -> dict[str, tuple[str, ...]]:
                 sql = _WORD.sub(lambda match: words[match[0]], _COMMENT.sub("", body))
                 found[name] = tuple(part.strip() for part in re.split(r";\s*\n", sql) if part.strip())
     return found
+
+
+@cache
+def trigger_texts(dialect: str) -> dict[str, str]:
+    """Return the generated statements that make a dialect's triggers and their functions, by name.
+
+    `{epoch}`, and on PostgreSQL `{schema}`, are left for the caller to fill in.
+    """
+    parts = _GENERATED.split(files(f"holdfast.store.{dialect}").joinpath(TRIGGERS).read_text(encoding="utf-8"))[1:]
+    return {name: text.strip().removesuffix(";") for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 @cache

@@ -1,8 +1,10 @@
-"""The ledger's tables, stated once: columns, kinds, keys, and what travels in a snapshot.
+"""The ledger's tables, stated once: columns, kinds, what is write-once, what a machine guards, what travels.
 
-Invariants: every column travels or is listed as staying, with the reason (a test compares this with both schemas); a
-row is plain: text, whole numbers, floats and None, with times as text in the one format and a flag as 0 or 1; rows come
-in the order of their key, text keys in the order of their code points, so that two ledgers can be read side by side.
+Readers of rows, the portable form of a snapshot, PostgreSQL's list of columns that are never null, and the guards of
+the triggers derive from here. Migrations stay hand-written: a test compares both schemas with this page.
+
+Invariants: every column travels in a snapshot or is listed as staying, with the reason; a portable row is plain: text,
+whole numbers, floats and None, with times as text in the one format and a flag as 0 or 1.
 """
 
 from __future__ import annotations
@@ -13,26 +15,26 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.machine import Machine
+from holdfast.core.machines import (
+    EXECUTION,
+    GRANT,
+    JOB,
+    PROCEDURE,
+    STEP,
+    SWITCH,
+    VALUE,
+    GrantState,
+    StepState,
+    SwitchState,
+    ValueState,
+)
+
 Row = Sequence[Any]
 PREFIX = "holdfast_"
-DUTY = "duty:"  # who last did what a fleet does once in a period: settings of one place
-
-# The tables whose ids, or numbers, the database gives out; a snapshot says how far they have come.
-NUMBERED = (
-    "grants", "procedures", "steps", "values", "evidence", "switches", "jobs", "executions", "journal", "maintenance",
-)  # fmt: skip
-
-STAYS = {
-    "machines": "generated from the transition table",
-    "transitions": "generated from the transition table",
-    "migrations": "what was applied where the rows arrive",
-    "workers": "who works where is true of one place only",
-    "leases": "who holds what is true of one place only",
-    "maintenance": "empty outside of its own transaction",
-    "counts": "counted anew from the jobs that arrive",
-    "count_deltas": "counted anew from the jobs that arrive",
-    "executions.lease_token": "generated from exec_id",
-}
+DUTY = "duty:"  # settings that say when a fleet last did a duty: they are true of one place only
+MAINTENANCE = "MAINTENANCE"
+"""What the journal calls the maintenance door: no machine, but its opening and shutting are journalled like one's."""
 
 
 class Kind(StrEnum):
@@ -51,15 +53,18 @@ class Column(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     nullable: bool
+    write_once: bool
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """One table that travels."""
+    """One table; `stays` says why its rows do not travel in a snapshot."""
 
     name: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     shared: bool = False  # a ledger without any work has rows of it already
+    numbered: bool = False  # the database gives out its ids or numbers: a snapshot says how far they have come
+    stays: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -71,44 +76,53 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         """Return the names of its columns."""
         return [column.name for column in self.columns]
 
+    @property
+    def write_once(self) -> tuple[str, ...]:
+        """Return the columns that never change."""
+        return tuple(column.name for column in self.columns if column.write_once)
+
     def key_of(self, row: Row) -> tuple[Any, ...]:
         """Return what tells a row from the others of its table; the key's columns come first."""
         return tuple(row[: len(self.key)])
 
 
-def _table(name: str, columns: str, *, key: int = 1, shared: bool = False) -> Table:
-    """Return a table from its columns, the key first, written `name`, `name:kind`, and with `?` if it may be null."""
-    parts = [word.rstrip("?").partition(":") for word in columns.split()]
-    made = tuple(
-        Column(column, Kind(kind or "text"), word.endswith("?"))
-        for (column, _, kind), word in zip(parts, columns.split(), strict=True)
-    )
-    return Table(name=name, key=tuple(c.name for c in made[:key]), columns=made, shared=shared)
+def _table(
+    name: str, columns: str, *, key: int = 1, shared: bool = False, numbered: bool = False, stays: str | None = None
+) -> Table:
+    """Return a table from its columns, the key first: `name:kind`, `?` if it may be null, `!` if it is write-once."""
+    made = []
+    for word in columns.split():
+        column, _, kind = word.rstrip("?!").partition(":")
+        made.append(Column(column, Kind(kind or "text"), "?" in word, "!" in word))
+    names = tuple(column.name for column in made[:key])
+    return Table(name=name, key=names, columns=tuple(made), shared=shared, numbered=numbered, stays=stays)
 
 
-# In the order in which they are written: what is referred to comes first, the journal after the seals that cover it.
-TABLES = (
+# Those that travel come in the order in which a restore writes them: what is referred to first, and the journal after
+# the seals that cover it.
+ALL = (
     _table("meta", "name value", shared=True),
     _table("operations", "operation version defaults declared_at:time", shared=True),
     _table("queues", "queue paused_at:time? paused_by? reason?", shared=True),
     _table(
         "grants",
-        "grant_id:whole state version:whole action target scope requested_by approved_by? consumed_by? expires_at:time"
-        " requested_via? approved_via? created_at:time updated_at:time event actor reason move_id history_from:whole",
+        "grant_id:whole state version:whole action! target! scope! requested_by! approved_by? consumed_by?"
+        " expires_at:time! requested_via?! approved_via? created_at:time! updated_at:time event actor reason move_id"
+        " history_from:whole!",
+        numbered=True,
     ),
-    _table(
-        "approvers",
-        "name public_key added_by reason grant_id:whole? added_at:time revoked_at:time? revoked_by?",
-    ),
+    _table("approvers", "name public_key added_by reason grant_id:whole? added_at:time revoked_at:time? revoked_by?"),
     _table(
         "procedures",
-        "run_id:whole idempotency_root procedure state version:whole step:whole stop_state? params plan lease"
-        " grant_id:whole? failure? created_at:time updated_at:time event actor reason? move_id history_from:whole",
+        "run_id:whole idempotency_root! procedure! state version:whole step:whole stop_state? params! plan! lease!"
+        " grant_id:whole? failure? created_at:time! updated_at:time event actor reason? move_id history_from:whole!",
+        numbered=True,
     ),
     _table(
         "steps",
-        "step_id:whole run_id:whole number:whole name state version:whole outcome created_at:time updated_at:time"
-        " event actor reason? move_id history_from:whole",
+        "step_id:whole run_id:whole! number:whole! name! state version:whole outcome! created_at:time! updated_at:time"
+        " event actor reason? move_id history_from:whole!",
+        numbered=True,
     ),
     _table(
         "collections",
@@ -116,32 +130,37 @@ TABLES = (
     ),
     _table(
         "values",
-        "value_id:whole vocab_id collection operation_code protocol_version act_type semantics authority_ref digest"
-        " standing state version:whole successor_code? successor_version? rollback_ref? run_id:whole? created_at:time"
-        " updated_at:time event actor reason? move_id grant_id:whole? history_from:whole",
+        "value_id:whole vocab_id! collection! operation_code! protocol_version! act_type! semantics! authority_ref!"
+        " digest! standing state version:whole successor_code? successor_version? rollback_ref? run_id:whole?!"
+        " created_at:time! updated_at:time event actor reason? move_id grant_id:whole? history_from:whole!",
+        numbered=True,
     ),
     _table(
         "evidence",
-        "evidence_id:whole run_id:whole? kind subject content digest actor grant_id:whole? voided_at:time?"
-        " created_at:time",
+        "evidence_id:whole! run_id:whole?! kind! subject! content! digest! actor! grant_id:whole?! voided_at:time?"
+        " created_at:time!",
+        numbered=True,
     ),
     _table(
         "switches",
-        "switch_id:whole name state version:whole thrown_by created_at:time updated_at:time event actor reason move_id"
-        " grant_id:whole? history_from:whole",
+        "switch_id:whole name! state version:whole thrown_by! created_at:time! updated_at:time event actor reason"
+        " move_id grant_id:whole? history_from:whole!",
+        numbered=True,
     ),
     _table(
         "jobs",
-        "job_id:whole operation operation_version client key? queue state version:whole attempts:whole excused:whole"
-        " max_attempts:whole replay_attempts:whole priority:whole run_at:time payload? digest result?"
+        "job_id:whole operation! operation_version! client! key?! queue state version:whole attempts:whole"
+        " excused:whole max_attempts:whole replay_attempts:whole priority:whole run_at:time payload?! digest! result?"
         " last_attempt_at:time? last_error_code? last_error_message? quarantine_code? replay_reason? replaces:whole?"
-        " created_at:time updated_at:time event actor reason? move_id grant_id:whole? history_from:whole",
+        " created_at:time! updated_at:time event actor reason? move_id grant_id:whole? history_from:whole!",
+        numbered=True,
     ),
     _table(
         "executions",
-        "exec_id:whole job_id:whole attempt:whole status version:whole lease_owner lease_expires_at:time excused:flag"
-        " error_code? error_message? progress:real? progress_note? cancel_asked_at:time? started_at:time?"
-        " finished_at:time? created_at:time updated_at:time event actor reason? move_id history_from:whole",
+        "exec_id:whole job_id:whole! attempt:whole! status version:whole lease_owner! lease_expires_at:time"
+        " excused:flag error_code? error_message? progress:real? progress_note? cancel_asked_at:time? started_at:time?"
+        " finished_at:time? created_at:time! updated_at:time event actor reason? move_id history_from:whole!",
+        numbered=True,
     ),
     _table("checkpoints", "job_id:whole name value exec_id:whole created_at:time", key=2),
     _table(
@@ -157,5 +176,123 @@ TABLES = (
         "journal",
         "seq:whole epoch:whole xid:whole machine subject:whole version:whole source? target event actor reason?"
         " attempt:whole? move_id grant_id:whole? maintenance_id:whole? at",
+        numbered=True,
     ),
+    _table(
+        "maintenance",
+        "maintenance_id:whole who why grant_id:whole? opened_at:time",
+        numbered=True,
+        stays="empty outside of its own transaction",
+    ),
+    _table("machines", "machine digest", stays="generated from the transition table"),
+    _table(
+        "transitions",
+        "machine event step:whole source? target path rule",
+        key=3,
+        stays="generated from the transition table",
+    ),
+    _table("migrations", "number:whole name digest applied_at", stays="what was applied where the rows arrive"),
+    _table(
+        "workers",
+        "worker_id queues operations concurrency:whole started_at:time seen_at:time stopped_at:time?",
+        stays="which workers run is true of one place only",
+    ),
+    _table(
+        "leases",
+        "name holder token:whole acquired_at:time expires_at:time",
+        stays="which leases are held is true of one place only",
+    ),
+    _table("counts", "operation queue state n:whole", key=3, stays="counted anew from the jobs that arrive"),
+    _table(
+        "count_deltas",
+        "delta_id:whole operation queue source? target n:whole",
+        stays="counted anew from the jobs that arrive",
+    ),
+)
+# Columns that no row of ours sets: derived by the database, or needed by one database alone.
+OWN_COLUMNS = {
+    "executions.lease_token": "derived from exec_id",
+    "maintenance.xid": "PostgreSQL: the transaction that opened the door",
+    "maintenance.shut_before_commit": "SQLite: a deferred foreign key that fails while the door is open",
+}
+TABLES = tuple(table for table in ALL if table.stays is None)
+NUMBERED = tuple(table.name for table in ALL if table.numbered)
+STAYS = {table.name: table.stays for table in ALL if table.stays} | {"executions.lease_token": "generated from exec_id"}
+
+
+def table_named(name: str) -> Table:
+    """Return a table by its name without the prefix."""
+    return next(table for table in ALL if table.name == name)
+
+
+EVIDENCE = table_named("evidence").write_once
+"""The columns of a piece of evidence that never change. The one that is left says when it was declared void, once."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the machines guard
+
+
+class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+    """A table whose rows are the records of a machine."""
+
+    machine: Machine
+    table: str
+    id: str
+    write_once: tuple[str, ...]
+    state: str = "state"
+    only_grow: tuple[str, ...] = ()
+    born_with: tuple[tuple[str, str], ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    alone: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # columns that no two records in these states share
+    aside: tuple[str, str] | None = None  # a column, and its value for a record that does not count for `alone`
+    attempt: str = "NULL"
+    slimmed: str | None = None
+    kept_at_rest: tuple[str, ...] = ()
+    one_commit: bool = False
+    counted: bool = False
+    put_back: bool = False  # under maintenance it may go where its journal says that a grant has brought it before
+    one_a_grant: bool = False  # a grant moves one record of the table, ever
+    built_by_runs: bool = False  # may be born under a grant that a run of a procedure has consumed, while it runs
+
+    @property
+    def longest(self) -> int:
+        """Return how many edges one write can take."""
+        return max(len(path.edges) for path in self.machine.paths)
+
+
+def _guarded(machine: Machine, name: str, **options: Any) -> Guarded:
+    table = table_named(name)
+    return Guarded(machine=machine, table=table.full_name, id=table.key[0], write_once=table.write_once, **options)
+
+
+GUARDED = (
+    _guarded(
+        JOB,
+        "jobs",
+        only_grow=("attempts", "excused"),
+        born_with=(("attempts", "0"), ("excused", "0")),
+        unique=(("client", "key"),),
+        attempt="attempts",
+        slimmed="payload",
+        kept_at_rest=("result",),
+        counted=True,
+    ),
+    _guarded(
+        EXECUTION, "executions", state="status", unique=(("job_id", "attempt"),), attempt="attempt", one_commit=True
+    ),
+    _guarded(GRANT, "grants", alone=(("action", "target", "scope"), (GrantState.DRAFT, GrantState.ACTIVE))),
+    _guarded(PROCEDURE, "procedures", only_grow=("step",), unique=(("idempotency_root",),)),
+    _guarded(STEP, "steps", alone=(("run_id", "number"), (StepState.PERFORMED,))),
+    _guarded(
+        VALUE,
+        "values",
+        unique=(("operation_code", "protocol_version"), ("vocab_id",)),
+        alone=(("operation_code", "act_type"), (ValueState.ACTIVE,)),
+        put_back=True,
+        one_a_grant=True,
+        aside=("standing", "withheld"),
+        built_by_runs=True,
+    ),
+    _guarded(SWITCH, "switches", alone=(("name",), (SwitchState.ON,)), put_back=True, one_a_grant=True),
 )

@@ -19,8 +19,7 @@ from holdfast.core.environments import DEV
 from holdfast.core.errors import SealsBrokenError, StoreDamagedError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
 from holdfast.core.records import Seal, time_text
-from holdfast.store.enforcement import INDEXES
-from holdfast.store.migrations import DOOR_OPEN
+from holdfast.store.migrations import DOOR_OPEN, unique_indexes
 from holdfast.store.settings import REQUIRED, declared_from
 from holdfast.store.verbs.seals import SEQ_MIN
 
@@ -265,7 +264,11 @@ def enforcement(context: RuleContext) -> Iterator[Finding]:
             rule = name.removeprefix("rule ")
             yield Finding(f"RULE {rule}", f"it {_FOREIGN}", evidence={"kind": "rule", "name": rule})
         else:
-            kind = "index" if name in INDEXES or _PARTITION_INDEX.fullmatch(name) else "trigger"
+            kind = (
+                "index"
+                if name in unique_indexes(context.evidence.dialect) or _PARTITION_INDEX.fullmatch(name)
+                else "trigger"
+            )
             ours = name.startswith("holdfast_")
             detail = "it is missing, or not as this version writes it" if ours else f"it {_FOREIGN}"
             yield Finding(f"{kind.upper()} {name}", detail, evidence={"kind": kind, "name": name})

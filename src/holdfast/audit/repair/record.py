@@ -17,7 +17,7 @@ from holdfast.core.digest import Json
 from holdfast.core.machine import Machine
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import time_from, time_text
-from holdfast.store.enforcement import GUARDED
+from holdfast.store.tables import GUARDED
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.evidence import Entry, Evidence, History
 

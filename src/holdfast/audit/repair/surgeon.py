@@ -16,7 +16,7 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import HoldfastError, RefusedByDatabaseError
 from holdfast.core.machines import EXECUTION, JOB, MACHINES, ExecutionStatus, JobState
 from holdfast.store import Store, Transaction
-from holdfast.store.enforcement import MAINTENANCE
+from holdfast.store.tables import MAINTENANCE
 from holdfast.store.transaction import Reading
 
 EVENT = "repair"

@@ -16,8 +16,8 @@ from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import row_lines
 from holdfast.core.errors import ArchiveInvalidError
 from holdfast.core.records import Archive, Seal
-from holdfast.store.enforcement import MAINTENANCE
 from holdfast.store.store import Store
+from holdfast.store.tables import MAINTENANCE
 from holdfast.store.verbs.seals import Key, SealedValues
 
 ARCHIVE_EVENT = "archive"  # the event under which an archive is noted

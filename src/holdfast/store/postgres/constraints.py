@@ -6,6 +6,8 @@ check of their own, are not in them.
 
 from typing import Any
 
+from holdfast.store.tables import ALL
+
 # By table: its CHECKs, foreign keys and UNIQUEs.
 _CONSTRAINTS = """
 holdfast_approvers: holdfast_approvers_grant_id_fkey holdfast_approvers_name_check
@@ -38,43 +40,6 @@ holdfast_values: holdfast_values_check holdfast_values_check1 holdfast_values_ch
   holdfast_values_vocab_id_key
 """
 
-# By table: the columns that always hold something.
-_NOT_NULL = """
-holdfast_approvers: name public_key added_by reason added_at
-holdfast_archives: archive_id first_seal last_seal file sha256 rows executions created_at
-holdfast_checkpoints: job_id name value exec_id created_at
-holdfast_collections: collection schema schema_digest standing run_id created_at updated_at
-holdfast_count_deltas: delta_id operation queue target n
-holdfast_counts: operation queue state n
-holdfast_evidence: evidence_id kind subject content digest actor created_at
-holdfast_executions: exec_id job_id attempt status version lease_owner lease_token lease_expires_at excused
-  created_at updated_at event actor move_id history_from
-holdfast_grants: grant_id state version action target scope requested_by expires_at created_at updated_at
-  event actor reason move_id history_from
-holdfast_jobs: job_id operation operation_version client queue state version attempts excused max_attempts
-  replay_attempts priority run_at digest created_at updated_at event actor move_id history_from
-holdfast_journal: seq epoch xid machine subject version target event actor move_id at
-holdfast_leases: name holder token acquired_at expires_at
-holdfast_machines: machine digest
-holdfast_maintenance: maintenance_id who why opened_at xid
-holdfast_meta: name value
-holdfast_migrations: number name digest applied_at
-holdfast_operations: operation version defaults declared_at
-holdfast_procedures: run_id idempotency_root procedure state version step created_at updated_at event actor
-  move_id history_from params plan lease
-holdfast_queues: queue
-holdfast_seals: seal_id epoch last_xid last_seq low_seq high_seq rows digest previous hash sealed_at
-  horizon_xid horizon_seq
-holdfast_steps: step_id run_id number name state version outcome created_at updated_at event actor move_id
-  history_from
-holdfast_switches: switch_id name state version thrown_by created_at updated_at event actor reason move_id
-  history_from
-holdfast_transitions: machine event step target path rule
-holdfast_values: value_id vocab_id collection operation_code protocol_version act_type semantics authority_ref
-  digest standing state version created_at updated_at event actor move_id history_from
-holdfast_workers: worker_id queues operations concurrency started_at seen_at
-"""
-
 
 def _pairs(lists: str) -> frozenset[tuple[str, str]]:
     found, table = set(), ""
@@ -86,7 +51,12 @@ def _pairs(lists: str) -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-CONSTRAINTS, NOT_NULL = _pairs(_CONSTRAINTS), _pairs(_NOT_NULL)
+CONSTRAINTS = _pairs(_CONSTRAINTS)
+NOT_NULL = frozenset({
+    ("holdfast_executions", "lease_token"),
+    ("holdfast_maintenance", "xid"),
+    *((table.full_name, column.name) for table in ALL for column in table.columns if not column.nullable),
+})  # fmt: skip
 
 
 def present(connection: Any, schema: str) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.errors import invariant
-from holdfast.store.postgres.triggers import partition_triggers
 
 if TYPE_CHECKING:
     from holdfast.core.records import Seal
@@ -90,6 +89,25 @@ def _made(partition: Partition) -> list[str]:
             for text in (definition, f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {trigger}")
         ),
     ]
+
+
+def partition_triggers(partition: str) -> dict[tuple[str, str], str]:
+    """Return the triggers that a journal partition needs of its own: those of statements are not inherited."""
+    texts = {"truncate": before_truncate(partition), "written": after_written(partition)}
+    return {
+        (partition, f"{partition}_{name}"): f"CREATE TRIGGER {partition}_{name} {text}" for name, text in texts.items()
+    }
+
+
+def after_written(table: str) -> str:
+    return (
+        f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
+        " EXECUTE FUNCTION holdfast_journal_written()"
+    )
+
+
+def before_truncate(table: str) -> str:
+    return f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate()"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -10,10 +10,17 @@ import psycopg
 
 from holdfast.core.errors import EpochError
 from holdfast.core.records import Seal
-from holdfast.store.enforcement import INDEXES
+from holdfast.store.migrations import unique_indexes
 from holdfast.store.postgres.constraints import lost
-from holdfast.store.postgres.partitions import FIRST, add_partition, archived_partition, drop_partition, partitions
-from holdfast.store.postgres.triggers import functions, partition_triggers, triggers
+from holdfast.store.postgres.partitions import (
+    FIRST,
+    add_partition,
+    archived_partition,
+    drop_partition,
+    partition_triggers,
+    partitions,
+)
+from holdfast.store.statements import trigger_texts
 from holdfast.store.store import Clock, Store
 
 # A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
@@ -153,8 +160,8 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         )
         present = {name for (name,) in rows.fetchall()}
         expected = {
-            name.replace("holdfast_journal_", f"{partition}_")
-            for name in INDEXES
+            name.replace(f"{FIRST}_", f"{partition}_")
+            for name in unique_indexes(self.dialect)
             for partition in self._partitions(connection)
         }
         return expected - present
@@ -190,3 +197,18 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
 
     def _prefix(self) -> str:
         return '"' + self.schema.replace('"', '""') + '".'
+
+
+def functions(schema: str, epoch: int) -> dict[str, str]:
+    """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
+    bodies = {name: text.split("$holdfast$")[1] for name, text in trigger_texts("postgres").items() if " " not in name}
+    return {
+        name: body.strip("\n").replace("{schema}", schema).replace("{epoch}", str(epoch))
+        for name, body in bodies.items()
+    }
+
+
+def triggers() -> dict[tuple[str, str], str]:
+    """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
+    names = {name: tuple(name.split()) for name in trigger_texts("postgres") if " " in name}
+    return {(table, trigger): trigger_texts("postgres")[name] for name, (table, trigger) in names.items()}

@@ -8,8 +8,6 @@ that `pg_get_triggerdef` prints, so that opening a ledger can compare both.
 
 from holdfast.core.machine import Path
 from holdfast.store.enforcement import (
-    GUARDED,
-    Guarded,
     Refusal,
     Violation,
     birth_violations,
@@ -22,6 +20,8 @@ from holdfast.store.enforcement import (
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
+from holdfast.store.postgres.partitions import after_written, before_truncate
+from holdfast.store.tables import GUARDED, Guarded
 
 AT = """to_char({row}.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 XID = "pg_current_xact_id()::text::bigint"
@@ -41,7 +41,7 @@ JOURNAL_COLUMNS = (
 )
 
 
-def functions(schema: str, epoch: int) -> dict[str, str]:
+def functions(schema: str, epoch: str) -> dict[str, str]:
     """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
     bodies = {"holdfast_journal_refuse": _raise(Refusal.APPEND_ONLY, "TG_OP || ' of ' || TG_TABLE_NAME")}
     bodies["holdfast_journal_by_hand"] = _unless_door(schema, Refusal.WRITTEN_BY_HAND, "NEW")
@@ -81,7 +81,7 @@ def triggers() -> dict[tuple[str, str], str]:
     texts = {(table, name): f"{text} EXECUTE FUNCTION {name}()" for (table, name), text in texts.items()}
     for table in (guarded.table for guarded in GUARDED):
         texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
-        texts[table, f"{table}_truncate"] = _before_truncate(table)
+        texts[table, f"{table}_truncate"] = before_truncate(table)
     journal, door = "holdfast_journal", "holdfast_maintenance"
     texts[journal, "holdfast_journal_insert"] = (
         f"BEFORE INSERT ON {journal} FOR EACH ROW WHEN (pg_trigger_depth() = 0)"
@@ -93,8 +93,8 @@ def triggers() -> dict[tuple[str, str], str]:
     texts[journal, "holdfast_journal_delete"] = (
         f"BEFORE DELETE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_delete()"
     )
-    texts[journal, "holdfast_journal_written"] = _after_written(journal)
-    texts[journal, "holdfast_journal_truncate"] = _before_truncate(journal)
+    texts[journal, "holdfast_journal_written"] = after_written(journal)
+    texts[journal, "holdfast_journal_truncate"] = before_truncate(journal)
     for table in HISTORY:
         follows = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_seals_follow()"
         if table == SEALS:
@@ -103,11 +103,11 @@ def triggers() -> dict[tuple[str, str], str]:
             texts[table, f"{table}_{act.lower()}"] = (
                 f"BEFORE {act} ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
             )
-        texts[table, f"{table}_truncate"] = _before_truncate(table)
+        texts[table, f"{table}_truncate"] = before_truncate(table)
     for table, delete in ((EVIDENCE, "holdfast_journal_refuse"), (LEASES, f"{LEASES}_delete")):
         texts[table, f"{table}_update"] = f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_update()"
         texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
-        texts[table, f"{table}_truncate"] = _before_truncate(table)
+        texts[table, f"{table}_truncate"] = before_truncate(table)
     for name, head in (
         ("opened", "AFTER INSERT"),
         ("shut", "BEFORE DELETE"),
@@ -117,26 +117,11 @@ def triggers() -> dict[tuple[str, str], str]:
     texts[door, f"{door}_still_open"] = (
         f"AFTER INSERT ON {door} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {door}_still_open()"
     )
-    texts[door, f"{door}_truncate"] = _before_truncate(door)
+    texts[door, f"{door}_truncate"] = before_truncate(door)
     return {
         (table, name): f"CREATE {'CONSTRAINT ' if ' DEFERRABLE ' in text else ''}TRIGGER {name} {text}"
         for (table, name), text in texts.items()
     }
-
-
-def partition_triggers(partition: str) -> dict[tuple[str, str], str]:
-    """Return the triggers that a journal partition needs of its own: those of statements are not inherited."""
-    texts = {"truncate": _before_truncate(partition), "written": _after_written(partition)}
-    return {
-        (partition, f"{partition}_{name}"): f"CREATE TRIGGER {partition}_{name} {text}" for name, text in texts.items()
-    }
-
-
-def _after_written(table: str) -> str:
-    return (
-        f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
-        " EXECUTE FUNCTION holdfast_journal_written()"
-    )
 
 
 def _written(schema: str) -> str:
@@ -162,10 +147,6 @@ def _follow(schema: str) -> str:
     wrong = laid_out(new, 4)
     raised = _raised(Refusal.WRITTEN_BY_HAND, "'seal ' || NEW.seal_id")
     return f"DECLARE\n  last record;\nBEGIN\n  {last}\n  IF {wrong} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
-
-
-def _before_truncate(table: str) -> str:
-    return f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate()"
 
 
 def _no_door(schema: str) -> str:
@@ -199,7 +180,7 @@ def _once(guarded: Guarded, schema: str) -> str:
     return f"BEGIN\n  IF {changed} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
-def _born(guarded: Guarded, schema: str, epoch: int) -> str:
+def _born(guarded: Guarded, schema: str, epoch: str) -> str:
     violations = list(birth_violations(guarded, "n", _no_door(schema)))
     check = _check(guarded, violations, schema, "new_rows n", "NULL::text")
     moved = (
@@ -213,7 +194,7 @@ def _born(guarded: Guarded, schema: str, epoch: int) -> str:
     )
 
 
-def _moved(guarded: Guarded, schema: str, epoch: int) -> str:
+def _moved(guarded: Guarded, schema: str, epoch: str) -> str:
     pairs = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
     violations = list(move_violations(guarded, "o", "n", _no_door(schema)))
     check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
@@ -250,7 +231,7 @@ def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str
     )
 
 
-def _write(guarded: Guarded, schema: str, epoch: int, *, moved: str, longer: list[Path], only: str = "") -> str:
+def _write(guarded: Guarded, schema: str, epoch: str, *, moved: str, longer: list[Path], only: str = "") -> str:
     """Return the statement that journals what moved, an edge a row, and writes the count deltas of jobs."""
     edges = _edges(longer)
     source, target, back = ("m.journal_source", "m.journal_target", "0")
@@ -300,7 +281,7 @@ def _last(schema: str) -> str:
     )
 
 
-def _door_row(schema: str, epoch: int, row: str, version: str, edge: tuple[str, str]) -> str:
+def _door_row(schema: str, epoch: str, row: str, version: str, edge: tuple[str, str]) -> str:
     source, target = edge
     at = AT.format(row=row, column="opened_at")
     return (

@@ -7,8 +7,7 @@ import sqlite3
 from contextlib import closing
 from functools import cache
 
-from holdfast.store.enforcement import INDEXES
-from holdfast.store.migrations import RECORD, migrations
+from holdfast.store.migrations import RECORD, migrations, unique_indexes
 
 _MADE = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND name GLOB 'holdfast_*'"
 
@@ -36,7 +35,7 @@ def _made(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
     return {
         (kind, name): " ".join(text.split())
         for kind, name, text in cursor.execute(_MADE).fetchall()
-        if isinstance(text, str) and (kind == "table" or name in INDEXES)
+        if isinstance(text, str) and (kind == "table" or name in unique_indexes("sqlite"))
     }
 
 

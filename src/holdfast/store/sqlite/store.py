@@ -30,13 +30,12 @@ from holdfast.core.errors import (
 )
 from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
-from holdfast.store.enforcement import GUARDED, INDEXES
+from holdfast.store.migrations import unique_indexes
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.schema import altered, triggers_of
-from holdfast.store.sqlite.triggers import triggers
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
-from holdfast.store.statements import statements
+from holdfast.store.statements import statements, trigger_texts
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 from holdfast.store.transaction import Reading
 
@@ -287,21 +286,21 @@ class SqliteStore(Store[sqlite3.Connection]):
         return {name for (name,) in rows}
 
     def enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:  # noqa: ARG002 - one journal
-        texts = triggers(epoch)
+        texts = _triggers(epoch)
         return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
 
     def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        foreign = [name for name in triggers_of(connection) if name not in triggers(epoch)]
+        foreign = [name for name in triggers_of(connection) if name not in _triggers(epoch)]
         return ['DROP TRIGGER "{}"'.format(name.replace('"', '""')) for name in foreign]
 
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        found, expected = triggers_of(connection), triggers(epoch)
+        found, expected = triggers_of(connection), _triggers(epoch)
         differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
         return sorted(differing | self.missing_indexes(connection))
 
     def missing_indexes(self, connection: sqlite3.Connection) -> set[str]:
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-        return {name for name in INDEXES if name not in present}
+        return {name for name in unique_indexes(self.dialect) if name not in present}
 
     def faults(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
         try:
@@ -310,6 +309,8 @@ class SqliteStore(Store[sqlite3.Connection]):
         except sqlite3.OperationalError as error:
             raise self._schema_damage(error) or error from None
         found = [("LEDGER", text) for (text,) in pages if text != "ok"]
+        from holdfast.store.tables import GUARDED  # noqa: PLC0415 - only a check asks
+
         machines = {guarded.table: guarded.machine.name for guarded in GUARDED}
         for table, rowid, parent, _ in references:
             if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
@@ -430,3 +431,8 @@ def _plain(connection: sqlite3.Connection) -> sqlite3.Cursor:
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor
+
+
+def _triggers(epoch: int) -> dict[str, str]:
+    """Return the text of every trigger by its name."""
+    return {name: text.replace("{epoch}", str(epoch)) for name, text in trigger_texts("sqlite").items()}

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 from holdfast.core.machine import Edge, Path
 from holdfast.store.enforcement import (
-    GUARDED,
-    Guarded,
     Refusal,
     Violation,
     birth_violations,
@@ -25,19 +23,20 @@ from holdfast.store.enforcement import (
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
+from holdfast.store.tables import GUARDED, Guarded
 
 DOOR = "(SELECT maintenance_id FROM holdfast_maintenance)"
 NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
 
 
-def triggers(epoch: int) -> dict[str, str]:
+def triggers(epoch: str) -> dict[str, str]:
     """Return the text of every trigger by its name."""
     machines = (text for guarded in GUARDED for text in _machine_triggers(guarded, epoch))
     texts = (*machines, *_journal_triggers(), *_history_triggers(), *_door_triggers(epoch))
     return {text.split()[2]: text for text in texts}
 
 
-def _machine_triggers(guarded: Guarded, epoch: int) -> Iterator[str]:
+def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
     table = guarded.table
     yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
     # Named columns only, so that a move does not read the payload; `SET rowid = …` is caught by the next trigger.
@@ -99,7 +98,7 @@ def _second_commit(guarded: Guarded) -> Iterator[Violation]:
         )
 
 
-def _born(guarded: Guarded, epoch: int) -> Iterator[str]:
+def _born(guarded: Guarded, epoch: str) -> Iterator[str]:
     # Rows written under maintenance (a restore) bring their own journal with them.
     longer = [path for path in long_paths(guarded.machine) if path.source is None]
     one = f"NEW.{guarded.state} NOT IN ({', '.join(_text(path.target) for path in longer)})" if longer else "1"
@@ -113,7 +112,7 @@ def _born(guarded: Guarded, epoch: int) -> Iterator[str]:
         yield _writer(f"{guarded.table}_born_count", head, "1", _delta("NULL", f"NEW.{guarded.state}"))
 
 
-def _moved(guarded: Guarded, epoch: int) -> Iterator[str]:
+def _moved(guarded: Guarded, epoch: str) -> Iterator[str]:
     state = guarded.state
     longer = [path for path in long_paths(guarded.machine) if path.source is not None]
     ends = [f"(OLD.{state} = {_text(p.source or '')} AND NEW.{state} = {_text(p.target)})" for p in longer]
@@ -127,7 +126,7 @@ def _moved(guarded: Guarded, epoch: int) -> Iterator[str]:
         yield _writer(name, head, condition, _journal(guarded, epoch, path) + count)
 
 
-def _journal(guarded: Guarded, epoch: int, path: Path | None, *, moved: bool = False) -> str:
+def _journal(guarded: Guarded, epoch: str, path: Path | None, *, moved: bool = False) -> str:
     """Return the INSERT of one journal row an edge; without a path, the one edge is the row's own change."""
     edges: list[tuple[str, str, int]]
     if path is None:
@@ -214,7 +213,7 @@ def _kept_evidence() -> str:
     return f"{_there(table, ('evidence_id',))} OR (NEW.voided_at IS NULL AND {stands})"
 
 
-def _door_triggers(epoch: int) -> Iterator[str]:
+def _door_triggers(epoch: str) -> Iterator[str]:
     table = "holdfast_maintenance"
     # What was noted under the door stands between its opening and its shutting.
     last = (

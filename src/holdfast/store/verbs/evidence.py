@@ -184,6 +184,11 @@ class Evidence:
         return self._reading.seals
 
     @property
+    def dialect(self) -> str:
+        """Which kind of database this is."""
+        return self._store.dialect
+
+    @property
     def one_writer(self) -> bool:
         """Tell whether writers take turns, so that numbers follow the commits."""
         return self._store.one_writer

@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.core.digest import Json, canonical
 from holdfast.core.records import time_text
-from holdfast.store.enforcement import Guarded
 from holdfast.store.statements import encoded
+from holdfast.store.tables import Guarded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 

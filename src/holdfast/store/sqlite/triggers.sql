@@ -1,5 +1,6 @@
--- Generated: `make golden` writes this file, and `make verify` compares it.
+-- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.
 
+-- trigger: holdfast_jobs_birth
 CREATE TRIGGER holdfast_jobs_birth BEFORE INSERT ON holdfast_jobs
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1)
@@ -31,6 +32,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_jobs_once
 CREATE TRIGGER holdfast_jobs_once BEFORE UPDATE OF
     operation,
     operation_version,
@@ -69,6 +71,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_jobs_move
 CREATE TRIGGER holdfast_jobs_move BEFORE UPDATE ON holdfast_jobs
 WHEN (
     NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -254,6 +257,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_jobs_delete
 CREATE TRIGGER holdfast_jobs_delete BEFORE DELETE ON holdfast_jobs
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -263,6 +267,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs
 WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -271,12 +276,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
     NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_jobs_born_count
 CREATE TRIGGER holdfast_jobs_born_count AFTER INSERT ON holdfast_jobs
 WHEN 1
 BEGIN
@@ -284,6 +290,7 @@ BEGIN
     (NEW.operation, NEW.queue, NULL, NEW.state, 1);
 END;
 
+-- trigger: holdfast_jobs_moved
 CREATE TRIGGER holdfast_jobs_moved AFTER UPDATE OF state ON holdfast_jobs
 WHEN OLD.state <> NEW.state
   AND NOT (
@@ -296,7 +303,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
     OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -304,6 +311,7 @@ BEGIN
     (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
 END;
 
+-- trigger: holdfast_jobs_moved_running_pending
 CREATE TRIGGER holdfast_jobs_moved_running_pending AFTER UPDATE OF state ON holdfast_jobs
 WHEN (OLD.state = 'running' AND NEW.state = 'pending')
 BEGIN
@@ -312,7 +320,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'JOB', NEW.job_id, NEW.version - 1,
+    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version - 1,
     'running', 'failed', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -321,7 +329,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
     'failed', 'pending', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -329,6 +337,7 @@ BEGIN
     (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
 END;
 
+-- trigger: holdfast_jobs_moved_running_quarantined
 CREATE TRIGGER holdfast_jobs_moved_running_quarantined AFTER UPDATE OF state ON holdfast_jobs
 WHEN (OLD.state = 'running' AND NEW.state = 'quarantined')
 BEGIN
@@ -337,7 +346,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'JOB', NEW.job_id, NEW.version - 1,
+    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version - 1,
     'running', 'failed', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -346,7 +355,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'JOB', NEW.job_id, NEW.version,
+    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
     'failed', 'quarantined', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -354,6 +363,7 @@ BEGIN
     (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
 END;
 
+-- trigger: holdfast_executions_birth
 CREATE TRIGGER holdfast_executions_birth BEFORE INSERT ON holdfast_executions
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_executions WHERE exec_id = NEW.exec_id AND 1)
@@ -387,6 +397,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_executions_once
 CREATE TRIGGER holdfast_executions_once BEFORE UPDATE OF
     job_id,
     attempt,
@@ -416,6 +427,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_executions_move
 CREATE TRIGGER holdfast_executions_move BEFORE UPDATE ON holdfast_executions
 WHEN (
     NEW.exec_id <> OLD.exec_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -545,6 +557,7 @@ BEGIN
     );
 END;
 
+-- trigger: holdfast_executions_delete
 CREATE TRIGGER holdfast_executions_delete BEFORE DELETE ON holdfast_executions
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -554,6 +567,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_executions_born
 CREATE TRIGGER holdfast_executions_born AFTER INSERT ON holdfast_executions
 WHEN NEW.status NOT IN ('IN_PROGRESS') AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -562,12 +576,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
     NULL, NEW.status, NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_executions_born_IN_PROGRESS
 CREATE TRIGGER holdfast_executions_born_IN_PROGRESS AFTER INSERT ON holdfast_executions
 WHEN NEW.status = 'IN_PROGRESS' AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -576,7 +591,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
+    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
     NULL, 'LEASED', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -585,12 +600,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
     'LEASED', 'IN_PROGRESS', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_executions_moved
 CREATE TRIGGER holdfast_executions_moved AFTER UPDATE OF status ON holdfast_executions
 WHEN OLD.status <> NEW.status AND NOT ((OLD.status = 'IN_PROGRESS' AND NEW.status = 'DONE'))
 BEGIN
@@ -599,12 +615,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
     OLD.status, NEW.status, NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_executions_moved_IN_PROGRESS_DONE
 CREATE TRIGGER holdfast_executions_moved_IN_PROGRESS_DONE AFTER UPDATE OF status ON holdfast_executions
 WHEN (OLD.status = 'IN_PROGRESS' AND NEW.status = 'DONE')
 BEGIN
@@ -613,7 +630,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
+    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
     'IN_PROGRESS', 'COMMITTED', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
@@ -622,12 +639,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'EXECUTION', NEW.exec_id, NEW.version,
+    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
     'COMMITTED', 'DONE', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_grants_birth
 CREATE TRIGGER holdfast_grants_birth BEFORE INSERT ON holdfast_grants
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_grants WHERE grant_id = NEW.grant_id AND 1)
@@ -663,13 +681,14 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_grants_once
 CREATE TRIGGER holdfast_grants_once BEFORE UPDATE OF
     action,
     target,
     scope,
     requested_by,
-    requested_via,
     expires_at,
+    requested_via,
     created_at,
     history_from
   ON holdfast_grants
@@ -679,8 +698,8 @@ WHEN (
       OR NEW.target IS DISTINCT FROM OLD.target
       OR NEW.scope IS DISTINCT FROM OLD.scope
       OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
-      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
       OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
+      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
       OR NEW.created_at IS DISTINCT FROM OLD.created_at
       OR NEW.history_from IS DISTINCT FROM OLD.history_from
     )
@@ -693,14 +712,15 @@ BEGIN
       OR NEW.target IS DISTINCT FROM OLD.target
       OR NEW.scope IS DISTINCT FROM OLD.scope
       OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
-      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
       OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
+      OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
       OR NEW.created_at IS DISTINCT FROM OLD.created_at
       OR NEW.history_from IS DISTINCT FROM OLD.history_from
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_grants_move
 CREATE TRIGGER holdfast_grants_move BEFORE UPDATE ON holdfast_grants
 WHEN (
     NEW.grant_id <> OLD.grant_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -800,6 +820,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_grants_delete
 CREATE TRIGGER holdfast_grants_delete BEFORE DELETE ON holdfast_grants
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -809,6 +830,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_grants_born
 CREATE TRIGGER holdfast_grants_born AFTER INSERT ON holdfast_grants
 WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -817,12 +839,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'GRANT', NEW.grant_id, NEW.version,
+    ({epoch}, 0, 'GRANT', NEW.grant_id, NEW.version,
     NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NEW.grant_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_grants_moved
 CREATE TRIGGER holdfast_grants_moved AFTER UPDATE OF state ON holdfast_grants
 WHEN OLD.state <> NEW.state
 BEGIN
@@ -831,12 +854,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'GRANT', NEW.grant_id, NEW.version,
+    ({epoch}, 0, 'GRANT', NEW.grant_id, NEW.version,
     OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NEW.grant_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_procedures_birth
 CREATE TRIGGER holdfast_procedures_birth BEFORE INSERT ON holdfast_procedures
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_procedures WHERE run_id = NEW.run_id AND 1)
@@ -856,6 +880,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_procedures_once
 CREATE TRIGGER holdfast_procedures_once BEFORE UPDATE OF
     idempotency_root,
     procedure,
@@ -891,6 +916,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_procedures_move
 CREATE TRIGGER holdfast_procedures_move BEFORE UPDATE ON holdfast_procedures
 WHEN (
     NEW.run_id <> OLD.run_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1014,6 +1040,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_procedures_delete
 CREATE TRIGGER holdfast_procedures_delete BEFORE DELETE ON holdfast_procedures
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1023,6 +1050,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_procedures_born
 CREATE TRIGGER holdfast_procedures_born AFTER INSERT ON holdfast_procedures
 WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -1031,12 +1059,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'PROCEDURE', NEW.run_id, NEW.version,
+    ({epoch}, 0, 'PROCEDURE', NEW.run_id, NEW.version,
     NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_procedures_moved
 CREATE TRIGGER holdfast_procedures_moved AFTER UPDATE OF state ON holdfast_procedures
 WHEN OLD.state <> NEW.state
 BEGIN
@@ -1045,12 +1074,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'PROCEDURE', NEW.run_id, NEW.version,
+    ({epoch}, 0, 'PROCEDURE', NEW.run_id, NEW.version,
     OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_steps_birth
 CREATE TRIGGER holdfast_steps_birth BEFORE INSERT ON holdfast_steps
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_steps WHERE step_id = NEW.step_id AND 1)
@@ -1084,6 +1114,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_steps_once
 CREATE TRIGGER holdfast_steps_once BEFORE UPDATE OF
     run_id,
     number,
@@ -1116,6 +1147,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_steps_move
 CREATE TRIGGER holdfast_steps_move BEFORE UPDATE ON holdfast_steps
 WHEN (
     NEW.step_id <> OLD.step_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1167,6 +1199,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_steps_delete
 CREATE TRIGGER holdfast_steps_delete BEFORE DELETE ON holdfast_steps
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1176,6 +1209,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_steps_born
 CREATE TRIGGER holdfast_steps_born AFTER INSERT ON holdfast_steps
 WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -1184,12 +1218,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'STEP', NEW.step_id, NEW.version,
+    ({epoch}, 0, 'STEP', NEW.step_id, NEW.version,
     NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_steps_moved
 CREATE TRIGGER holdfast_steps_moved AFTER UPDATE OF state ON holdfast_steps
 WHEN OLD.state <> NEW.state
 BEGIN
@@ -1198,12 +1233,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'STEP', NEW.step_id, NEW.version,
+    ({epoch}, 0, 'STEP', NEW.step_id, NEW.version,
     OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_values_birth
 CREATE TRIGGER holdfast_values_birth BEFORE INSERT ON holdfast_values
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_values WHERE value_id = NEW.value_id AND 1)
@@ -1295,6 +1331,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_values_once
 CREATE TRIGGER holdfast_values_once BEFORE UPDATE OF
     vocab_id,
     collection,
@@ -1342,6 +1379,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_values_move
 CREATE TRIGGER holdfast_values_move BEFORE UPDATE ON holdfast_values
 WHEN (
     NEW.value_id <> OLD.value_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1499,6 +1537,7 @@ BEGIN
     );
 END;
 
+-- trigger: holdfast_values_delete
 CREATE TRIGGER holdfast_values_delete BEFORE DELETE ON holdfast_values
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1508,6 +1547,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_values_born
 CREATE TRIGGER holdfast_values_born AFTER INSERT ON holdfast_values
 WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -1516,12 +1556,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'VALUE', NEW.value_id, NEW.version,
+    ({epoch}, 0, 'VALUE', NEW.value_id, NEW.version,
     NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     CASE WHEN NEW.state = 'active' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_values_moved
 CREATE TRIGGER holdfast_values_moved AFTER UPDATE OF state ON holdfast_values
 WHEN OLD.state <> NEW.state
 BEGIN
@@ -1530,7 +1571,7 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'VALUE', NEW.value_id, NEW.version,
+    ({epoch}, 0, 'VALUE', NEW.value_id, NEW.version,
     OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     CASE
     WHEN OLD.state = 'active'
@@ -1542,6 +1583,7 @@ BEGIN
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_switches_birth
 CREATE TRIGGER holdfast_switches_birth BEFORE INSERT ON holdfast_switches
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_switches WHERE switch_id = NEW.switch_id AND 1)
@@ -1573,6 +1615,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_switches_once
 CREATE TRIGGER holdfast_switches_once BEFORE UPDATE OF
     name,
     thrown_by,
@@ -1599,6 +1642,7 @@ BEGIN
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_switches_move
 CREATE TRIGGER holdfast_switches_move BEFORE UPDATE ON holdfast_switches
 WHEN (
     NEW.switch_id <> OLD.switch_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1694,6 +1738,7 @@ BEGIN
     );
 END;
 
+-- trigger: holdfast_switches_delete
 CREATE TRIGGER holdfast_switches_delete BEFORE DELETE ON holdfast_switches
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1703,6 +1748,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_switches_born
 CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches
 WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
@@ -1711,12 +1757,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'SWITCH', NEW.switch_id, NEW.version,
+    ({epoch}, 0, 'SWITCH', NEW.switch_id, NEW.version,
     NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     NULL,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_switches_moved
 CREATE TRIGGER holdfast_switches_moved AFTER UPDATE OF state ON holdfast_switches
 WHEN OLD.state <> NEW.state
 BEGIN
@@ -1725,12 +1772,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'SWITCH', NEW.switch_id, NEW.version,
+    ({epoch}, 0, 'SWITCH', NEW.switch_id, NEW.version,
     OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
     CASE WHEN OLD.state = 'on' AND NEW.state = 'off' THEN NEW.grant_id END,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_journal_insert
 CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal
 WHEN (
     EXISTS (
@@ -1886,6 +1934,7 @@ BEGIN
     );
 END;
 
+-- trigger: holdfast_journal_update
 CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal
 WHEN (
     1
@@ -1895,6 +1944,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_journal_delete
 CREATE TRIGGER holdfast_journal_delete BEFORE DELETE ON holdfast_journal
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1904,6 +1954,7 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_seals_insert
 CREATE TRIGGER holdfast_seals_insert BEFORE INSERT ON holdfast_seals
 WHEN (
     NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals)
@@ -1919,6 +1970,7 @@ BEGIN
     );
 END;
 
+-- trigger: holdfast_seals_update
 CREATE TRIGGER holdfast_seals_update BEFORE UPDATE ON holdfast_seals
 WHEN (
     1
@@ -1928,6 +1980,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_seals_delete
 CREATE TRIGGER holdfast_seals_delete BEFORE DELETE ON holdfast_seals
 WHEN (
     1
@@ -1937,6 +1990,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_archives_insert
 CREATE TRIGGER holdfast_archives_insert BEFORE INSERT ON holdfast_archives
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id)
@@ -1946,6 +2000,7 @@ BEGIN
     EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id);
 END;
 
+-- trigger: holdfast_archives_update
 CREATE TRIGGER holdfast_archives_update BEFORE UPDATE ON holdfast_archives
 WHEN (
     1
@@ -1955,6 +2010,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_archives_delete
 CREATE TRIGGER holdfast_archives_delete BEFORE DELETE ON holdfast_archives
 WHEN (
     1
@@ -1964,6 +2020,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_evidence_insert
 CREATE TRIGGER holdfast_evidence_insert BEFORE INSERT ON holdfast_evidence
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_evidence WHERE evidence_id = NEW.evidence_id AND 1)
@@ -1991,6 +2048,7 @@ BEGIN
     );
 END;
 
+-- trigger: holdfast_evidence_update
 CREATE TRIGGER holdfast_evidence_update BEFORE UPDATE ON holdfast_evidence
 WHEN (
     OLD.voided_at IS NOT NULL
@@ -2018,6 +2076,7 @@ BEGIN
     OR NEW.created_at IS DISTINCT FROM OLD.created_at;
 END;
 
+-- trigger: holdfast_evidence_delete
 CREATE TRIGGER holdfast_evidence_delete BEFORE DELETE ON holdfast_evidence
 WHEN (
     1
@@ -2027,6 +2086,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_leases_insert
 CREATE TRIGGER holdfast_leases_insert BEFORE INSERT ON holdfast_leases
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token)
@@ -2036,6 +2096,7 @@ BEGIN
     EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token);
 END;
 
+-- trigger: holdfast_leases_update
 CREATE TRIGGER holdfast_leases_update BEFORE UPDATE ON holdfast_leases
 WHEN (
     NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token)
@@ -2045,6 +2106,7 @@ BEGIN
     NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token);
 END;
 
+-- trigger: holdfast_leases_delete
 CREATE TRIGGER holdfast_leases_delete BEFORE DELETE ON holdfast_leases
 WHEN (
     1
@@ -2054,6 +2116,7 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_maintenance_opened
 CREATE TRIGGER holdfast_maintenance_opened AFTER INSERT ON holdfast_maintenance
 WHEN 1
 BEGIN
@@ -2062,12 +2125,13 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'MAINTENANCE', NEW.maintenance_id,
+    ({epoch}, 0, 'MAINTENANCE', NEW.maintenance_id,
     1,
     NULL, 'open', 'open', NEW.who, NEW.why, NULL, 'maintenance-' || NEW.maintenance_id,
     NEW.grant_id, NEW.maintenance_id, NEW.opened_at);
 END;
 
+-- trigger: holdfast_maintenance_shut
 CREATE TRIGGER holdfast_maintenance_shut BEFORE DELETE ON holdfast_maintenance
 WHEN 1
 BEGIN
@@ -2076,13 +2140,14 @@ BEGIN
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, 0, 'MAINTENANCE', OLD.maintenance_id,
+    ({epoch}, 0, 'MAINTENANCE', OLD.maintenance_id,
     (SELECT coalesce(max(version), 0) + 1 FROM holdfast_journal
       WHERE machine = 'MAINTENANCE' AND subject = OLD.maintenance_id),
     'open', 'shut', 'shut', OLD.who, OLD.why, NULL, 'maintenance-' || OLD.maintenance_id,
     OLD.grant_id, OLD.maintenance_id, OLD.opened_at);
 END;
 
+-- trigger: holdfast_maintenance_one
 CREATE TRIGGER holdfast_maintenance_one BEFORE INSERT ON holdfast_maintenance
 WHEN (
     NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -2092,6 +2157,7 @@ BEGIN
     NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_maintenance_update
 CREATE TRIGGER holdfast_maintenance_update BEFORE UPDATE ON holdfast_maintenance
 WHEN (
     1

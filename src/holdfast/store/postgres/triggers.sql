@@ -1,5 +1,6 @@
--- Generated: `make golden` writes this file, and `make verify` compares it.
+-- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.
 
+-- function: holdfast_journal_refuse
 CREATE FUNCTION holdfast_journal_refuse() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF004',
@@ -7,9 +8,10 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_journal_by_hand
 CREATE FUNCTION holdfast_journal_by_hand() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
       MESSAGE = 'HF005 the journal is written by the database alone: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
@@ -17,11 +19,12 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_journal_written
 CREATE FUNCTION holdfast_journal_written() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine
       WHEN 'JOB' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_jobs r
+        SELECT 1 FROM {schema}holdfast_jobs r
         WHERE r.job_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 1 AND r.version
@@ -40,7 +43,7 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'EXECUTION' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_executions r
+        SELECT 1 FROM {schema}holdfast_executions r
         WHERE r.exec_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 1 AND r.version
@@ -59,7 +62,7 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'GRANT' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_grants r
+        SELECT 1 FROM {schema}holdfast_grants r
         WHERE r.grant_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 0 AND r.version
@@ -78,7 +81,7 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'PROCEDURE' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_procedures r
+        SELECT 1 FROM {schema}holdfast_procedures r
         WHERE r.run_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 0 AND r.version
@@ -97,7 +100,7 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'STEP' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_steps r
+        SELECT 1 FROM {schema}holdfast_steps r
         WHERE r.step_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 0 AND r.version
@@ -116,7 +119,7 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'VALUE' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_values r
+        SELECT 1 FROM {schema}holdfast_values r
         WHERE r.value_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 0 AND r.version
@@ -135,7 +138,7 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'SWITCH' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_switches r
+        SELECT 1 FROM {schema}holdfast_switches r
         WHERE r.switch_id = n.subject
         AND r.move_id = n.move_id
         AND n.version BETWEEN r.version - 0 AND r.version
@@ -154,13 +157,13 @@ BEGIN
         AND n.version >= r.history_from
       )
       WHEN 'MAINTENANCE' THEN EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.maintenance_id = n.subject
         AND m.xid = pg_current_xact_id()::text::bigint
       )
       ELSE false
       END)
-    AND NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+    AND NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
       MESSAGE = 'HF005 the journal is written by the database alone: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
@@ -168,9 +171,10 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_journal_delete
 CREATE FUNCTION holdfast_journal_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF004',
       MESSAGE = 'HF004 history is append-only: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
@@ -178,11 +182,12 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_seals_follow
 CREATE FUNCTION holdfast_seals_follow() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   last record;
 BEGIN
-  SELECT s.seal_id, s.hash INTO last FROM "holdfast".holdfast_seals s ORDER BY s.seal_id DESC LIMIT 1;
+  SELECT s.seal_id, s.hash INTO last FROM {schema}holdfast_seals s ORDER BY s.seal_id DESC LIMIT 1;
   IF NEW.seal_id <> coalesce(last.seal_id, 0) + 1 OR NEW.previous <> coalesce(last.hash, NEW.previous) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
       MESSAGE = 'HF005 the journal is written by the database alone: ' || 'seal ' || NEW.seal_id;
@@ -191,6 +196,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_evidence_update
 CREATE FUNCTION holdfast_evidence_update() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF OLD.voided_at IS NOT NULL
@@ -210,6 +216,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_leases_update
 CREATE FUNCTION holdfast_leases_update() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token) THEN
@@ -220,6 +227,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_leases_delete
 CREATE FUNCTION holdfast_leases_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF003',
@@ -227,6 +235,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_truncate
 CREATE FUNCTION holdfast_truncate() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF003',
@@ -234,9 +243,10 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_delete
 CREATE FUNCTION holdfast_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF003',
       MESSAGE = 'HF003 a record is never deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
@@ -244,6 +254,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_maintenance_write_once
 CREATE FUNCTION holdfast_maintenance_write_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF006',
@@ -251,14 +262,15 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_maintenance_opened
 CREATE FUNCTION holdfast_maintenance_opened() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, pg_current_xact_id()::text::bigint, 'MAINTENANCE', NEW.maintenance_id,
+    ({epoch}, pg_current_xact_id()::text::bigint, 'MAINTENANCE', NEW.maintenance_id,
     1,
     NULL, 'open', 'open', NEW.who, NEW.why,
     NULL, 'maintenance-' || NEW.maintenance_id, NEW.grant_id,
@@ -267,15 +279,16 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_maintenance_shut
 CREATE FUNCTION holdfast_maintenance_shut() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
   VALUES
-    (1, pg_current_xact_id()::text::bigint, 'MAINTENANCE', OLD.maintenance_id,
-    (SELECT coalesce(max(j.version), 0) + 1 FROM "holdfast".holdfast_journal j
+    ({epoch}, pg_current_xact_id()::text::bigint, 'MAINTENANCE', OLD.maintenance_id,
+    (SELECT coalesce(max(j.version), 0) + 1 FROM {schema}holdfast_journal j
       WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id),
     'open', 'shut', 'shut', OLD.who, OLD.why,
     NULL, 'maintenance-' || OLD.maintenance_id, OLD.grant_id,
@@ -284,9 +297,10 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_maintenance_still_open
 CREATE FUNCTION holdfast_maintenance_still_open() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m
+  IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m
     WHERE m.maintenance_id = NEW.maintenance_id) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF011',
       MESSAGE = 'HF011 the maintenance door is shut before its transaction ends: ' || NEW.who;
@@ -295,12 +309,13 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_jobs_once
 CREATE FUNCTION holdfast_jobs_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.job_id <> OLD.job_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -316,7 +331,7 @@ BEGIN
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -327,6 +342,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_jobs_born
 CREATE FUNCTION holdfast_jobs_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -342,7 +358,7 @@ BEGIN
           )
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
@@ -357,7 +373,7 @@ BEGIN
           )
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -371,25 +387,26 @@ BEGIN
       (NULL)::bigint AS journal_grant
     FROM new_rows n),
   journalled AS (
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'JOB', m.job_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'JOB', m.job_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, m.attempts, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5)
-  INSERT INTO "holdfast".holdfast_count_deltas (operation, queue, source, target, n)
+  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
     SELECT m.operation, m.queue, m.journal_source, m.journal_target, count(*) FROM moved m
      GROUP BY 1, 2, 3, 4;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_jobs_moved
 CREATE FUNCTION holdfast_jobs_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -399,14 +416,14 @@ BEGIN
       WHEN
         n.job_id <> o.job_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version OR n.attempts < o.attempts OR n.excused < o.excused)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -478,7 +495,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -486,7 +503,7 @@ BEGIN
         ((o.state = 'quarantined' AND n.state = 'pending'))
         AND NOT (
           EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_grants g
+            SELECT 1 FROM {schema}holdfast_grants g
             WHERE g.grant_id = n.grant_id
             AND g.state = 'consumed'
             AND g.move_id = n.move_id
@@ -496,13 +513,13 @@ BEGIN
         THEN 'HF009 a governed move needs a grant of its own'
       WHEN
         ((o.state = 'quarantined' AND n.state = 'pending'))
-        AND EXISTS (SELECT 1 FROM "holdfast".holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
+        AND EXISTS (SELECT 1 FROM {schema}holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
         THEN 'HF012 a slimmed record never moves again'
       WHEN
         o.state IN ('quarantined', 'succeeded')
         AND (n.result IS DISTINCT FROM o.result)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
@@ -511,13 +528,13 @@ BEGIN
     WHERE (
         n.job_id <> o.job_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version OR n.attempts < o.attempts OR n.excused < o.excused)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -587,14 +604,14 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         ((o.state = 'quarantined' AND n.state = 'pending'))
         AND NOT (
           EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_grants g
+            SELECT 1 FROM {schema}holdfast_grants g
             WHERE g.grant_id = n.grant_id
             AND g.state = 'consumed'
             AND g.move_id = n.move_id
@@ -603,12 +620,12 @@ BEGIN
         )
       ) OR (
         ((o.state = 'quarantined' AND n.state = 'pending'))
-        AND EXISTS (SELECT 1 FROM "holdfast".holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
+        AND EXISTS (SELECT 1 FROM {schema}holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
       ) OR (
         o.state IN ('quarantined', 'succeeded')
         AND (n.result IS DISTINCT FROM o.result)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -623,14 +640,14 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
     WHERE n.state <> o.state),
   journalled AS (
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'JOB', m.job_id, m.version - coalesce(e.back, 0),
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'JOB', m.job_id, m.version - coalesce(e.back, 0),
       CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END,
       coalesce(e.target, m.journal_target), m.event, m.actor, m.reason, m.attempts, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       LEFT JOIN (VALUES
@@ -641,19 +658,20 @@ BEGIN
       ) e (from_state, to_state, source, target, back)
       ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target
       ORDER BY 4, 5)
-  INSERT INTO "holdfast".holdfast_count_deltas (operation, queue, source, target, n)
+  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
     SELECT m.operation, m.queue, m.journal_source, m.journal_target, count(*) FROM moved m
      GROUP BY 1, 2, 3, 4;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_executions_once
 CREATE FUNCTION holdfast_executions_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.exec_id <> OLD.exec_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -666,7 +684,7 @@ BEGIN
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -677,6 +695,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_executions_born
 CREATE FUNCTION holdfast_executions_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -693,7 +712,7 @@ BEGIN
           )
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
@@ -709,7 +728,7 @@ BEGIN
           )
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -722,14 +741,14 @@ BEGIN
     SELECT n.*, NULL::text AS journal_source, n.status AS journal_target,
       (NULL)::bigint AS journal_grant
     FROM new_rows n)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'EXECUTION', m.exec_id, m.version - coalesce(e.back, 0),
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'EXECUTION', m.exec_id, m.version - coalesce(e.back, 0),
       CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END,
       coalesce(e.target, m.journal_target), m.event, m.actor, m.reason, m.attempt, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       LEFT JOIN (VALUES
@@ -737,12 +756,13 @@ BEGIN
         ('', 'IN_PROGRESS', 'LEASED', 'IN_PROGRESS', 0)
       ) e (from_state, to_state, source, target, back)
       ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_executions_moved
 CREATE FUNCTION holdfast_executions_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -752,14 +772,14 @@ BEGIN
       WHEN
         n.exec_id <> o.exec_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -813,7 +833,7 @@ BEGIN
           OR (n.status = o.status AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -822,13 +842,13 @@ BEGIN
     WHERE (
         n.exec_id <> o.exec_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -880,7 +900,7 @@ BEGIN
           OR (n.status = o.status AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -894,14 +914,14 @@ BEGIN
       (NULL)::bigint AS journal_grant
     FROM old_rows o JOIN new_rows n ON n.exec_id = o.exec_id
     WHERE n.status <> o.status)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'EXECUTION', m.exec_id, m.version - coalesce(e.back, 0),
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'EXECUTION', m.exec_id, m.version - coalesce(e.back, 0),
       CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END,
       coalesce(e.target, m.journal_target), m.event, m.actor, m.reason, m.attempt, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       LEFT JOIN (VALUES
@@ -914,12 +934,13 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_grants_once
 CREATE FUNCTION holdfast_grants_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.grant_id <> OLD.grant_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -929,13 +950,13 @@ BEGIN
         OR NEW.target IS DISTINCT FROM OLD.target
         OR NEW.scope IS DISTINCT FROM OLD.scope
         OR NEW.requested_by IS DISTINCT FROM OLD.requested_by
-        OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
         OR NEW.expires_at IS DISTINCT FROM OLD.expires_at
+        OR NEW.requested_via IS DISTINCT FROM OLD.requested_via
         OR NEW.created_at IS DISTINCT FROM OLD.created_at
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -946,6 +967,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_grants_born
 CREATE FUNCTION holdfast_grants_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -955,7 +977,7 @@ BEGIN
       WHEN
         (NOT (((n.state = 'draft' AND n.event = 'request' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
@@ -964,7 +986,7 @@ BEGIN
     WHERE (
         (NOT (((n.state = 'draft' AND n.event = 'request' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -977,22 +999,23 @@ BEGIN
     SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
       (n.grant_id)::bigint AS journal_grant
     FROM new_rows n)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'GRANT', m.grant_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'GRANT', m.grant_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_grants_moved
 CREATE FUNCTION holdfast_grants_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1002,14 +1025,14 @@ BEGIN
       WHEN
         n.grant_id <> o.grant_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -1057,7 +1080,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -1066,13 +1089,13 @@ BEGIN
     WHERE (
         n.grant_id <> o.grant_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -1118,7 +1141,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1132,14 +1155,14 @@ BEGIN
       (n.grant_id)::bigint AS journal_grant
     FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
     WHERE n.state <> o.state)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'GRANT', m.grant_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'GRANT', m.grant_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       ORDER BY 4, 5;
@@ -1147,12 +1170,13 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_procedures_once
 CREATE FUNCTION holdfast_procedures_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.run_id <> OLD.run_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -1167,7 +1191,7 @@ BEGIN
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -1178,6 +1202,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_procedures_born
 CREATE FUNCTION holdfast_procedures_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1187,7 +1212,7 @@ BEGIN
       WHEN
         (NOT (((n.state = 'planned' AND n.event = 'plan' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
@@ -1196,7 +1221,7 @@ BEGIN
     WHERE (
         (NOT (((n.state = 'planned' AND n.event = 'plan' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1209,22 +1234,23 @@ BEGIN
     SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
       (NULL)::bigint AS journal_grant
     FROM new_rows n)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'PROCEDURE', m.run_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'PROCEDURE', m.run_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_procedures_moved
 CREATE FUNCTION holdfast_procedures_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1234,14 +1260,14 @@ BEGIN
       WHEN
         n.run_id <> o.run_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version OR n.step < o.step)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -1301,7 +1327,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -1310,13 +1336,13 @@ BEGIN
     WHERE (
         n.run_id <> o.run_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version OR n.step < o.step)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -1374,7 +1400,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1388,14 +1414,14 @@ BEGIN
       (NULL)::bigint AS journal_grant
     FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
     WHERE n.state <> o.state)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'PROCEDURE', m.run_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'PROCEDURE', m.run_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       ORDER BY 4, 5;
@@ -1403,12 +1429,13 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_steps_once
 CREATE FUNCTION holdfast_steps_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.step_id <> OLD.step_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -1422,7 +1449,7 @@ BEGIN
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -1433,6 +1460,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_steps_born
 CREATE FUNCTION holdfast_steps_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1442,7 +1470,7 @@ BEGIN
       WHEN
         (NOT (((n.state = 'performed' AND n.event = 'perform' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
@@ -1451,7 +1479,7 @@ BEGIN
     WHERE (
         (NOT (((n.state = 'performed' AND n.event = 'perform' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1464,22 +1492,23 @@ BEGIN
     SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
       (NULL)::bigint AS journal_grant
     FROM new_rows n)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'STEP', m.step_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'STEP', m.step_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_steps_moved
 CREATE FUNCTION holdfast_steps_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1489,14 +1518,14 @@ BEGIN
       WHEN
         n.step_id <> o.step_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -1520,7 +1549,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -1529,13 +1558,13 @@ BEGIN
     WHERE (
         n.step_id <> o.step_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -1557,7 +1586,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1571,14 +1600,14 @@ BEGIN
       (NULL)::bigint AS journal_grant
     FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
     WHERE n.state <> o.state)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'STEP', m.step_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'STEP', m.step_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       ORDER BY 4, 5;
@@ -1586,12 +1615,13 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_values_once
 CREATE FUNCTION holdfast_values_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.value_id <> OLD.value_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -1610,7 +1640,7 @@ BEGIN
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -1621,6 +1651,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_values_born
 CREATE FUNCTION holdfast_values_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1630,20 +1661,20 @@ BEGIN
       WHEN
         (NOT (((n.state = 'active' AND n.event = 'admit' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
       WHEN
         n.state IN ('active')
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_grants g
+          SELECT 1 FROM {schema}holdfast_grants g
           WHERE g.grant_id = n.grant_id
           AND g.state = 'consumed'
           AND (
             g.move_id = n.move_id
             OR EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_procedures p
+              SELECT 1 FROM {schema}holdfast_procedures p
               WHERE p.run_id = n.run_id
               AND p.grant_id = g.grant_id
               AND p.state = 'running'
@@ -1652,7 +1683,7 @@ BEGIN
           )
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF009 a governed move needs a grant of its own'
@@ -1661,19 +1692,19 @@ BEGIN
     WHERE (
         (NOT (((n.state = 'active' AND n.event = 'admit' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         n.state IN ('active')
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_grants g
+          SELECT 1 FROM {schema}holdfast_grants g
           WHERE g.grant_id = n.grant_id
           AND g.state = 'consumed'
           AND (
             g.move_id = n.move_id
             OR EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_procedures p
+              SELECT 1 FROM {schema}holdfast_procedures p
               WHERE p.run_id = n.run_id
               AND p.grant_id = g.grant_id
               AND p.state = 'running'
@@ -1682,7 +1713,7 @@ BEGIN
           )
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1695,22 +1726,23 @@ BEGIN
     SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
       (CASE WHEN n.state = 'active' THEN n.grant_id END)::bigint AS journal_grant
     FROM new_rows n)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'VALUE', m.value_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'VALUE', m.value_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_values_moved
 CREATE FUNCTION holdfast_values_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1720,14 +1752,14 @@ BEGIN
       WHEN
         n.value_id <> o.value_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -1757,7 +1789,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -1765,25 +1797,25 @@ BEGIN
         ((o.state = 'active' AND n.state = 'superseded') OR (o.state = 'active' AND n.state = 'retired'))
         AND NOT (
           EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_grants g
+            SELECT 1 FROM {schema}holdfast_grants g
             WHERE g.grant_id = n.grant_id
             AND g.state = 'consumed'
             AND g.move_id = n.move_id
           )
           AND n.grant_id IS DISTINCT FROM o.grant_id
           AND NOT EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_values r
+            SELECT 1 FROM {schema}holdfast_values r
             WHERE r.grant_id = n.grant_id
             AND r.value_id <> n.value_id
             AND r.version > 1
           )
           OR (
             NOT NOT EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_maintenance m
+              SELECT 1 FROM {schema}holdfast_maintenance m
               WHERE m.xid = pg_current_xact_id()::text::bigint
             )
             AND EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_journal j
+              SELECT 1 FROM {schema}holdfast_journal j
               WHERE j.subject = n.value_id
               AND j.machine = 'VALUE'
               AND j.target = n.state
@@ -1795,12 +1827,12 @@ BEGIN
       WHEN
         n.standing IS DISTINCT FROM o.standing
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_procedures p
+          SELECT 1 FROM {schema}holdfast_procedures p
           WHERE p.lease = 'registry:' || n.collection
           AND p.state IN ('running', 'compensating')
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF009 a governed move needs a grant of its own'
@@ -1809,13 +1841,13 @@ BEGIN
     WHERE (
         n.value_id <> o.value_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -1843,32 +1875,32 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         ((o.state = 'active' AND n.state = 'superseded') OR (o.state = 'active' AND n.state = 'retired'))
         AND NOT (
           EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_grants g
+            SELECT 1 FROM {schema}holdfast_grants g
             WHERE g.grant_id = n.grant_id
             AND g.state = 'consumed'
             AND g.move_id = n.move_id
           )
           AND n.grant_id IS DISTINCT FROM o.grant_id
           AND NOT EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_values r
+            SELECT 1 FROM {schema}holdfast_values r
             WHERE r.grant_id = n.grant_id
             AND r.value_id <> n.value_id
             AND r.version > 1
           )
           OR (
             NOT NOT EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_maintenance m
+              SELECT 1 FROM {schema}holdfast_maintenance m
               WHERE m.xid = pg_current_xact_id()::text::bigint
             )
             AND EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_journal j
+              SELECT 1 FROM {schema}holdfast_journal j
               WHERE j.subject = n.value_id
               AND j.machine = 'VALUE'
               AND j.target = n.state
@@ -1879,12 +1911,12 @@ BEGIN
       ) OR (
         n.standing IS DISTINCT FROM o.standing
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_procedures p
+          SELECT 1 FROM {schema}holdfast_procedures p
           WHERE p.lease = 'registry:' || n.collection
           AND p.state IN ('running', 'compensating')
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1904,14 +1936,14 @@ BEGIN
       END)::bigint AS journal_grant
     FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
     WHERE n.state <> o.state)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'VALUE', m.value_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'VALUE', m.value_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       ORDER BY 4, 5;
@@ -1919,12 +1951,13 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_switches_once
 CREATE FUNCTION holdfast_switches_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.switch_id <> OLD.switch_id
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     )
@@ -1936,7 +1969,7 @@ BEGIN
         OR NEW.history_from IS DISTINCT FROM OLD.history_from
       )
       AND NOT EXISTS (
-        SELECT 1 FROM "holdfast".holdfast_maintenance m
+        SELECT 1 FROM {schema}holdfast_maintenance m
         WHERE m.xid = pg_current_xact_id()::text::bigint
       )
     ) THEN
@@ -1947,6 +1980,7 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_switches_born
 CREATE FUNCTION holdfast_switches_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -1956,7 +1990,7 @@ BEGIN
       WHEN
         (NOT (((n.state = 'on' AND n.event = 'throw' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF002 a record is born in an initial state, once'
@@ -1965,7 +1999,7 @@ BEGIN
     WHERE (
         (NOT (((n.state = 'on' AND n.event = 'throw' AND n.version = 1))))
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       );
@@ -1978,22 +2012,23 @@ BEGIN
     SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
       (NULL)::bigint AS journal_grant
     FROM new_rows n)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'SWITCH', m.switch_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SWITCH', m.switch_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM "holdfast".holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
       ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
+-- function: holdfast_switches_moved
 CREATE FUNCTION holdfast_switches_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
@@ -2003,14 +2038,14 @@ BEGIN
       WHEN
         n.switch_id <> o.switch_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column never changes'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF007 this number only grows'
@@ -2029,7 +2064,7 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 no listed path has this event, these ends and this version'
@@ -2037,25 +2072,25 @@ BEGIN
         ((o.state = 'on' AND n.state = 'off'))
         AND NOT (
           EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_grants g
+            SELECT 1 FROM {schema}holdfast_grants g
             WHERE g.grant_id = n.grant_id
             AND g.state = 'consumed'
             AND g.move_id = n.move_id
           )
           AND n.grant_id IS DISTINCT FROM o.grant_id
           AND NOT EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_switches r
+            SELECT 1 FROM {schema}holdfast_switches r
             WHERE r.grant_id = n.grant_id
             AND r.switch_id <> n.switch_id
             AND r.version > 1
           )
           OR (
             NOT NOT EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_maintenance m
+              SELECT 1 FROM {schema}holdfast_maintenance m
               WHERE m.xid = pg_current_xact_id()::text::bigint
             )
             AND EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_journal j
+              SELECT 1 FROM {schema}holdfast_journal j
               WHERE j.subject = n.switch_id
               AND j.machine = 'SWITCH'
               AND j.target = n.state
@@ -2069,13 +2104,13 @@ BEGIN
     WHERE (
         n.switch_id <> o.switch_id
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         (n.version < o.version)
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
@@ -2092,32 +2127,32 @@ BEGIN
           OR (n.state = o.state AND n.version <> o.version)
         )
         AND NOT EXISTS (
-          SELECT 1 FROM "holdfast".holdfast_maintenance m
+          SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
       ) OR (
         ((o.state = 'on' AND n.state = 'off'))
         AND NOT (
           EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_grants g
+            SELECT 1 FROM {schema}holdfast_grants g
             WHERE g.grant_id = n.grant_id
             AND g.state = 'consumed'
             AND g.move_id = n.move_id
           )
           AND n.grant_id IS DISTINCT FROM o.grant_id
           AND NOT EXISTS (
-            SELECT 1 FROM "holdfast".holdfast_switches r
+            SELECT 1 FROM {schema}holdfast_switches r
             WHERE r.grant_id = n.grant_id
             AND r.switch_id <> n.switch_id
             AND r.version > 1
           )
           OR (
             NOT NOT EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_maintenance m
+              SELECT 1 FROM {schema}holdfast_maintenance m
               WHERE m.xid = pg_current_xact_id()::text::bigint
             )
             AND EXISTS (
-              SELECT 1 FROM "holdfast".holdfast_journal j
+              SELECT 1 FROM {schema}holdfast_journal j
               WHERE j.subject = n.switch_id
               AND j.machine = 'SWITCH'
               AND j.target = n.state
@@ -2136,14 +2171,14 @@ BEGIN
       (CASE WHEN o.state = 'on' AND n.state = 'off' THEN n.grant_id END)::bigint AS journal_grant
     FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
     WHERE n.state <> o.state)
-  INSERT INTO "holdfast".holdfast_journal
+  INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT 1, pg_current_xact_id()::text::bigint, 'SWITCH', m.switch_id, m.version - 0,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SWITCH', m.switch_id, m.version - 0,
       m.journal_source,
       m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM "holdfast".holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
       to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
       FROM moved m
       ORDER BY 4, 5;
@@ -2151,118 +2186,176 @@ BEGIN
 END
 $holdfast$;
 
+-- trigger: holdfast_jobs holdfast_jobs_once
 CREATE TRIGGER holdfast_jobs_once BEFORE UPDATE OF job_id, operation, operation_version, client, key, payload, digest, created_at, history_from ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_jobs_once();
 
+-- trigger: holdfast_jobs holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_born();
 
+-- trigger: holdfast_jobs holdfast_jobs_moved
 CREATE TRIGGER holdfast_jobs_moved AFTER UPDATE ON holdfast_jobs REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_moved();
 
+-- trigger: holdfast_executions holdfast_executions_once
 CREATE TRIGGER holdfast_executions_once BEFORE UPDATE OF exec_id, job_id, attempt, lease_owner, created_at, history_from ON holdfast_executions FOR EACH ROW EXECUTE FUNCTION holdfast_executions_once();
 
+-- trigger: holdfast_executions holdfast_executions_born
 CREATE TRIGGER holdfast_executions_born AFTER INSERT ON holdfast_executions REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_executions_born();
 
+-- trigger: holdfast_executions holdfast_executions_moved
 CREATE TRIGGER holdfast_executions_moved AFTER UPDATE ON holdfast_executions REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_executions_moved();
 
-CREATE TRIGGER holdfast_grants_once BEFORE UPDATE OF grant_id, action, target, scope, requested_by, requested_via, expires_at, created_at, history_from ON holdfast_grants FOR EACH ROW EXECUTE FUNCTION holdfast_grants_once();
+-- trigger: holdfast_grants holdfast_grants_once
+CREATE TRIGGER holdfast_grants_once BEFORE UPDATE OF grant_id, action, target, scope, requested_by, expires_at, requested_via, created_at, history_from ON holdfast_grants FOR EACH ROW EXECUTE FUNCTION holdfast_grants_once();
 
+-- trigger: holdfast_grants holdfast_grants_born
 CREATE TRIGGER holdfast_grants_born AFTER INSERT ON holdfast_grants REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_grants_born();
 
+-- trigger: holdfast_grants holdfast_grants_moved
 CREATE TRIGGER holdfast_grants_moved AFTER UPDATE ON holdfast_grants REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_grants_moved();
 
+-- trigger: holdfast_procedures holdfast_procedures_once
 CREATE TRIGGER holdfast_procedures_once BEFORE UPDATE OF run_id, idempotency_root, procedure, params, plan, lease, created_at, history_from ON holdfast_procedures FOR EACH ROW EXECUTE FUNCTION holdfast_procedures_once();
 
+-- trigger: holdfast_procedures holdfast_procedures_born
 CREATE TRIGGER holdfast_procedures_born AFTER INSERT ON holdfast_procedures REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_procedures_born();
 
+-- trigger: holdfast_procedures holdfast_procedures_moved
 CREATE TRIGGER holdfast_procedures_moved AFTER UPDATE ON holdfast_procedures REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_procedures_moved();
 
+-- trigger: holdfast_steps holdfast_steps_once
 CREATE TRIGGER holdfast_steps_once BEFORE UPDATE OF step_id, run_id, number, name, outcome, created_at, history_from ON holdfast_steps FOR EACH ROW EXECUTE FUNCTION holdfast_steps_once();
 
+-- trigger: holdfast_steps holdfast_steps_born
 CREATE TRIGGER holdfast_steps_born AFTER INSERT ON holdfast_steps REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_steps_born();
 
+-- trigger: holdfast_steps holdfast_steps_moved
 CREATE TRIGGER holdfast_steps_moved AFTER UPDATE ON holdfast_steps REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_steps_moved();
 
+-- trigger: holdfast_values holdfast_values_once
 CREATE TRIGGER holdfast_values_once BEFORE UPDATE OF value_id, vocab_id, collection, operation_code, protocol_version, act_type, semantics, authority_ref, digest, run_id, created_at, history_from ON holdfast_values FOR EACH ROW EXECUTE FUNCTION holdfast_values_once();
 
+-- trigger: holdfast_values holdfast_values_born
 CREATE TRIGGER holdfast_values_born AFTER INSERT ON holdfast_values REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_values_born();
 
+-- trigger: holdfast_values holdfast_values_moved
 CREATE TRIGGER holdfast_values_moved AFTER UPDATE ON holdfast_values REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_values_moved();
 
+-- trigger: holdfast_switches holdfast_switches_once
 CREATE TRIGGER holdfast_switches_once BEFORE UPDATE OF switch_id, name, thrown_by, created_at, history_from ON holdfast_switches FOR EACH ROW EXECUTE FUNCTION holdfast_switches_once();
 
+-- trigger: holdfast_switches holdfast_switches_born
 CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_switches_born();
 
+-- trigger: holdfast_switches holdfast_switches_moved
 CREATE TRIGGER holdfast_switches_moved AFTER UPDATE ON holdfast_switches REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_switches_moved();
 
+-- trigger: holdfast_jobs holdfast_jobs_delete
 CREATE TRIGGER holdfast_jobs_delete BEFORE DELETE ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_jobs holdfast_jobs_truncate
 CREATE TRIGGER holdfast_jobs_truncate BEFORE TRUNCATE ON holdfast_jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_executions holdfast_executions_delete
 CREATE TRIGGER holdfast_executions_delete BEFORE DELETE ON holdfast_executions FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_executions holdfast_executions_truncate
 CREATE TRIGGER holdfast_executions_truncate BEFORE TRUNCATE ON holdfast_executions FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_grants holdfast_grants_delete
 CREATE TRIGGER holdfast_grants_delete BEFORE DELETE ON holdfast_grants FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_grants holdfast_grants_truncate
 CREATE TRIGGER holdfast_grants_truncate BEFORE TRUNCATE ON holdfast_grants FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_procedures holdfast_procedures_delete
 CREATE TRIGGER holdfast_procedures_delete BEFORE DELETE ON holdfast_procedures FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_procedures holdfast_procedures_truncate
 CREATE TRIGGER holdfast_procedures_truncate BEFORE TRUNCATE ON holdfast_procedures FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_steps holdfast_steps_delete
 CREATE TRIGGER holdfast_steps_delete BEFORE DELETE ON holdfast_steps FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_steps holdfast_steps_truncate
 CREATE TRIGGER holdfast_steps_truncate BEFORE TRUNCATE ON holdfast_steps FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_values holdfast_values_delete
 CREATE TRIGGER holdfast_values_delete BEFORE DELETE ON holdfast_values FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_values holdfast_values_truncate
 CREATE TRIGGER holdfast_values_truncate BEFORE TRUNCATE ON holdfast_values FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_switches holdfast_switches_delete
 CREATE TRIGGER holdfast_switches_delete BEFORE DELETE ON holdfast_switches FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
+-- trigger: holdfast_switches holdfast_switches_truncate
 CREATE TRIGGER holdfast_switches_truncate BEFORE TRUNCATE ON holdfast_switches FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_journal holdfast_journal_insert
 CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION holdfast_journal_by_hand();
 
+-- trigger: holdfast_journal holdfast_journal_update
 CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
 
+-- trigger: holdfast_journal holdfast_journal_delete
 CREATE TRIGGER holdfast_journal_delete BEFORE DELETE ON holdfast_journal FOR EACH ROW EXECUTE FUNCTION holdfast_journal_delete();
 
+-- trigger: holdfast_journal holdfast_journal_written
 CREATE TRIGGER holdfast_journal_written AFTER INSERT ON holdfast_journal REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_journal_written();
 
+-- trigger: holdfast_journal holdfast_journal_truncate
 CREATE TRIGGER holdfast_journal_truncate BEFORE TRUNCATE ON holdfast_journal FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_seals holdfast_seals_insert
 CREATE TRIGGER holdfast_seals_insert BEFORE INSERT ON holdfast_seals FOR EACH ROW EXECUTE FUNCTION holdfast_seals_follow();
 
+-- trigger: holdfast_seals holdfast_seals_update
 CREATE TRIGGER holdfast_seals_update BEFORE UPDATE ON holdfast_seals FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
 
+-- trigger: holdfast_seals holdfast_seals_delete
 CREATE TRIGGER holdfast_seals_delete BEFORE DELETE ON holdfast_seals FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
 
+-- trigger: holdfast_seals holdfast_seals_truncate
 CREATE TRIGGER holdfast_seals_truncate BEFORE TRUNCATE ON holdfast_seals FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_archives holdfast_archives_update
 CREATE TRIGGER holdfast_archives_update BEFORE UPDATE ON holdfast_archives FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
 
+-- trigger: holdfast_archives holdfast_archives_delete
 CREATE TRIGGER holdfast_archives_delete BEFORE DELETE ON holdfast_archives FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
 
+-- trigger: holdfast_archives holdfast_archives_truncate
 CREATE TRIGGER holdfast_archives_truncate BEFORE TRUNCATE ON holdfast_archives FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_evidence holdfast_evidence_update
 CREATE TRIGGER holdfast_evidence_update BEFORE UPDATE ON holdfast_evidence FOR EACH ROW EXECUTE FUNCTION holdfast_evidence_update();
 
+-- trigger: holdfast_evidence holdfast_evidence_delete
 CREATE TRIGGER holdfast_evidence_delete BEFORE DELETE ON holdfast_evidence FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
 
+-- trigger: holdfast_evidence holdfast_evidence_truncate
 CREATE TRIGGER holdfast_evidence_truncate BEFORE TRUNCATE ON holdfast_evidence FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_leases holdfast_leases_update
 CREATE TRIGGER holdfast_leases_update BEFORE UPDATE ON holdfast_leases FOR EACH ROW EXECUTE FUNCTION holdfast_leases_update();
 
+-- trigger: holdfast_leases holdfast_leases_delete
 CREATE TRIGGER holdfast_leases_delete BEFORE DELETE ON holdfast_leases FOR EACH ROW EXECUTE FUNCTION holdfast_leases_delete();
 
+-- trigger: holdfast_leases holdfast_leases_truncate
 CREATE TRIGGER holdfast_leases_truncate BEFORE TRUNCATE ON holdfast_leases FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_maintenance holdfast_maintenance_opened
 CREATE TRIGGER holdfast_maintenance_opened AFTER INSERT ON holdfast_maintenance FOR EACH ROW EXECUTE FUNCTION holdfast_maintenance_opened();
 
+-- trigger: holdfast_maintenance holdfast_maintenance_shut
 CREATE TRIGGER holdfast_maintenance_shut BEFORE DELETE ON holdfast_maintenance FOR EACH ROW EXECUTE FUNCTION holdfast_maintenance_shut();
 
+-- trigger: holdfast_maintenance holdfast_maintenance_write_once
 CREATE TRIGGER holdfast_maintenance_write_once BEFORE UPDATE ON holdfast_maintenance FOR EACH ROW EXECUTE FUNCTION holdfast_maintenance_write_once();
 
+-- trigger: holdfast_maintenance holdfast_maintenance_still_open
 CREATE CONSTRAINT TRIGGER holdfast_maintenance_still_open AFTER INSERT ON holdfast_maintenance DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION holdfast_maintenance_still_open();
 
+-- trigger: holdfast_maintenance holdfast_maintenance_truncate
 CREATE TRIGGER holdfast_maintenance_truncate BEFORE TRUNCATE ON holdfast_maintenance FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();

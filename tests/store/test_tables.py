@@ -1,0 +1,101 @@
+"""The tables are stated once: both schemas, as the migrations make them, and the records agree with that statement."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from holdfast.core import records
+from holdfast.store import create_store
+from holdfast.store.tables import ALL, GUARDED, OWN_COLUMNS, Kind, Table, table_named
+from tests.enforcement.raw import Client
+
+# What each database calls a kind. SQLite keeps times as text in one format and flags as 0 or 1.
+TYPES = {
+    "sqlite": {
+        Kind.TEXT: {"TEXT"}, Kind.WHOLE: {"INTEGER"}, Kind.REAL: {"REAL"}, Kind.TIME: {"TEXT"}, Kind.FLAG: {"INTEGER"},
+    },
+    "postgres": {
+        Kind.TEXT: {"text"}, Kind.WHOLE: {"bigint", "integer"}, Kind.REAL: {"double precision"},
+        Kind.TIME: {"timestamp with time zone"}, Kind.FLAG: {"boolean"},
+    },
+}  # fmt: skip
+RECORDS = {
+    "jobs": records.Job,
+    "executions": records.Execution,
+    "grants": records.Grant,
+    "approvers": records.Approver,
+    "procedures": records.ProcedureRun,
+    "steps": records.PerformedStep,
+    "collections": records.Collection,
+    "values": records.RegistryValue,
+    "evidence": records.Evidence,
+    "switches": records.Switch,
+    "seals": records.Seal,
+    "archives": records.Archive,
+    "leases": records.NamedLease,
+    "journal": records.JournalRow,
+}
+PYTHON = {Kind.TEXT: str, Kind.WHOLE: int, Kind.REAL: float, Kind.TIME: datetime, Kind.FLAG: bool}
+
+
+def columns(client: Client, table: Table) -> dict[str, tuple[str, bool]]:
+    """Return the columns of a table as the database has them: the type, and whether it may be null."""
+    if client.dialect == "sqlite":
+        info = client.run(f"PRAGMA table_xinfo({table.full_name})")
+        return {row[1]: (row[2], not (row[3] or row[5])) for row in info}
+    info = client.run(
+        "SELECT attname::text, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_attribute"
+        " WHERE attrelid = ?::regclass AND attnum > 0 AND NOT attisdropped",
+        table.full_name,
+    )
+    return {name: (kind, nullable) for name, kind, nullable in info}
+
+
+def test_the_migrations_make_the_tables_that_are_stated(ledger_url: str) -> None:
+    create_store(ledger_url).close()
+    client = Client(ledger_url)
+    with_prefix = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'holdfast_*'"
+    if client.dialect == "postgres":
+        with_prefix = (
+            "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
+            " AND relnamespace = current_schema()::regnamespace AND relname LIKE 'holdfast\\_%'"
+        )
+    assert {name for (name,) in client.run(with_prefix)} == {table.full_name for table in ALL}
+    for table in ALL:
+        found = columns(client, table)
+        found = {name: told for name, told in found.items() if f"{table.name}.{name}" not in OWN_COLUMNS}
+        assert found.keys() == set(table.names), table.name
+        for column in table.columns:
+            kind, nullable = found[column.name]
+            assert nullable is column.nullable, (table.name, column.name)
+            if not (table.name == "journal" and column.name == "at"):
+                assert kind in TYPES[client.dialect][column.kind], (table.name, column.name, kind)
+    client.close()
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_has_columns_of_its_table_and_of_their_kinds(name: str) -> None:
+    table = table_named(name)
+    kinds = {column.name: column for column in table.columns}
+    for field, hint in get_type_hints(RECORDS[name]).items():
+        if f"{name}.{field}" in OWN_COLUMNS:
+            continue
+        assert field in kinds, field
+        options: tuple[Any, ...] = get_args(hint) or (hint,)
+        [kind] = [option for option in options if option is not type(None)]
+        expected = PYTHON[kinds[field].kind]
+        text_in_time = (kind is datetime and expected is str) or (kind is str and expected is datetime)
+        assert issubclass(kind, expected) or (isinstance(kind, type) and issubclass(kind, Enum)) or text_in_time, field
+        assert (type(None) in options) is kinds[field].nullable, field
+
+
+def test_every_guarded_table_is_one_of_the_tables() -> None:
+    assert {guarded.table for guarded in GUARDED} <= {table.full_name for table in ALL}
+    for guarded in GUARDED:
+        assert {guarded.id, guarded.state, *guarded.write_once} <= set(
+            table_named(guarded.table.removeprefix("holdfast_")).names
+        )
