@@ -17,10 +17,15 @@ FOLDER = Path(".demo")
 
 
 def main() -> int:
-    """Run what was asked for."""
-    parser = argparse.ArgumentParser(description="Holdfast, shown with NOAA's open data")
-    parser.add_argument("--url", default=None, help="the ledger to use; a fresh SQLite file if not given")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the catalogue and the page go")
+    """Run the demonstration, or with `--work` one of its workers; return the exit code."""
+    parser = argparse.ArgumentParser(description="Demonstration of Holdfast with objects like NOAA's open data.")
+    parser.add_argument("--url", default=None, help="URL of the ledger; by default a new SQLite file in the folder")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=FOLDER,
+        help="folder for the ledger, the catalogue and the report; it is deleted first",
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--endpoint", default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

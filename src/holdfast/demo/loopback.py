@@ -19,7 +19,7 @@ from holdfast.nodd.queues import Queue, client
 
 
 class LoopbackAws:
-    """The server, its queue and its topics."""
+    """A local server with the buckets, topics and queues of the demonstration."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -38,50 +38,50 @@ class LoopbackAws:
         topic = str(self._sns.create_topic(Name=f"New-{dataset}")["TopicArn"])
         self._sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=self._arn)
         if dataset == "nexrad-chunks":
-            self._topic = topic  # its notices are no events of S3: they are sent by hand
+            self._topic = topic  # `put` sends its notices: they are not S3 events
             return
         configuration = {"TopicConfigurations": [{"TopicArn": topic, "Events": ["s3:ObjectCreated:*"]}]}
         self._s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=configuration)
 
-    def put(self, thing: DemoObject) -> None:
-        """Write an object; its bucket announces it."""
-        self._s3.put_object(Bucket=thing.bucket, Key=thing.key, Body=thing.data, ACL="public-read")
-        if thing.dataset == "nexrad-chunks":
-            self._sns.publish(TopicArn=self._topic, Message=chunk_notice(thing))
+    def put(self, one: DemoObject) -> None:
+        """Write an object. Its bucket sends a notice."""
+        self._s3.put_object(Bucket=one.bucket, Key=one.key, Body=one.data, ACL="public-read")
+        if one.dataset == "nexrad-chunks":
+            self._sns.publish(TopicArn=self._topic, Message=chunk_notice(one))
 
 
-def chunk_notice(thing: DemoObject) -> str:
-    """Return the notice of a chunk, as its feed sends it."""
-    station, volume, name = thing.key.split("/")
+def chunk_notice(one: DemoObject) -> str:
+    """Return the notice of a NEXRAD chunk in the format of its feed."""
+    station, volume, name = one.key.split("/")
     day, time, chunk, kind = name.split("-")
     when = datetime.strptime(f"{day}{time}", "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-    told = {
-        "S3Bucket": thing.bucket, "Key": thing.key, "SiteID": station, "DateTime": f"{when:%Y-%m-%dT%H:%M:%S}",
+    fields = {
+        "S3Bucket": one.bucket, "Key": one.key, "SiteID": station, "DateTime": f"{when:%Y-%m-%dT%H:%M:%S}",
         "VolumeID": int(volume), "ChunkID": int(chunk), "ChunkType": kind, "L2Version": "V06",
     }  # fmt: skip
-    return json.dumps(told)
+    return json.dumps(fields)
 
 
-def notice(thing: DemoObject, now: datetime, *, sequencer: str | None = None, etag: str = "0" * 32) -> str:
-    """Return an event of S3 made by hand: for what the server does not do by itself."""
-    told: dict[str, Any] = {"key": thing.key, "size": len(thing.data), "eTag": etag}
+def notice(one: DemoObject, now: datetime, *, sequencer: str | None = None, etag: str = "0" * 32) -> str:
+    """Return an S3 event for an object, for notices that the local server does not send by itself."""
+    fields: dict[str, Any] = {"key": one.key, "size": len(one.data), "eTag": etag}
     if sequencer is not None:
-        told["sequencer"] = sequencer
+        fields["sequencer"] = sequencer
     record = {
         "eventVersion": "2.1", "eventName": "ObjectCreated:Put", "eventTime": now.isoformat(),
-        "s3": {"bucket": {"name": thing.bucket}, "object": told},
+        "s3": {"bucket": {"name": one.bucket}, "object": fields},
     }  # fmt: skip
     return json.dumps({"Records": [record]})
 
 
 @contextmanager
 def loopback_aws() -> Iterator[LoopbackAws]:
-    """Run the server on a free port of loopback for a block."""
+    """Run the server on a free port of loopback for a block of code."""
     try:
         from moto.server import ThreadedMotoServer  # noqa: PLC0415 - only for the demonstration
     except ImportError:
         raise ExtraMissingError(
-            "the demonstration needs the parts that tests need", next_step="Run it by `make demo`."
+            "the demonstration needs the development dependencies (moto)", next_step="Run it with: make demo"
         ) from None
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(name, "demonstration")

@@ -1,4 +1,4 @@
-"""The objects of the demonstration: some two hundred, of six datasets, each small and valid in its format.
+"""The objects of the demonstration: about two hundred, of six datasets, each small and valid in its format.
 
 Invariants: the same time gives the same objects.
 """
@@ -25,7 +25,7 @@ FULL_DISK = (-156.3, -81.33, 6.3, 81.33)
 
 
 class DemoObject(msgspec.Struct, frozen=True):
-    """One object: where it stands, and its bytes."""
+    """An object to write: its dataset, key and bytes."""
 
     dataset: str
     key: str
@@ -38,7 +38,7 @@ class DemoObject(msgspec.Struct, frozen=True):
 
 
 def demo_objects(now: datetime) -> list[DemoObject]:
-    """Return the objects of the demonstration: some two hundred, of six datasets."""
+    """Return the objects of the demonstration for a time: about two hundred, of six datasets."""
     run = now.replace(hour=now.hour - now.hour % 6, minute=0, second=0, microsecond=0) - timedelta(hours=6)
     return [*_gfs(run), *_hrrr(run), *_mrms(now), *_goes(now), *_volumes(now), *_chunks(now)]
 

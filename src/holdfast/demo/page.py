@@ -1,6 +1,6 @@
-"""One self-contained page that shows a run: the proof, the faults, the states, a timeline and the footprints.
+"""The report of a run as one self-contained HTML page: the proof, the faults, states, a timeline and a map.
 
-Invariants: no script and nothing from elsewhere; every text from the ledger is escaped; what it shows is read back.
+Invariants: the page has no script and loads nothing; every text from the ledger is escaped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write(
     faults: Sequence[tuple[str, str, str, str]],
     fates: Mapping[str, int],
 ) -> Path:
-    """Write the page of a run, and return where it stands."""
+    """Write the page of a run, and return its path."""
     with store.reading() as reading:
         _, states = reading.ask("SELECT dataset, status FROM nodd_wal_records", {})
         _, ends = reading.ask(
@@ -57,20 +57,20 @@ def write(
         )
         _, items = reading.ask("SELECT dataset, item FROM nodd_items ORDER BY item_id", {})
     datasets = len({dataset for dataset, _ in states})
-    lead = f"{len(states)} units of work of {datasets} datasets, read from a feed on loopback with faults on purpose."
+    lead = f"{len(states)} units of work from {datasets} datasets, read from a local feed with injected faults."
     heard = sorted((fate, str(n)) for fate, n in fates.items())
     parts = [
-        "<h1>NOAA open data, catalogued exactly once</h1>",
-        f'<p class="lead">{lead} Two workers, both killed once with SIGKILL.</p>',
-        "<h2>What must be true</h2>", _facts(facts),
-        "<h2>Where the units stand</h2>", _states(states),
-        "<h2>When they ended</h2>", _timeline(ends),
-        "<h2>Where the data lie</h2>", _footprints(items),
-        "<h2>What went wrong on purpose, and how it ended</h2>", _table(("fault", "what", "must end", "ended"), faults),
-        "<h2>What became of the notices</h2>", _table(("fate", "notices"), heard),
+        "<h1>NOAA open data, each object catalogued exactly once</h1>",
+        f'<p class="lead">{lead} Two workers; each was killed once with SIGKILL.</p>',
+        "<h2>Checks</h2>", _facts(facts),
+        "<h2>State of the units</h2>", _states(states),
+        "<h2>When the units finished</h2>", _timeline(ends),
+        "<h2>Areas that the data cover</h2>", _footprints(items),
+        "<h2>Injected faults</h2>", _table(("Fault", "What happens", "Expected", "Result"), faults),
+        "<h2>Results of the notices</h2>", _table(("Result", "Notices"), heard),
     ]  # fmt: skip
     text = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Holdfast: a run</title>'
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Holdfast demonstration</title>'
         '<meta name="viewport" content="width=device-width"><meta http-equiv="Content-Security-Policy"'
         " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style>{''.join(parts)}</html>"
@@ -79,9 +79,9 @@ def write(
     return path
 
 
-def _text(words: str) -> str:
-    """Return words as a page shows them: escaped, and what stands in backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
+def _text(text: str) -> str:
+    """Return escaped HTML, with text in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -96,7 +96,7 @@ def _facts(facts: Sequence[Fact]) -> str:
         f'<td class="n">{fact.expected}</td></tr>'
         for fact in facts
     )
-    return f"<table><tr><th>what</th><th>found</th><th>expected</th></tr>{rows}</table>"
+    return f"<table><tr><th>Check</th><th>Found</th><th>Expected</th></tr>{rows}</table>"
 
 
 def _states(states: Sequence[tuple[str, str]]) -> str:
@@ -119,7 +119,7 @@ def _states(states: Sequence[tuple[str, str]]) -> str:
 def _timeline(ends: Sequence[tuple[str, str, Any]]) -> str:
     moments = [(dataset, status, _moment(at)) for dataset, status, at in ends]
     if not moments:
-        return "<p>nothing ended</p>"
+        return "<p>No unit has finished.</p>"
     first, last = min(at for _, _, at in moments), max(at for _, _, at in moments)
     span = max((last - first).total_seconds(), 0.001)
     datasets = sorted({dataset for dataset, _, _ in moments})
@@ -131,7 +131,7 @@ def _timeline(ends: Sequence[tuple[str, str, Any]]) -> str:
     height = 30 + 22 * len(datasets)
     scale = f'<text x="110" y="{height}">0 s</text><text x="910" y="{height}">{span:.0f} s</text>'
     inner = names + "".join(marks) + scale
-    return f'<svg viewBox="0 0 960 {height + 8}" role="img" aria-label="when units ended">{inner}</svg>'
+    return f'<svg viewBox="0 0 960 {height + 8}" role="img" aria-label="time at which each unit finished">{inner}</svg>'
 
 
 def _footprints(items: Sequence[tuple[str, str]]) -> str:
@@ -151,11 +151,11 @@ def _footprints(items: Sequence[tuple[str, str]]) -> str:
     lines += "".join(f'<line x1="0" y1="{y}" x2="720" y2="{y}" stroke="var(--line)"/>' for y in range(0, 361, 60))
     lines += "".join(f'<text x="{x + 3}" y="356">{_degrees(x // 2 - 180, "EW")}</text>' for x in range(0, 720, 120))
     lines += "".join(f'<text x="3" y="{y - 3}">{_degrees(90 - y // 2, "NS")}</text>' for y in range(60, 360, 60))
-    drawn = f'<svg viewBox="0 0 720 360" role="img" aria-label="footprints">{lines}{"".join(shapes)}</svg>'
+    drawn = f'<svg viewBox="0 0 720 360" role="img" aria-label="covered areas">{lines}{"".join(shapes)}</svg>'
     sizes = Counter(dataset for dataset, _ in items)
-    told = ", ".join(f"{dataset} {n}" for dataset, n in sorted(sizes.items()))
-    told = f"Items by dataset: {told}. Hold the pointer over a box to see whose it is."
-    return f'{drawn}<p class="lead">{html.escape(told)}</p>'
+    counts = ", ".join(f"{dataset} {n}" for dataset, n in sorted(sizes.items()))
+    note = f"Items by dataset: {counts}. Point at a box to see its dataset."
+    return f'{drawn}<p class="lead">{html.escape(note)}</p>'
 
 
 def _degrees(angle: int, names: str) -> str:

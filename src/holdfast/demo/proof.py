@@ -1,6 +1,6 @@
-"""The proof of the demonstration: facts and ends of faults, read back from the ledger.
+"""The proof of the demonstration: numbers, and the result of each injected fault.
 
-Invariants: everything here is read from the ledger; nothing is assumed.
+Invariants: everything here is read back from the ledger and from the files of the catalogue.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from holdfast.audit.check.runner import check
 from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify
 
-ANY = "any end"  # an earlier write is catalogued or superseded, whichever comes first
+ANY = "any result"  # the earlier of two writes is catalogued or superseded, depending on which happens first
 
 
 class InjectedFault(msgspec.Struct, frozen=True):
-    """One thing that goes wrong on purpose: which objects it concerns, and how each of them must end."""
+    """A fault that the demonstration injects: the objects that it concerns, and the expected result for each."""
 
     name: str
     what: str
     expected: str
     uris: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()  # of the units of each object, in the order of their generations
+    ends: tuple[str, ...] = ()  # expected end of each unit of an object, by generation
 
 
 class Fact(NamedTuple):
-    """Something that must be true, as a number that was found and the one that is expected."""
+    """A number that was found, and the one that is expected."""
 
     name: str
     found: int
@@ -44,7 +44,7 @@ class Fact(NamedTuple):
 
 
 class Proof:
-    """What the ledger says at the end of the demonstration."""
+    """The state of the ledger at the end of the demonstration."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Proof:
         faults: Sequence[InjectedFault],
         fates: Counter[str],
         *,
-        repeated: int,  # executions that notices delivered again have caused
+        repeated: int,  # executions that repeated notices caused
     ) -> None:
         self._ledger, self._folder, self._faults, self._fates = ledger, folder, faults, fates
         self._repeated = repeated
 
     def facts(self) -> list[Fact]:
-        """Return what must be true, with what was found."""
+        """Seal and verify the ledger, and return every number with the one that is expected."""
         seal(self._ledger.store)
         checked, verified = check(self._ledger.store), verify(self._ledger.store)
         [[units, succeeded, items]] = self._rows(
@@ -76,20 +76,20 @@ class Proof:
         files = sum(1 for _ in (self._folder / "catalog").rglob("????????-*.json"))
         ended = sum(self._is_as_expected(fault) for fault in self._faults)
         facts: list[tuple[str, int, int]] = [
-            ("admitted units that are over", terminal, units),
+            ("units finished (succeeded or quarantined)", terminal, units),
             (
-                "objects that are catalogued",
+                "objects catalogued",
                 succeeded,
                 self.objects() - 2,
             ),  # all but the truncated and the forbidden one
-            ("faults that ended as they must", ended, len(self._faults)),
-            ("items, one for each object that succeeded", items, succeeded),
+            ("faults with the expected result", ended, len(self._faults)),
+            ("catalogue items, one for each catalogued object", items, succeeded),
             ("files of the static catalogue", files, items),
-            ("provenance records, none twice", edges, distinct),
-            ("units that took effect twice", twice, 0),
-            ("executions by notices delivered again", self._repeated, 0),
-            ("violations that `check` finds", len(checked.violations), 0),
-            ("problems that `audit verify` finds", len(verified.problems), 0),
+            ("distinct provenance records", distinct, edges),
+            ("units committed twice", twice, 0),
+            ("executions caused by repeated notices", self._repeated, 0),
+            ("violations found by `holdfast check`", len(checked.violations), 0),
+            ("problems found by `holdfast audit verify`", len(verified.problems), 0),
         ]
         return [Fact(*one) for one in facts]
 
@@ -99,19 +99,19 @@ class Proof:
         return int(n)
 
     def ends(self) -> list[tuple[InjectedFault, str]]:
-        """Return each fault, with how it ended."""
+        """Return each fault with its result."""
         return [(fault, self._ended(fault)) for fault in self._faults]
 
     def _ended(self, fault: InjectedFault) -> str:
         if fault.name == "garbage":
-            return f"{self._fates['rejected']} kept"
+            return f"{self._fates['rejected']} rejected"
         if fault.name == "test event":
             return f"{self._fates['ignored']} ignored"
         if fault.name == "kill -9":
             [[again]] = self._rows(
                 "SELECT count(DISTINCT job_id) FROM holdfast_executions WHERE error_code = 'lease_expired'"
             )
-            return f"{again} units were begun again"
+            return f"{again} units retried after lost leases"
         words = Counter(word for uri in fault.uris for word in self._unit(uri))
         return "; ".join(f"{n} {word}" for word, n in sorted(words.items()))
 
@@ -123,7 +123,7 @@ class Proof:
         )
 
     def _unit(self, uri: str) -> list[str]:
-        """Return how the units of an object ended, in the order of their generations."""
+        """Return the end of each unit of an object, by generation."""
         with self._ledger.store.reading() as reading:
             _, rows = reading.ask(
                 "SELECT w.status, w.ext_quarantine_code, w.integrity_status FROM nodd_wal_records w JOIN nodd_units u"

@@ -1,6 +1,6 @@
-"""What happens in the demonstration: a feed with scripted faults, two workers, two kills, a drain, and the proof.
+"""The demonstration: a feed with injected faults, two workers that are killed, a drain of the dead-letter queue.
 
-Invariants: everything shown is read back from the ledger, nothing is assumed; it exits 1 if any promise was broken.
+Invariants: every number shown is read back from the ledger; the exit code is 1 if one of them is not as expected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TERMINAL = frozenset({JobState.SUCCEEDED, JobState.QUARANTINED})
 
 
 def run(url: str, folder: Path, console: Console) -> int:
-    """Run the demonstration and show it; return 1 if a promise was broken."""
+    """Run the demonstration and print its result; return 0 if every number is as expected, else 1."""
     (folder / "outage").touch()
     with loopback_aws() as aws:
         scenario = _Scenario(url, folder, aws, console)
@@ -50,7 +50,7 @@ def run(url: str, folder: Path, console: Console) -> int:
 
 
 class _Scenario:
-    """The demonstration as it goes on."""
+    """One run of the demonstration."""
 
     def __init__(self, url: str, folder: Path, aws: LoopbackAws, console: Console) -> None:
         self._url, self._folder, self._aws, self._console = url, folder, aws, console
@@ -63,21 +63,22 @@ class _Scenario:
         self._bodies: list[str] = []
 
     def run(self) -> int:
-        """Go through it, chapter by chapter."""
+        """Run the steps in order, print the proof, and return the exit code."""
         objects = demo_objects(self._now)
+        indexes = sum(one.key.endswith(".idx") for one in objects)
         self._console.print(
-            f"[bold]1.[/] {len(objects)} objects of {len(BUCKETS)} datasets are written to S3 on loopback;"
-            " SNS and SQS announce them, with faults on purpose."
+            f"[bold]1.[/] A local S3 server gets {len(objects) - indexes} data files and {indexes} index files of"
+            f" {len(BUCKETS)} datasets.\n   SNS and SQS announce them. Some files and messages are faulty on purpose."
         )
         self._workers = [self._start(), self._start()]
-        self._console.print(f"[bold]2.[/] Two workers catalogue them: processes {self._pids()}.")
+        self._console.print(f"[bold]2.[/] Two worker processes catalogue the objects: {self._pids()}.")
         self._publish(objects)
         self._console.print(
-            f"[bold]3.[/] Both were killed with SIGKILL in the middle, one after the other: now {self._pids()}."
+            f"[bold]3.[/] Each worker was killed once with SIGKILL during its work. Their replacements: {self._pids()}."
         )
-        self._settle("the feed is read, the rest is catalogued", lambda: self._open() == self._held())
+        self._settle("cataloguing the rest of the feed", lambda: self._open() == self._held())
         self._drain(objects)
-        self._settle("the dead letters are replayed", lambda: self._open() == 0)
+        self._settle("replaying the messages of the dead-letter queue", lambda: self._open() == 0)
         self._again()
         return self._show()
 
@@ -90,14 +91,14 @@ class _Scenario:
             process.wait()
         self._ledger.close()
 
-    # -- chapters -----------------------------------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------------------------------
 
     def _publish(self, objects: list[DemoObject]) -> None:
         broken = self._break(objects)
         kills = {len(broken) // 3: 0, 2 * len(broken) // 3: 1}
-        with self._bar("writing and reading", len(broken)) as (progress, task):
-            for number, thing in enumerate(broken):
-                self._aws.put(thing)
+        with self._bar("writing objects and reading the feed", len(broken)) as (progress, task):
+            for number, one in enumerate(broken):
+                self._aws.put(one)
                 progress.advance(task)
                 if number % WAVE == WAVE - 1:
                     self._poll()
@@ -107,14 +108,14 @@ class _Scenario:
         self._poll()
 
     def _break(self, objects: list[DemoObject]) -> list[DemoObject]:
-        """Return the objects as they are written: some broken, one of them twice."""
-        files = [thing for thing in objects if thing.dataset == "gfs" and not thing.key.endswith(".idx")]
-        truncated, stale = files[3], next(thing for thing in objects if thing.key == f"{files[5].key}.idx")
-        late = next(thing for thing in objects if thing.dataset == "mrms")
-        other = next(thing for thing in objects if thing.dataset == "hrrr")
-        twice = next(thing for thing in objects if thing.dataset == "nexrad-l2" and OUT_OF_REACH not in thing.key)
-        alaska = next(thing for thing in objects if "/alaska/" in thing.key)
-        outage = [thing for thing in objects if OUT_OF_REACH in thing.key]
+        """Return the objects as they are written: some damaged, one of them written twice."""
+        files = [one for one in objects if one.dataset == "gfs" and not one.key.endswith(".idx")]
+        truncated, stale = files[3], next(one for one in objects if one.key == f"{files[5].key}.idx")
+        late = next(one for one in objects if one.dataset == "mrms")
+        other = next(one for one in objects if one.dataset == "hrrr")
+        twice = next(one for one in objects if one.dataset == "nexrad-l2" and OUT_OF_REACH not in one.key)
+        alaska = next(one for one in objects if "/alaska/" in one.key)
+        outage = [one for one in objects if OUT_OF_REACH in one.key]
         changed = {
             truncated.key: msgspec.structs.replace(truncated, data=truncated.data[:-7]),
             stale.key: msgspec.structs.replace(stale, data=b"1:0:d=x:TMP:\n2:77:d=x:TMP:\n"),
@@ -122,25 +123,25 @@ class _Scenario:
         cut, ruled = "quarantined (integrity_missing_required_header)", "quarantined (governance_hard_fail)"
         done, doubted = "succeeded", "succeeded, suspect"
         self._faults += [
-            InjectedFault("truncation", "a GRIB file is cut off", "quarantined", (_uri(truncated),), (cut,)),
             InjectedFault(
-                "stale index", "an .idx names the wrong offsets", "catalogued as suspect", (_uri(files[5]),), (doubted,)
+                "truncation", "a GRIB file lacks its last 7 bytes", "quarantined", (_uri(truncated),), (cut,)
             ),
-            InjectedFault("governance", "a rule forbids the key", "quarantined", (_uri(alaska),), (ruled,)),
             InjectedFault(
-                "overwrite", "an object is written twice", "the later write counts", (_uri(twice),), (ANY, done)
+                "stale index", "an index file has wrong offsets", "catalogued as suspect", (_uri(files[5]),), (doubted,)
             ),
-            InjectedFault("late object", "announced before it is there", "catalogued", (_uri(late),), (done,)),
+            InjectedFault("governance", "a rule forbids this object", "quarantined", (_uri(alaska),), (ruled,)),
             InjectedFault(
-                "outage", "out of reach until the drain", "catalogued by replay", tuple(map(_uri, outage)), (done,)
+                "overwrite", "an object is written twice", "second write catalogued", (_uri(twice),), (ANY, done)
+            ),
+            InjectedFault("late object", "announced before it exists", "catalogued", (_uri(late),), (done,)),
+            InjectedFault(
+                "outage", "S3 does not answer until step 4", "catalogued by replay", tuple(map(_uri, outage)), (done,)
             ),
         ]
-        # Indexes come before their files, so that they are known when the files are looked at.
-        first = [changed.get(thing.key, thing) for thing in objects if thing.key.endswith(".idx")]
+        # Indexes are written before their files: the integrity check of a file reads its index.
+        first = [changed.get(one.key, one) for one in objects if one.key.endswith(".idx")]
         rest = [
-            changed.get(thing.key, thing)
-            for thing in objects
-            if not thing.key.endswith(".idx") and thing not in (late, other)
+            changed.get(one.key, one) for one in objects if not one.key.endswith(".idx") and one not in (late, other)
         ]
         mixed = [*first, *(rest[n] for k in range(7) for n in range(k, len(rest), 7))]
         longer = msgspec.structs.replace(twice, data=twice.data + samples.nexrad_records(1))
@@ -148,10 +149,10 @@ class _Scenario:
         return [*mixed, longer]
 
     def _by_hand(self, written: list[DemoObject]) -> None:
-        """Send what the server does not do by itself."""
+        """Send messages that the local server does not send by itself: duplicates, garbage, late and reordered ones."""
         now = datetime.now(UTC)
-        some = [thing for thing in written if thing.dataset == "mrms"][:5]
-        self._bodies = [notice(thing, now, etag=_md5(thing.data)) for thing in some]
+        some = [one for one in written if one.dataset == "mrms"][:5]
+        self._bodies = [notice(one, now, etag=_md5(one.data)) for one in some]
         late, other = self._late
         self._aws.queue.send([
             *self._bodies,
@@ -162,14 +163,18 @@ class _Scenario:
         ])  # fmt: skip
         self._faults += [
             InjectedFault(
-                "duplicate", "five notices are delivered again", "one unit each", tuple(map(_uri, some)), ("succeeded",)
+                "duplicate",
+                "5 notices are delivered twice",
+                "processed once each",
+                tuple(map(_uri, some)),
+                ("succeeded",),
             ),
-            InjectedFault("garbage", "a body that is not JSON", "kept as rejected"),
-            InjectedFault("test event", "S3's own test message", "ignored"),
+            InjectedFault("garbage", "a message that is not JSON", "stored as rejected"),
+            InjectedFault("test event", "the test message of S3", "ignored"),
             InjectedFault(
-                "out of order", "an older write is announced last", "one unit", (_uri(other),), ("succeeded",)
+                "out of order", "notice of an older write comes last", "processed once", (_uri(other),), ("succeeded",)
             ),
-            InjectedFault("kill -9", "both workers, in the middle of their work", "nothing lost, nothing twice"),
+            InjectedFault("kill -9", "both workers die during their work", "nothing lost or repeated"),
         ]
         self._poll()
         time.sleep(0.5)
@@ -177,53 +182,53 @@ class _Scenario:
         self._aws.put(other)
 
     def _drain(self, objects: list[DemoObject]) -> None:
-        outage = [thing for thing in objects if OUT_OF_REACH in thing.key]
+        outage = [one for one in objects if OUT_OF_REACH in one.key]
         now = datetime.now(UTC)
-        self._aws.dead.send([notice(thing, now, etag=_md5(thing.data)) for thing in outage])
+        self._aws.dead.send([notice(one, now, etag=_md5(one.data)) for one in outage])
         (self._folder / "outage").unlink()
-        done = Drain(self._ledger.store, self._aws.dead, shipped(), actor="demo", reason="the outage is over").run()
-        words = ", ".join(f"{n} {fate}" for fate, n in done.fates.items())
-        self._console.print(f"[bold]4.[/] The store is back; the dead-letter queue is drained: {words}.")
+        done = Drain(self._ledger.store, self._aws.dead, shipped(), actor="demo", reason="S3 answers again").run()
+        result = ", ".join(f"{n} {fate}" for fate, n in done.fates.items())
+        self._console.print(f"[bold]4.[/] S3 answers again. Messages drained from the dead-letter queue: {result}.")
 
     def _again(self) -> None:
-        """Deliver everything once more: nothing may happen."""
+        """Deliver notices again, and count the executions that they cause: there must be none."""
         before = self._executions()
         self._aws.queue.send(self._bodies)
         self._poll()
         time.sleep(0.5)
         self._repeated = self._executions() - before
-        self._console.print("[bold]5.[/] Notices are delivered once more: every one is known.\n")
+        self._console.print(f"[bold]5.[/] {len(self._bodies)} notices were delivered again. All were duplicates.\n")
 
     def _show(self) -> int:
-        """Show the proof; return 1 if a fact does not hold."""
+        """Print the proof, write it as a page, and return 1 if a number is not as expected."""
         proof = Proof(self._ledger, self._folder, self._faults, self._fates, repeated=self._repeated)
         facts, ends = proof.facts(), proof.ends()
-        table = Table(
-            "what must be true", "found", "expected", title=f"{proof.objects()} objects, catalogued exactly once"
-        )
+        table = Table("Check", "Found", "Expected", title=f"{proof.objects()} data files, each processed exactly once")
         for fact in facts:
             table.add_row(fact.name, f"[{'green' if fact.holds else 'red'}]{fact.found}[/]", str(fact.expected))
         self._console.print(table)
         rows = [(fault.name, fault.what, fault.expected, ended) for fault, ended in ends]
-        faults = Table("fault", "what", "must end", "ended", title="What went wrong on purpose")
+        faults = Table("Fault", "What happens", "Expected", "Result", title="Injected faults")
         for row in rows:
             faults.add_row(*row)
         self._console.print(faults)
         made = page.write(self._folder / "demo.html", self._ledger.store, facts, rows, dict(self._fates))
-        self._console.print(f"The whole run on one page: {made}")
+        self._console.print(f"Report with charts: {made}")
         self._show_commands()
         return 0 if all(fact.holds for fact in facts) else 1
 
     def _show_commands(self) -> None:
         if not Path(self._url).exists():
-            self._console.print("Its server ends with it; `make demo` on SQLite leaves a ledger to look at.")
+            self._console.print(
+                "The database server of this run stops now. `make demo DB=sqlite` keeps a ledger that you can inspect."
+            )
             return
         program = os.path.relpath(Path(sys.executable).with_name("holdfast"))
-        self._console.print(f"Look further:  {program} nodd records --db {self._url} --status quarantined")
-        self._console.print(f"               {program} stats --db {self._url}")
-        self._console.print(f"               {program} audit verify --db {self._url}")
+        self._console.print(f"Next commands:  {program} nodd records --db {self._url} --status quarantined")
+        self._console.print(f"                {program} stats --db {self._url}")
+        self._console.print(f"                {program} audit verify --db {self._url}")
 
-    # -- turns --------------------------------------------------------------------------------------------------------
+    # -- waiting ------------------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
         while (polled := self._feed.poll(wait_s=0)).received:
@@ -235,7 +240,10 @@ class _Scenario:
         with self._bar(what, total) as (progress, task):
             while not settled():
                 if time.monotonic() > deadline:
-                    raise SystemExit("the demonstration did not finish; see `holdfast jobs` for where its jobs stand")
+                    raise SystemExit(
+                        f"The demonstration did not finish within {GIVE_UP_S:.0f} s. To see the jobs that are left:"
+                        f" holdfast jobs --db {self._url}"
+                    )
                 self._poll()
                 progress.update(task, completed=total - self._open(), total=self._counts().total())
                 time.sleep(0.1)
@@ -257,7 +265,7 @@ class _Scenario:
     def _bar(self, what: str, total: int) -> Any:
         return _Bar(what, total, self._console)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- counting -----------------------------------------------------------------------------------------------------
 
     def _counts(self) -> Counter[str]:
         found: Counter[str] = Counter()
@@ -269,7 +277,7 @@ class _Scenario:
         return sum(n for state, n in self._counts().items() if state not in TERMINAL)
 
     def _held(self) -> int:
-        """Return how many units the outage keeps from going on: they rest in failed."""
+        """Return the number of jobs that failed because of the outage; -1 while there is none."""
         return self._counts()[JobState.FAILED] or -1
 
     def _executions(self) -> int:
@@ -279,7 +287,7 @@ class _Scenario:
 
 
 class _Bar:
-    """A progress bar for a block; on something that is no terminal it is left out."""
+    """A progress bar for a block of code. It is not shown if the output is not a terminal."""
 
     def __init__(self, what: str, total: int, console: Console) -> None:
         columns = (
@@ -300,8 +308,8 @@ class _Bar:
         self._progress.stop()
 
 
-def _uri(thing: DemoObject) -> str:
-    return f"s3://{thing.bucket}/{thing.key}"
+def _uri(one: DemoObject) -> str:
+    return f"s3://{one.bucket}/{one.key}"
 
 
 def _md5(data: bytes) -> str:

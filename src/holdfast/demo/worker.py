@@ -1,6 +1,6 @@
-"""A worker of the demonstration: the application's operations, and an outage of the object store on purpose.
+"""A worker process of the demonstration, and the injected outage of S3.
 
-Invariants: objects are unreachable while the file `outage` exists, and at no other time.
+Invariants: objects of one radar station cannot be read while the file `outage` exists; all others always can.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ OUT_OF_REACH = "/KMUX/"
 
 
 class Outage:
-    """Objects that are out of reach while a file exists: between the workers and the store."""
+    """An object source that fails for some keys while a flag file exists."""
 
     def __init__(self, source: S3Source, flag: Path, marks: Sequence[str]) -> None:
         self._source, self._flag, self._marks = source, flag, tuple(marks)
 
     def head(self, bucket: str, key: str) -> ObjectHead | None:
-        """Return what is known of an object, unless it is out of reach."""
+        """Return the head of an object; raise ObjectUnavailableError for keys of the outage."""
         if self._flag.exists() and any(mark in key for mark in self._marks):
-            raise ObjectUnavailableError(f"s3://{bucket}/{key}: out of reach, for the demonstration")
+            raise ObjectUnavailableError(f"s3://{bucket}/{key}: unavailable, an injected fault of the demonstration")
         return self._source.head(bucket, key)
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
-        """Return a part of an object."""
+        """Return a range of an object."""
         return self._source.read(bucket, key, start, length, etag=etag)
 
 
 def open_ledger(url: str, endpoint: str, folder: Path) -> Ledger:
-    """Return the ledger with the application's operations declared."""
+    """Open the ledger, create the tables of nodd if they are missing, and declare its operations."""
     ledger = Ledger(url)
     prepare(ledger.store)
     datasets = shipped()
@@ -63,7 +63,7 @@ def open_ledger(url: str, endpoint: str, folder: Path) -> Ledger:
 
 
 def work(url: str, endpoint: str, folder: Path) -> None:
-    """Be one of the workers, until told to stop."""
+    """Run a worker until SIGTERM."""
     worker = Worker(open_ledger(url, endpoint, folder), queues=[*BUCKETS, PUBLISH_QUEUE], concurrency=4, poll_s=0.2)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()
