@@ -1,7 +1,7 @@
-"""The evidence that `nodd check` judges: units, items, observations and bodies, page by page, as they stand.
+"""The rows that `nodd check` tests: units, items, observations and rejected bodies, page by page.
 
-Invariants: everything of one page comes from one snapshot; memory is that of one page, whatever the size of the ledger;
-a JSON text that cannot be read is None, and never raises.
+Invariants: all rows of a page come from one read transaction; memory use is bounded by the page, not by the ledger; a
+JSON text that cannot be read is None and never raises.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UnitRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of units, and the job that carries it out, if there is one."""
+    """A row of nodd_units with its job, if that exists."""
 
     wal_id: str
     job_id: int
@@ -52,7 +52,7 @@ class UnitRow(msgspec.Struct, frozen=True, gc=False):
     stac_collection_id: str | None
     stac_item_href: str | None
     ingest_run_id: str | None
-    operation: str | None  # of the job: None if it is not there
+    operation: str | None  # of the job; None if the job does not exist
     client: str | None
     key: str | None
     replaces: int | None
@@ -62,22 +62,22 @@ class UnitRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ingest(self) -> bool:
-        """Whether its job is there, and of the right kind."""
+        """Whether its job exists and is of the operation nodd.ingest."""
         return self.operation == OPERATION
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether its job has crossed the commit boundary, even if it is not yet done."""
+        """Whether its job has committed, even if it is not yet done."""
         return self.is_ingest and bool(self.committed)
 
     @property
     def item_id(self) -> str:
-        """Return the id that its item must have."""
+        """Return the expected id of its item."""
         return stac.item_id_of(self.dataset, key_of(self.source_uri), self.time_range_start)
 
 
 class ProvenanceRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of provenance."""
+    """A row of nodd_provenance."""
 
     record_id: str
     kind: str
@@ -85,18 +85,18 @@ class ProvenanceRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class CataloguedItem(msgspec.Struct, frozen=True, gc=False):
-    """Of which unit an item is, and where it stands."""
+    """An item, its unit, and its path in the catalogue."""
 
     item_id: str
     wal_id: str
     generation: int
     collection_id: str
     href: str
-    source_uri: str | None  # of that unit: None if it is not there
+    source_uri: str | None  # of that unit; None if the unit does not exist
 
 
 class UnitCase(msgspec.Struct, frozen=True, gc=False):
-    """Everything that is known of one unit."""
+    """A unit with its provenance and its item."""
 
     unit: UnitRow
     provenance: Sequence[ProvenanceRow]
@@ -104,7 +104,7 @@ class UnitCase(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of items, and the unit that it is of, if there is one."""
+    """A row of nodd_items with its unit, if that exists."""
 
     item_id: str
     collection_id: str
@@ -125,17 +125,17 @@ class ItemRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemCase(msgspec.Struct, frozen=True, gc=False):
-    """An item, what provenance says of its object, and the observation that should list it."""
+    """An item, what provenance states about its object, and the observation that must list it."""
 
     item: ItemRow
     said: dict[str, Any] | None  # None if it cannot be read
     sources: Sequence[Mapping[str, Any]]
-    observation: str | None = None  # None where its dataset makes no observation twice
+    observation: str | None = None  # None if its dataset has no `same_observation`
     listed: bool = False
 
 
 class ObservedUnit(msgspec.Struct, frozen=True, gc=False):
-    """What an observation needs to know of a unit."""
+    """The unit of a file of an observation."""
 
     wal_id: str
     dataset: str
@@ -146,7 +146,7 @@ class ObservedUnit(msgspec.Struct, frozen=True, gc=False):
 
 
 class ObservationCase(msgspec.Struct, frozen=True, gc=False):
-    """A row of observations, and the items and units of its files."""
+    """A row of nodd_observations, and the items and units of its files."""
 
     name: str
     version: int
@@ -156,7 +156,7 @@ class ObservationCase(msgspec.Struct, frozen=True, gc=False):
 
 
 class RejectedRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of what was rejected."""
+    """A row of nodd_rejected."""
 
     sha256: str
     body: str
@@ -173,7 +173,7 @@ def key_of(source_uri: str) -> str:
 
 
 def decoded(text: str | None) -> Any:
-    """Return what a JSON text says; None if it says nothing, or cannot be read."""
+    """Return the value of a JSON text; None if there is no text, or it cannot be read."""
     try:
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):
@@ -181,19 +181,19 @@ def decoded(text: str | None) -> Any:
 
 
 def statements_of(record: ProvenanceRow) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
-    """Yield what a record of PROV states, by the kind of statement."""
+    """Yield the statements of a PROV record by kind."""
     content = decoded(record.content)
     for kind, statements in content.items() if isinstance(content, dict) else ():
         if isinstance(statements, dict) and all(isinstance(one, dict) for one in statements.values()):
             yield kind, statements
 
 
-def sources_of(wal_id: str, told: Sequence[ProvenanceRow]) -> list[Mapping[str, Any]]:
-    """Return what provenance says of the object that a unit was made from."""
+def sources_of(wal_id: str, records: Sequence[ProvenanceRow]) -> list[Mapping[str, Any]]:
+    """Return what provenance states about the object of a unit."""
     name = f"unit:{wal_id}-object"
     return [
         statements[name]
-        for record in told
+        for record in records
         if record.kind == provenance.PROV
         for kind, statements in statements_of(record)
         if kind == "entity" and name in statements
@@ -204,31 +204,31 @@ def sources_of(wal_id: str, told: Sequence[ProvenanceRow]) -> list[Mapping[str, 
 # Pages
 
 Page = Callable[["Reading", str, int, Datasets], tuple[Sequence[Any], str | None]]
-"""Reads so many above a name, and returns them with the last one's name; None if there are no more."""
+"""Reads up to n rows after a key, and returns them with the key of the last one; None if there are no more."""
 
 
 def unit_cases(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[UnitCase], str | None]:
-    """Return the next units, with their jobs, their provenance, and of which unit their items are."""
+    """Return the next units with their jobs, their provenance and their items."""
     found = [UnitRow(*row) for row in run_statement(reading, "units_to_check", after=after, n=n)]
-    told = _told(reading, [unit.wal_id for unit in found])
+    provenance_of = _provenance(reading, [unit.wal_id for unit in found])
     ids = {unit.item_id for unit in found}
     rows = run_statement(reading, "catalogued_items", rows=encoded(sorted(ids))) if ids else []
     items = {row[0]: CataloguedItem(*row) for row in rows}
-    cases = [UnitCase(unit, told.get(unit.wal_id, ()), items.get(unit.item_id)) for unit in found]
+    cases = [UnitCase(unit, provenance_of.get(unit.wal_id, ()), items.get(unit.item_id)) for unit in found]
     return cases, found[-1].wal_id if found else None
 
 
-def _told(reading: Reading, wal_ids: Sequence[str]) -> dict[str, list[ProvenanceRow]]:
-    told: dict[str, list[ProvenanceRow]] = defaultdict(list)
+def _provenance(reading: Reading, wal_ids: Sequence[str]) -> dict[str, list[ProvenanceRow]]:
+    found: dict[str, list[ProvenanceRow]] = defaultdict(list)
     for wal_id, *record in run_statement(reading, "provenance_to_check", rows=encoded(wal_ids)) if wal_ids else ():
-        told[wal_id].append(ProvenanceRow(*record))
-    return told
+        found[wal_id].append(ProvenanceRow(*record))
+    return found
 
 
 def item_cases(reading: Reading, after: str, n: int, datasets: Datasets) -> tuple[list[ItemCase], str | None]:
-    """Return the next items, with their units, what provenance says of their objects, and who lists them."""
+    """Return the next items with their units, the provenance of their objects, and their observations."""
     found = [ItemRow(*row) for row in run_statement(reading, "items_to_check", after=after, n=n)]
-    told = _told(reading, sorted({item.wal_id for item in found}))
+    provenance_of = _provenance(reading, sorted({item.wal_id for item in found}))
     named = {item.item_id: _observation_of(item, datasets) for item in found}
     wanted = sorted({name for name in named.values() if name is not None})
     rows = run_statement(reading, "observations_named", rows=encoded(wanted)) if wanted else []
@@ -237,7 +237,7 @@ def item_cases(reading: Reading, after: str, n: int, datasets: Datasets) -> tupl
         ItemCase(
             item,
             _object(item.item),
-            sources_of(item.wal_id, told.get(item.wal_id, ())),
+            sources_of(item.wal_id, provenance_of.get(item.wal_id, ())),
             named[item.item_id],
             item.item_id in listing.get(named[item.item_id] or "", ()),
         )
@@ -257,7 +257,7 @@ def _observation_of(item: ItemRow, datasets: Datasets) -> str | None:
 def observation_cases(
     reading: Reading, after: str, n: int, _datasets: Datasets
 ) -> tuple[list[ObservationCase], str | None]:
-    """Return the next observations, with the items and units of their files."""
+    """Return the next observations with the items and units of their files."""
     rows = [
         (name, version, _files(text))
         for name, text, version in run_statement(reading, "observations_to_check", after=after, n=n)
@@ -275,7 +275,7 @@ def observation_cases(
 
 
 def rejected_rows(reading: Reading, after: str, n: int, _datasets: Datasets) -> tuple[list[RejectedRow], str | None]:
-    """Return the next bodies that were rejected."""
+    """Return the next rejected bodies."""
     found = [RejectedRow(*row) for row in run_statement(reading, "rejected_to_check", after=after, n=n)]
     return found, found[-1].sha256 if found else None
 

@@ -1,8 +1,8 @@
 """`nodd check`: tests every invariant of the application on a ledger.
 
-Invariants: nothing is written; each page, and each question about the whole, is one short read transaction of its own,
-and memory is that of one page; a rule that breaks down over a row is itself reported as a violation. A ledger without
-the application's tables has nothing wrong with them.
+Invariants: nothing is written; each page and each rule about the whole ledger has a short read transaction of its own,
+and memory use is bounded by the page; a rule that raises for a row is reported as a violation. A ledger without the
+application's tables has no violations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BATCH = 500
 KINDS = ("units", "provenance", "items", "observations", "rejected")
-BODIES_MAX = 50  # a body may be as large as a message can be
+BODIES_MAX = 50  # per page: a rejected body can have 1 MiB
 
 
 def check(
@@ -39,7 +39,10 @@ def check(
     batch: int = BATCH,
     on_progress: Progress | None = None,
 ) -> CheckReport:
-    """Hold the application's tables against each other and against the jobs; the store need not be verified."""
+    """Test the invariants of the application's tables, and return a report; `only` names invariants.
+
+    Raises InputError if `only` names an unknown invariant. The enforcement of the store need not be verified.
+    """
     walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
     row_rules = chosen(INVARIANTS, only)
     with store.reading() as reading:
@@ -50,7 +53,7 @@ def check(
 
 
 def _check(walker: Walker, row_rules: Sequence[NoddInvariant], datasets: Datasets) -> None:
-    """Check every invariant; of tables that are not there, report only that."""
+    """Test every invariant; if tables are missing, report only that."""
     walker.ask(BY_NAME["tables"], missing_tables)
     if walker.violations:
         return
