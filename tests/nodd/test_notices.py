@@ -88,9 +88,8 @@ def test_a_chunk_has_a_message_of_its_own_with_numbers_or_text(numbers: dict[str
 
 
 def test_a_chunk_whose_message_contradicts_its_key_is_rejected() -> None:
-    assert told(chunk(VolumeID=12)).rejected == (
-        RejectedRecord("missing_required_field", "VolumeID is not what the key says"),
-    )
+    [rejected] = told(chunk(VolumeID=12)).rejected
+    assert (rejected.code, "VolumeID" in rejected.message) == ("missing_required_field", True)
 
 
 def test_an_index_is_a_sidecar_of_its_file() -> None:
@@ -314,20 +313,24 @@ def test_a_body_at_an_edge_of_time_or_text_is_rejected_and_kept(store: Store[Any
         event(record(eventVersion="3\x00\ud800")),
     ]
     polled = Feed(store, Line(bodies), shipped()).poll(wait_s=0)
-    assert [found.reason for found in polled.admitted] == [
-        "invalid_time_range: eventTime is no time",
-        "invalid_time_range: eventTime is no time",
-        f"invalid_time_range: {last} names no time",
-        "missing_required_field: the key of the object is no key",
-        "unsupported_schema_version: an event of version 3\\x00\\ud800",
+    reasons = [found.reason or "" for found in polled.admitted]
+    assert [reason.partition(": ")[0] for reason in reasons] == [
+        "invalid_time_range",
+        "invalid_time_range",
+        "invalid_time_range",
+        "missing_required_field",
+        "unsupported_schema_version",
     ]
+    for reason, part in zip(reasons, ("eventTime", "eventTime", last, "key", "3\\x00\\ud800"), strict=True):
+        assert part in reason
     assert {digest for [digest] in asked(store, "SELECT sha256 FROM nodd_rejected")} == {kept_as(one) for one in bodies}
 
 
 def test_a_key_that_would_be_written_in_another_form_is_rejected(store: Store[Any]) -> None:
     decomposed = event(record(key="gfs.e\u0301/x"))
     polled = Feed(store, Line([decomposed]), shipped()).poll(wait_s=0)
-    assert [found.reason for found in polled.admitted] == ["missing_required_field: the key of the object is no key"]
+    [found] = polled.admitted
+    assert (found.reason or "").partition(": ")[0] == "missing_required_field"
     assert asked(store, "SELECT sha256 FROM nodd_rejected") == [(kept_as(decomposed),)]
     assert asked(store, "SELECT count(*) FROM nodd_units") == [(0,)]
     composed = event(record(key="gfs.\u00e9/x"))

@@ -169,7 +169,7 @@ def test_files_that_are_catalogued_at_the_same_moment_know_of_each_other(
             meet.wait()  # none of the three has seen another
         return found
 
-    monkeypatch.setattr(observations, "family_of", together)
+    monkeypatch.setattr(observations, "files_of", together)
     with Ledger(ledger.store.url) as crowd:
         declare(crowd, IngestSettings(datasets=shipped(), source=source, retry=AT_ONCE))
         for created in CREATED:
@@ -232,11 +232,11 @@ def test_a_write_that_was_overtaken_is_refused_as_ever(
 
     def overtaken(*told: Any) -> observations.ObservationFiles | None:
         found = read(*told)
-        monkeypatch.setattr(observations, "family_of", read)
+        monkeypatch.setattr(observations, "files_of", read)
         announce(ledger, source, ONE, sequencer="0B")
         return found
 
-    monkeypatch.setattr(observations, "family_of", overtaken)
+    monkeypatch.setattr(observations, "files_of", overtaken)
     ledger.run_until_idle(concurrency=1)
     first, second = records(ledger)
     assert (first["attempts"], first["last_error_code"], first["stac_item_id"]) == (1, "effect_failed", None)

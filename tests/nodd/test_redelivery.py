@@ -133,8 +133,8 @@ def opened(url: str, life: Life, source: MemorySource, catalog: Path | None = No
     return ledger
 
 
-RUNNING = "duplicate: its record is in_progress"
-OVER = "duplicate: its record is succeeded"
+RUNNING = "duplicate: the record is in_progress"
+OVER = "duplicate: the record is succeeded"
 
 
 @pytest.mark.req("K-01", "K-30", "K-35", "K-44", "K-45")
@@ -153,7 +153,7 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
         steps = [f"{when} {operator}" for operator in KEPT for when in ("before", "after")]
         assert life.told == {
             "first": "admitted: None",
-            "admitted": "duplicate: its record is pending",
+            "admitted": "duplicate: the record is pending",
             "after_claim": RUNNING,
             **dict.fromkeys(steps, RUNNING),
             "after_commit": RUNNING,  # committed, and not yet finished
@@ -177,7 +177,7 @@ def test_the_same_message_after_every_step_makes_one_item_and_each_edge_once(
         life.deliver("superseded and done")
     told = [life.told[step] for step in ("before the later one", "the later one", "superseded", "superseded and done")]
     assert told == [
-        OVER, "admitted: None", "superseded: a later write is known", "superseded: a later write is known",
+        OVER, "admitted: None", "superseded: a later write is already known", "superseded: a later write is known",
     ]  # fmt: skip
     assert asked(store, "SELECT generation FROM nodd_items") == [(2,)]
     assert [status for [status] in asked(store, "SELECT status FROM nodd_wal_records")] == ["succeeded"] * 2
@@ -203,8 +203,8 @@ def test_the_same_message_after_a_failure_has_the_work_done_once(
         assert ledger.run_until_idle() == 1
         life.deliver("done")
     assert [life.told[step] for step in ("failed", "pending again", "done")] == [
-        "duplicate: it had failed: pending again",
-        "duplicate: its record is pending",
+        "duplicate: the failed record is retried",
+        "duplicate: the record is pending",
         OVER,
     ]
     require_each_once(store, 1)
@@ -222,7 +222,7 @@ def test_the_same_message_after_every_failure_spends_the_whole_budget_and_no_mor
         life.deliver("spent")
         source.down = False
         assert ledger.run_until_idle() == 0
-    assert life.told["spent"] == "duplicate: its record is quarantined"
+    assert life.told["spent"] == "duplicate: the record is quarantined"
     found = asked(store, "SELECT status, attempts, last_error_code FROM nodd_wal_records")
     assert found == [("quarantined", MAX_ATTEMPTS + REPLAY_ATTEMPTS, "io_error_upstream")]
     assert asked(store, "SELECT count(*) FROM nodd_items") == [(0,)]
@@ -239,7 +239,7 @@ def test_the_same_message_after_a_quarantine_does_nothing(
         before = asked(store, "SELECT version, attempts FROM holdfast_jobs")
         life.deliver("quarantined")
         assert ledger.run_until_idle() == 0
-    assert life.told["quarantined"] == "duplicate: its record is quarantined"
+    assert life.told["quarantined"] == "duplicate: the record is quarantined"
     assert asked(store, "SELECT version, attempts FROM holdfast_jobs") == before
     assert asked(store, "SELECT count(*) FROM nodd_items") == [(0,)]
     assert asked(store, "SELECT count(*) FROM nodd_provenance") == [(0,)]

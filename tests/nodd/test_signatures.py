@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 from holdfast.core.errors import StoreUnavailableError
 from holdfast.nodd.admission import FeedMessage, admit
 from holdfast.nodd.dataset import shipped
-from holdfast.nodd.signatures import CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, SignatureProblem, Signatures, fetched
+from holdfast.nodd.signatures import CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, Signatures, fetched
 from holdfast.nodd.tables import prepare
 from holdfast.nodd.units import Fate
 from holdfast.store import create_store
@@ -123,9 +123,9 @@ def test_no_field_of_it_can_be_changed(field: str) -> None:
         "TopicArn": TOPIC + "2",
         "Signature": base64.b64encode(b"\0" * 256).decode(),
     }.get(field, envelope[field] + " ")
-    assert signatures.problem_of(json.dumps({**envelope, field: changed})) == SignatureProblem(
-        "signature_invalid", "the signature is not one of this message"
-    )
+    problem = signatures.problem_of(json.dumps({**envelope, field: changed}))
+    assert problem is not None
+    assert problem.code == "signature_invalid"
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ def test_what_is_not_signed_is_rejected_and_kept(ledger_url: str) -> None:
         prepare(store)
         messages = [FeedMessage(good, "1"), FeedMessage(forged, "2"), FeedMessage(event(record()), "3")]
         found = admit(store, messages, shipped(), signatures=signatures)
-        assert [(one.fate, one.reason) for one in found] == [
-            (Fate.ADMITTED, None),
-            (Fate.REJECTED, "signature_invalid: the signature is not one of this message"),
-            (Fate.REJECTED, "signature_missing: the message has no signature: raw delivery sends none"),
+        assert [(one.fate, (one.reason or "").partition(":")[0]) for one in found] == [
+            (Fate.ADMITTED, ""),
+            (Fate.REJECTED, "signature_invalid"),
+            (Fate.REJECTED, "signature_missing"),
         ]
         with store.reading() as reading:
             kept = reading.execute("SELECT body, code FROM nodd_rejected ORDER BY code")

@@ -1,8 +1,8 @@
-"""Admission: from messages to units of work, in one transaction of the ledger.
+"""Admission: turns messages into units of work, in one transaction of the ledger.
 
-Invariants: a message is spoken for once its transaction has committed: each of its notices is a unit, or known as a
-duplicate, an older write, a sidecar, ignored with a reason, or its body is kept as rejected; the same message again
-changes nothing but counts; of two writes to one object the later one has a unit of its own, and fences the earlier.
+Invariants: after its transaction has committed, every notice of a message has a fate: it is a unit, a duplicate, an
+older write, a sidecar or ignored, or the body is stored as rejected; the same message again changes only counts; a
+later write to an object has a unit of its own, and the unit of the earlier write can no longer commit.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PRIORITIES = {"high": 1, "normal": 0, "low": -1}
 
 
 class FeedMessage(msgspec.Struct, frozen=True):
-    """A message as a queue, a file or a person delivers it."""
+    """A message from a queue, a file or the command line."""
 
     body: str
     message_id: str | None = None
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one notice, or of a whole message that has none."""
+    """The fate of a notice, or of a message without notices."""
 
     fate: Fate
     dataset: str | None = None
@@ -58,13 +58,13 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def admit_notices(store: Store[Any], notices: Sequence[Notice], *, actor: str = "nodd") -> list[Admitted]:
-    """Admit notices that no message brought: from a listing."""
+    """Admit notices that come from a listing of a bucket; return the fate of each."""
     with store.transaction() as transaction:
         return _Admission(transaction, actor, listed=True).admit([(FeedMessage(""), ParsedMessage(tuple(notices)))])
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The latest generation of an object that the ledger knows."""
+    """The latest known generation of an object."""
 
     source_uri: str
     time_range_start: str
@@ -88,10 +88,10 @@ def admit(
     bus: Bus | None = None,
     signatures: Signatures | None = None,
 ) -> list[Admitted]:
-    """Admit messages, all in one transaction; return what became of each notice, in their order.
+    """Admit messages in one transaction; return the fate of each notice, in order.
 
-    Records that were known and have moved are told to the bus, if anybody listens. With `signatures`, only what a topic
-    has signed is believed.
+    Transitions of jobs that existed before are published on the bus. With `signatures`, messages without a valid
+    signature of SNS are rejected. Raises IdempotencyConflictError after three conflicts with other pollers.
     """
     read = [(message, _read(message, datasets, signatures)) for message in messages]
     for last_try in (*(False,) * (TRIES - 1), True):
@@ -100,7 +100,7 @@ def admit(
                 admission = _Admission(transaction, actor)
                 found = admission.admit(read)
         except IdempotencyConflictError:
-            # Another poller has admitted the same object at this moment, from another message: now it is known.
+            # Another poller admitted the same object at the same time; the next try finds it as known.
             if last_try:
                 raise
         else:
@@ -118,25 +118,25 @@ def _read(message: FeedMessage, datasets: Datasets, signatures: Signatures | Non
 
 
 def superseded_by(wal_id: str, job_id: int) -> str:
-    """Return the words for what took the place of a unit."""
-    return f"a later write of the object was admitted as job {job_id}, record {wal_id}"
+    """Return the message for a unit whose object was written again."""
+    return f"superseded by a later write of the object: job {job_id}, record {wal_id}"
 
 
 class _Admission:
-    """One transaction's worth of messages."""
+    """The admission of messages in one transaction."""
 
     def __init__(self, transaction: Transaction, actor: str, *, listed: bool = False) -> None:
         self._transaction = transaction
         self._actor = actor
-        self._listed = listed  # a listing tells what is there now: it never comes late
-        self._overtaken: list[Notice] = []  # by another of the same batch
-        self._etags: dict[_Source, set[str | None]] = {}  # that were seen of an object, in whatever generation
+        self._listed = listed  # a listing shows the current write, so it is never older than a known one
+        self._overtaken: list[Notice] = []  # superseded by a later write in the same batch
+        self._etags: dict[_Source, set[str | None]] = {}  # of all known generations of an object
         self._at = transaction.now()
         self._now = time_text(self._at)
         self._moved: list[tuple[Job, Answer]] = []
 
     def admit(self, read: Sequence[tuple[FeedMessage, ParsedMessage]]) -> list[Admitted]:
-        """Admit everything that was read."""
+        """Admit the parsed messages; return the fate of each notice."""
         notices = [(message, notice) for message, said in read for notice in said.notices]
         units = [(message, notice) for message, notice in notices if notice.sidecar_of is None]
         known = self._latest({_source(notice) for _, notice in units})
@@ -149,7 +149,7 @@ class _Admission:
         for message, notice in units:
             fates[id(notice)] = self._judge(message, notice, known, jobs, fresh)
         for notice in self._overtaken:
-            later = "a later write came with it"
+            later = "a later write is in the same batch"
             fates[id(notice)] = msgspec.structs.replace(fates[id(notice)], fate=Fate.SUPERSEDED, reason=later)
         self._write_units(fresh, known, jobs)
         self._keep_sidecars([notice for _, notice in notices if notice.sidecar_of is not None])
@@ -159,7 +159,7 @@ class _Admission:
         return answer
 
     def transitions(self) -> list[Transition]:
-        """Return what happened to the records of earlier notices."""
+        """Return the transitions of jobs that existed before this admission."""
         moves = [(job, answer) for job, answer in self._moved if isinstance(answer, Move)]
         return [event for job, move in moves for event in of_move(job, move, self._at, actor=self._actor)]
 
@@ -168,7 +168,7 @@ class _Admission:
             if notice.sidecar_of is None:
                 yield fates[id(notice)]
             else:
-                yield _told(Fate.SIDECAR, notice, message, reason=f"beside {notice.sidecar_of}", wal_id=None)
+                yield _admitted(Fate.SIDECAR, notice, message, reason=f"sidecar of {notice.sidecar_of}", wal_id=None)
         for ignored in said.ignored:
             yield Admitted(
                 fate=Fate.IGNORED,
@@ -204,7 +204,7 @@ class _Admission:
             return self._seen(message, notice, before, jobs[before.job_id])
         fresh[source] = (unit, message)
         self._etags.setdefault(source, set()).add(notice.content_etag)
-        return _told(Fate.ADMITTED, notice, message, wal_id=unit.wal_id)
+        return _admitted(Fate.ADMITTED, notice, message, wal_id=unit.wal_id)
 
     def _again(
         self,
@@ -214,31 +214,34 @@ class _Admission:
         before: _Known | None,
         fresh: dict[_Source, tuple[Unit, FeedMessage]],
     ) -> Admitted:
-        """Judge a second notice of one object in the same batch: only the later write becomes a unit."""
+        """Handle a second notice of an object in the same batch: only the later write becomes a unit."""
         if not self._is_later(notice, unit.notice.sequencer, unit.notice.content_etag):
             older = _is_older(notice, unit.notice.sequencer)
-            return _told(Fate.SUPERSEDED if older else Fate.DUPLICATE, notice, message, wal_id=unit.wal_id)
-        # Nobody has begun with the earlier one: the later takes its place.
+            return _admitted(Fate.SUPERSEDED if older else Fate.DUPLICATE, notice, message, wal_id=unit.wal_id)
+        # The unit of the earlier write is not stored yet, so the later one can take its place.
         self._overtaken.append(unit.notice)
         generation = before.generation + 1 if before else 1
         later = unit_of(notice, generation=generation, supersedes=before.wal_id if before else None)
         fresh[_source(notice)] = (later, message)
         self._etags[_source(notice)].add(notice.content_etag)
-        return _told(Fate.ADMITTED, notice, message, wal_id=later.wal_id)
+        return _admitted(Fate.ADMITTED, notice, message, wal_id=later.wal_id)
 
     def _is_later(self, notice: Notice, sequencer: str | None, last: str | None) -> bool:
         return is_later(notice, sequencer, {last} if self._listed else self._etags[_source(notice)])
 
     def _seen(self, message: FeedMessage, notice: Notice, before: _Known, job: Job) -> Admitted:
         if _is_older(notice, before.sequencer):
-            return _told(Fate.SUPERSEDED, notice, message, wal_id=before.wal_id, reason="a later write is known")
-        reason = f"its record is {_status(job)}"
+            return _admitted(
+                Fate.SUPERSEDED, notice, message, wal_id=before.wal_id, reason="a later write is already known"
+            )
+        reason = f"the record is {_status(job)}"
         if job.state == JobState.FAILED:
             retry = Retry(run_at=self._transaction.now())
             [answer] = self._transaction.jobs.rule([(job, retry)], actor=self._actor, reason="announced again")
             self._moved.append((job, answer))
-            reason = f"it had failed: {answer.message if isinstance(answer, Refused) else 'pending again'}"
-        return _told(Fate.DUPLICATE, notice, message, wal_id=before.wal_id, reason=reason)
+            refusal = answer.message if isinstance(answer, Refused) else None
+            reason = f"the failed record was not retried: {refusal}" if refusal else "the failed record is retried"
+        return _admitted(Fate.DUPLICATE, notice, message, wal_id=before.wal_id, reason=reason)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -268,7 +271,7 @@ class _Admission:
         self._fence(followed, jobs, by)
 
     def _fence(self, followed: Sequence[tuple[_Known, Unit]], jobs: Mapping[int, Job], by: Mapping[str, int]) -> None:
-        """Let nothing more come of the generations that were followed by another."""
+        """Quarantine or cancel the jobs of superseded generations, so that they cannot commit."""
         if not followed:
             return
         self._write("follow_units", [[before.wal_id, unit.wal_id] for before, unit in followed])
@@ -277,7 +280,7 @@ class _Admission:
             for before, unit in followed
             if jobs[before.job_id].state in (JobState.PENDING, JobState.FAILED)
         ]
-        answers = self._transaction.jobs.rule(taken_out, actor=self._actor, reason="a later write came")
+        answers = self._transaction.jobs.rule(taken_out, actor=self._actor, reason="a later write was announced")
         self._moved += zip((job for job, _ in taken_out), answers, strict=True)
         for before, _ in followed:
             if jobs[before.job_id].state == JobState.RUNNING:
@@ -333,7 +336,7 @@ def _is_older(notice: Notice, known: str | None) -> bool:
 
 def _submission(unit: Unit) -> Submission:
     payload = msgspec.to_builtins(unit)
-    # Which message brought it is no part of the work: another delivery of the same notice is the same work.
+    # The ids of the message are left out, so that another delivery of the same notice has the same payload.
     payload["notice"]["raw"] = {}
     return Submission(
         operation=OPERATION,
@@ -348,7 +351,7 @@ def _submission(unit: Unit) -> Submission:
     )
 
 
-def _told(
+def _admitted(
     fate: Fate, notice: Notice, message: FeedMessage, *, wal_id: str | None, reason: str | None = None
 ) -> Admitted:
     return Admitted(
@@ -366,7 +369,7 @@ def _status(job: Job) -> str:
 
 
 def _short(fate: Admitted) -> str:
-    """Return a reason of low cardinality: for counting."""
+    """Return a reason with few possible values, for counting."""
     if fate.fate in (Fate.IGNORED, Fate.REJECTED) and fate.reason:
         return fate.reason.partition(":")[0]
     return ""

@@ -1,7 +1,7 @@
-"""Datasets: what is known of each feed, one TOML file a dataset, and which dataset a key belongs to.
+"""Datasets: one TOML file describes a dataset; an object belongs to the dataset whose pattern matches its key.
 
-Invariants: a file is checked when it is loaded: its pattern compiles, each of its examples matches it, gives the time
-it says, and matches no other dataset; a topic is known by its whole ARN, never by its name alone; no clock is read.
+Invariants: a file is validated when it is loaded: its pattern compiles, each of its examples matches it, has the time
+range it states, and matches no other dataset; topics are compared by their whole ARN; no clock is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Bbox = tuple[float, float, float, float]
 
 
 class TimeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the time range follows from a key's fields."""
+    """How to compute the time range from the fields of a key."""
 
     rule: str
     reference: str
@@ -45,7 +45,7 @@ class TimeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Geometry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the data lie: told here, by a field of the key, by the file, or by its station."""
+    """The area that the data cover: fixed here, by a field of the key, from the file, or around its station."""
 
     kind: str
     bbox: Bbox | None = None
@@ -55,7 +55,7 @@ class Geometry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class StacCollection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The STAC collection that the items belong to."""
+    """The STAC collection of the items."""
 
     id: str
     description: str
@@ -65,29 +65,29 @@ class StacCollection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class DatasetPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked of an object before it is catalogued."""
+    """The conditions that an object must meet to be catalogued."""
 
     min_size: int
     max_size: int
-    publication_window: str  # so long after the notice an object may not be there yet
-    max_age: str  # so long after its time an object may be gone again
+    publication_window: str  # for this long after its notice, a missing object is expected to appear
+    max_age: str  # after this age, a missing object counts as expired
     metadata_required: tuple[str, ...] = ()
-    provenance_may_fail: bool = False  # catalogue what provenance cannot tell of; else the unit fails
-    same_observation: tuple[str, ...] = ()  # fields that tell an observation; another file of it supersedes the first
+    provenance_may_fail: bool = False  # catalogue an object even if its provenance failed; else the unit fails
+    same_observation: tuple[str, ...] = ()  # key fields that identify an observation; its later file supersedes
 
     @property
     def publication_window_s(self) -> float:
-        """Return how long an object that was announced may not be there yet."""
+        """Return the publication window in seconds."""
         return seconds_of(self.publication_window)
 
     @property
     def max_age_s(self) -> float:
-        """Return how old data may be before it is no wonder that the object is gone."""
+        """Return the maximum age in seconds."""
         return seconds_of(self.max_age)
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key, and what must follow from it."""
+    """A key with the time range and fields that it must give."""
 
     key: str
     start: str
@@ -97,7 +97,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class DatasetSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dataset as its file has it."""
+    """The content of a dataset's file."""
 
     title: str
     envelope: str
@@ -112,11 +112,11 @@ class DatasetSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     examples: tuple[Example, ...]
     sidecars: tuple[str, ...] = ()
     subscribe_prefixes: tuple[str, ...] = ()
-    list_prefixes: tuple[str, ...] = ()  # of one day, as strftime has it
+    list_prefixes: tuple[str, ...] = ()  # for one day, with the codes of strftime
 
 
 class TimeRange(msgspec.Struct, frozen=True):
-    """From when to when the data tell; the reference time of a forecast. An end that is not known is None."""
+    """The time range of the data, and the reference time of a forecast. An unknown end is None."""
 
     start: datetime
     end: datetime | None
@@ -124,21 +124,21 @@ class TimeRange(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """A key that belongs to a dataset: what its parts say."""
+    """A key that matches a dataset, with the fields of the key."""
 
     dataset: Dataset
     key: str
     fields: Mapping[str, str]
-    sidecar_of: str | None = None  # the key that it stands beside
+    sidecar_of: str | None = None  # the key of the object that it belongs to
 
     @property
     def time_range(self) -> TimeRange:
-        """Return the time range that the key tells of."""
+        """Return the time range of the key; raise ValueError if its fields are not a time."""
         return self.dataset.time_range(self.fields)
 
 
 class Dataset:
-    """A feed: its buckets and topics, what its keys mean, and what is asked of its objects."""
+    """A dataset: its buckets and topics, the pattern of its keys, and the conditions for its objects."""
 
     def __init__(self, name: str, spec: DatasetSpec) -> None:
         self.name = name
@@ -146,37 +146,37 @@ class Dataset:
         try:
             self.pattern = re.compile(spec.key)
         except re.error as error:
-            raise _invalid(name, "key", f"is no pattern: {error}") from None
+            raise _invalid(name, "key", f"is not a regular expression: {error}") from None
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r})"
 
     def match(self, key: str) -> Match | None:
-        """Return what a key of one of the dataset's buckets says, a sidecar's too; None if it is not the dataset's."""
+        """Match a key, also one of a sidecar; return None if it does not belong to the dataset."""
         found = self.pattern.fullmatch(key)
         if found is not None:
-            return Match(self, key, _told(found))
+            return Match(self, key, _fields(found))
         for suffix in self.spec.sidecars:
             if key.endswith(suffix) and (main := self.pattern.fullmatch(key.removesuffix(suffix))):
-                return Match(self, key, _told(main), sidecar_of=key.removesuffix(suffix))
+                return Match(self, key, _fields(main), sidecar_of=key.removesuffix(suffix))
         return None
 
     def time_range(self, fields: Mapping[str, str]) -> TimeRange:
-        """Return the time range that a key's fields tell of; raise ValueError if they name no time."""
+        """Return the time range for the fields of a key; raise ValueError if they are not a time."""
         rule = self.spec.time
-        words = {**rule.defaults, **fields}
-        reference = _moment(rule.reference.format_map(words), rule.format)
+        values = {**rule.defaults, **fields}
+        reference = _moment(rule.reference.format_map(values), rule.format)
         if rule.rule == "reference-and-lead":
-            valid = reference + _lead(words[rule.lead or ""])
+            valid = reference + _lead(values[rule.lead or ""])
             return TimeRange(valid, valid, reference)
         if rule.rule == "instant":
             return TimeRange(reference, reference)
         if rule.rule == "start-and-end":
-            return TimeRange(reference, _moment((rule.end or "").format_map(words), rule.format))
+            return TimeRange(reference, _moment((rule.end or "").format_map(values), rule.format))
         return TimeRange(reference, None)
 
 
-def _told(found: re.Match[str]) -> dict[str, str]:
+def _fields(found: re.Match[str]) -> dict[str, str]:
     return {name: value for name, value in found.groupdict().items() if value is not None}
 
 
@@ -197,7 +197,7 @@ def _lead(text: str) -> timedelta:
 
 
 class Datasets:
-    """The datasets that a feed may carry, by name, bucket and topic."""
+    """The known datasets, by name, bucket and topic."""
 
     def __init__(self, datasets: Mapping[str, Dataset]) -> None:
         self._by_name = dict(sorted(datasets.items()))
@@ -219,11 +219,11 @@ class Datasets:
         return self._by_name[name]
 
     def buckets(self) -> frozenset[str]:
-        """Return every bucket that may be read from."""
+        """Return the buckets of all datasets; no other bucket is read."""
         return frozenset(self._by_bucket)
 
     def match(self, bucket: str, key: str) -> Match | None:
-        """Return the dataset's view of an object; None if no dataset knows it."""
+        """Return the dataset and fields of an object; None if it belongs to no dataset."""
         for dataset in self._by_bucket.get(bucket, ()):
             found = dataset.match(key)
             if found is not None:
@@ -231,7 +231,7 @@ class Datasets:
         return None
 
     def topics(self) -> dict[str, str]:
-        """Return the bucket of each topic, by the topic's whole ARN."""
+        """Return the bucket of each topic by its ARN."""
         return {arn: bucket for dataset in self for bucket, arn in dataset.spec.buckets.items()}
 
     def _require_examples(self, dataset: Dataset) -> None:
@@ -240,37 +240,45 @@ class Datasets:
             for bucket in [example.bucket] if example.bucket else dataset.spec.buckets:
                 homes = [other.name for other in self._by_bucket.get(bucket, ()) if other.match(example.key)]
                 if homes != [dataset.name]:
-                    raise _invalid(dataset.name, where, f"{example.key} belongs to {homes or 'no dataset'}")
+                    raise _invalid(
+                        dataset.name,
+                        where,
+                        f"{example.key} must belong to {dataset.name} alone, but belongs to {homes or 'no dataset'}",
+                    )
             found = dataset.match(example.key)
             if found is None:
-                raise _invalid(dataset.name, where, f"{example.key} does not match")
+                raise _invalid(dataset.name, where, f"{example.key} does not match the pattern")
             for field, value in example.fields.items():
                 if found.fields.get(field) != value:
                     raise _invalid(dataset.name, where, f"{field} is {found.fields.get(field)!r}, not {value!r}")
             range_ = found.time_range
             end = datetime.fromisoformat(example.end) if example.end else range_.end
             if (range_.start, range_.end) != (datetime.fromisoformat(example.start), end):
-                raise _invalid(dataset.name, where, f"{example.key} tells of {range_.start} to {range_.end}")
+                raise _invalid(
+                    dataset.name, where, f"{example.key} gives the time range {range_.start} to {range_.end}"
+                )
 
     def _require_topics(self) -> None:
         seen: dict[str, str] = {}
         for dataset in self:
             for bucket, arn in dataset.spec.buckets.items():
                 if seen.setdefault(arn, bucket) != bucket:
-                    raise _invalid(dataset.name, f"buckets.{bucket}", f"{arn} announces {seen[arn]} already")
+                    raise _invalid(
+                        dataset.name, f"buckets.{bucket}", f"{arn} is already the topic of bucket {seen[arn]}"
+                    )
 
 
 def load(name: str, text: str) -> Dataset:
-    """Return the dataset that a TOML text describes, checked by itself."""
+    """Return the dataset that a TOML text describes; raise SpecInvalidError if the text is not valid."""
     if not NAME.fullmatch(name):
-        raise _invalid(name, "", "a dataset is named in small letters, digits and single dashes")
+        raise _invalid(name, "", "the name of a dataset has only lowercase letters, digits and single dashes")
     try:
         spec = msgspec.convert(tomllib.loads(text), DatasetSpec)
     except tomllib.TOMLDecodeError as error:
-        raise _invalid(name, "", f"is no TOML: {error}") from None
+        raise _invalid(name, "", f"is not TOML: {error}") from None
     except msgspec.ValidationError as error:
-        words, _, path = str(error).partition(" - at `$")
-        raise _invalid(name, path.strip("`.") or "", words) from None
+        problem, _, path = str(error).partition(" - at `$")
+        raise _invalid(name, path.strip("`.") or "", problem) from None
     for path, value, known in (
         ("envelope", spec.envelope, ENVELOPES),
         ("format", spec.format, FORMATS),
@@ -282,9 +290,9 @@ def load(name: str, text: str) -> Dataset:
     _require_extensions(name, spec)
     for bucket, arn in spec.buckets.items():
         if not BUCKET.fullmatch(bucket) or not ARN.fullmatch(arn):
-            raise _invalid(name, f"buckets.{bucket}", "a bucket and the whole ARN of its topic are needed")
+            raise _invalid(name, f"buckets.{bucket}", "needs the name of a bucket and the ARN of its SNS topic")
     if not spec.buckets or not spec.examples:
-        raise _invalid(name, "examples", "a dataset has a bucket and an example at least")
+        raise _invalid(name, "examples", "needs at least one bucket and one example")
     for path, age in (
         ("policy.publication_window", spec.policy.publication_window),
         ("policy.max_age", spec.policy.max_age),
@@ -292,7 +300,7 @@ def load(name: str, text: str) -> Dataset:
         try:
             seconds_of(age)
         except ValueError:
-            raise _invalid(name, path, f"{age!r} is no age: write 30m, 2h or 7d") from None
+            raise _invalid(name, path, f"{age!r} is not a duration; write for example 30m, 2h or 7d") from None
     return Dataset(name, spec)
 
 
@@ -302,7 +310,7 @@ def _require_extensions(name: str, spec: DatasetSpec) -> None:
     if unknown:
         raise _invalid(name, "collection.extensions", f"{unknown[0]!r} is not one of {', '.join(EXTENSIONS)}")
     if spec.policy.same_observation and "version" not in named:
-        raise _invalid(name, "collection.extensions", "lacks version, by which files of one observation are marked")
+        raise _invalid(name, "collection.extensions", "must include version, because policy.same_observation is set")
 
 
 @cache
@@ -312,11 +320,14 @@ def shipped() -> Datasets:
 
 
 def with_own(directory: Path | None) -> Datasets:
-    """Return the shipped datasets and those of a user's own directory; a file of the same name takes the place."""
+    """Return the shipped datasets and those of a directory, whose files replace shipped ones of the same name.
+
+    Raises SpecInvalidError if the directory does not exist, or one of its files is not valid.
+    """
     if directory is None:
         return shipped()
     if not directory.is_dir():
-        raise SpecInvalidError(f"{directory} is not a directory of datasets", context={"path": str(directory)})
+        raise SpecInvalidError(f"{directory} is not a directory", context={"path": str(directory)})
     return Datasets({dataset.name: dataset for dataset in shipped()} | _of_directory(directory))
 
 
@@ -329,6 +340,6 @@ def _of_directory(directory: Any) -> dict[str, Dataset]:
     return found
 
 
-def _invalid(name: str, path: str, words: str) -> SpecInvalidError:
+def _invalid(name: str, path: str, problem: str) -> SpecInvalidError:
     where = f"{name}.toml: {path} " if path else f"{name}.toml: "
-    return SpecInvalidError(where + words, context={"dataset": name, "path": path})
+    return SpecInvalidError(where + problem, context={"dataset": name, "path": path})

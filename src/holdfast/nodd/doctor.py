@@ -1,4 +1,4 @@
-"""What ails a feed: a topic that is dead, a policy of the wrong scope, silence, letters that die.
+"""Diagnosis of a feed: retired topics, wrong filter scopes, silent feeds, messages in the dead-letter queue.
 
 Invariants: nothing is changed; each finding says what is wrong, how that is known, and what to do.
 """
@@ -20,11 +20,11 @@ from holdfast.nodd.units import OPERATION
 from holdfast.store import Store
 
 SILENCE = timedelta(minutes=30)
-DEAD_TOPICS = {
-    "arn:aws:sns:us-east-1:123901341784:NewGOES16Object": "GOES-16 was followed by GOES-19",
-    "arn:aws:sns:us-east-1:123901341784:NewGOES17Object": "GOES-17 was followed by GOES-18",
-    "arn:aws:sns:us-east-1:811054952067:NewNEXRADLevel2Archive": "NEXRAD moved to another account and bucket",
-    "arn:aws:sns:us-east-1:709902155096:NewRRFSObject": "the prototype of RRFS is frozen",
+RETIRED_TOPICS = {
+    "arn:aws:sns:us-east-1:123901341784:NewGOES16Object": "retired: GOES-19 replaced GOES-16",
+    "arn:aws:sns:us-east-1:123901341784:NewGOES17Object": "retired: GOES-18 replaced GOES-17",
+    "arn:aws:sns:us-east-1:811054952067:NewNEXRADLevel2Archive": "retired: NEXRAD moved to another account and bucket",
+    "arn:aws:sns:us-east-1:709902155096:NewRRFSObject": "retired: the prototype of RRFS gets no new objects",
 }
 RETENTION_MIN_S = 14 * 86400
 ATTEMPTS_SEEN = 1000
@@ -32,7 +32,7 @@ BUFFER_S = 30.0
 
 
 class FeedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, or may be."""
+    """A problem of a feed, or a possible one."""
 
     code: str
     severity: str  # warning | critical
@@ -42,7 +42,7 @@ class FeedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
-    """Return feeds that have fallen silent, and messages that were not understood."""
+    """Return datasets without notices for 30 minutes, and counts of rejected messages."""
     with store.reading() as reading:
         rows = run_statement(reading, "fates")
     heard: dict[str, datetime] = {}
@@ -56,8 +56,8 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
                     code="rejected_messages",
                     severity="warning",
                     subject=reason,
-                    detail=f"{n} messages could not be understood",
-                    next_step="Look at them with `holdfast nodd rejected`.",
+                    detail=f"{n} messages were rejected",
+                    next_step="List them: `holdfast nodd rejected`.",
                 )
             )
     for dataset, last in sorted(heard.items()):
@@ -67,47 +67,50 @@ def look_at_ledger(store: Store[Any], now: datetime) -> list[FeedFinding]:
                     code="silent_feed",
                     severity="critical",
                     subject=dataset,
-                    detail=f"nothing was heard since {last.isoformat()}",
-                    next_step=f"Check the subscription; `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`.",
+                    detail=f"no notice since {last.isoformat()}",
+                    next_step=(
+                        "Check the subscription, then look for missed objects:"
+                        f" `holdfast nodd reconcile {dataset} --date {last:%Y-%m-%d}`."
+                    ),
                 )
             )
     return findings
 
 
 def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[FeedFinding]:
-    """Return what is wrong with a queue: who may write to it, how long it keeps, and what has died."""
-    told = queue.attributes()
-    findings = [*_policy(told, datasets)]
-    if int(told.get("ApproximateNumberOfMessagesNotVisible", 0)) > 100_000:
+    """Return problems of a queue's policy, and of the retention and messages of its dead-letter queue."""
+    attributes = queue.attributes()
+    findings = [*_policy(attributes, datasets)]
+    if int(attributes.get("ApproximateNumberOfMessagesNotVisible", 0)) > 100_000:
         findings.append(
             FeedFinding(
                 code="in_flight_limit",
                 severity="critical",
                 subject="queue",
-                detail="so many messages are in flight that the queue looks empty",
+                detail="more than 100,000 messages are in flight: SQS delivers no more until some are deleted",
                 next_step="Stop other readers of this queue.",
             )
         )
     if dead is None:
         return findings
-    letters = dead.attributes()
-    if int(letters.get("MessageRetentionPeriod", 0)) < RETENTION_MIN_S:
+    dead_attributes = dead.attributes()
+    if int(dead_attributes.get("MessageRetentionPeriod", 0)) < RETENTION_MIN_S:
         findings.append(
             FeedFinding(
                 code="dead_letters_expire",
                 severity="warning",
                 subject="dead-letter queue",
-                detail="it keeps messages for less than 14 days, counted from when they were first sent",
+                detail="its retention is less than 14 days, counted from when a message was first sent",
                 next_step="Set MessageRetentionPeriod to 1209600.",
             )
         )
-    if n := int(letters.get("ApproximateNumberOfMessages", 0)):
+    if n := int(dead_attributes.get("ApproximateNumberOfMessages", 0)):
         findings.append(
             FeedFinding(
                 code="dead_letters",
                 severity="critical",
                 subject="dead-letter queue",
-                detail=f"{n} messages have died",
+                detail=f"{n} messages are in the dead-letter queue",
                 next_step="Drain it: `holdfast nodd drain-dlq --help`.",
             )
         )
@@ -115,7 +118,7 @@ def look_at_queue(queue: Queue, dead: Queue | None, datasets: Datasets) -> list[
 
 
 def look_at_visibility(store: Store[Any], queue: Queue) -> list[FeedFinding]:
-    """Return whether a message is invisible for too short a time: less than 99 of 100 attempts take, and a buffer."""
+    """Return a finding if the visibility timeout is shorter than the 99th percentile of attempts and 30 s."""
     with store.reading() as reading:
         rows = run_statement(reading, "last_attempts", operation=OPERATION, n=ATTEMPTS_SEEN)
     took_s = sorted((_moment(ended) - _moment(began)).total_seconds() for began, ended in rows)
@@ -130,7 +133,7 @@ def look_at_visibility(store: Store[Any], queue: Queue) -> list[FeedFinding]:
             code="visibility_too_short",
             severity="warning",
             subject="queue",
-            detail=f"99 of 100 attempts take up to {p99_s:.1f} s, and a message is invisible for {visibility_s} s",
+            detail=f"99 % of attempts take up to {p99_s:.1f} s, but the visibility timeout is {visibility_s} s",
             next_step=f"Set VisibilityTimeout to {math.ceil(max(2 * p99_s, p99_s + BUFFER_S))} or more.",
         )
     ]
@@ -140,16 +143,16 @@ def _moment(value: datetime | str) -> datetime:
     return value if isinstance(value, datetime) else time_from(value)
 
 
-def _policy(told: dict[str, str], datasets: Datasets) -> list[FeedFinding]:
+def _policy(attributes: dict[str, str], datasets: Datasets) -> list[FeedFinding]:
     findings: list[FeedFinding] = []
     try:
-        statements = json.loads(told.get("Policy", "{}")).get("Statement", [])
+        statements = json.loads(attributes.get("Policy", "{}")).get("Statement", [])
     except ValueError:
         statements = []
     sources: list[str] = []
     for statement in statements if isinstance(statements, list) else [statements]:
         condition = json.dumps(statement.get("Condition", {}))
-        named = [arn for arn in (*datasets.topics(), *DEAD_TOPICS) if arn in condition]
+        named = [arn for arn in (*datasets.topics(), *RETIRED_TOPICS) if arn in condition]
         sources += named
         if statement.get("Effect") == "Allow" and "aws:SourceArn" not in condition:
             findings.append(
@@ -157,8 +160,8 @@ def _policy(told: dict[str, str], datasets: Datasets) -> list[FeedFinding]:
                     code="open_queue",
                     severity="critical",
                     subject="queue policy",
-                    detail="any topic may write to this queue: the policy names no aws:SourceArn",
-                    next_step="Let `holdfast nodd subscribe` print the policy.",
+                    detail="every SNS topic can write to this queue: the policy has no aws:SourceArn",
+                    next_step="Print a correct policy: `holdfast nodd subscribe --help`.",
                 )
             )
     findings += [
@@ -166,25 +169,25 @@ def _policy(told: dict[str, str], datasets: Datasets) -> list[FeedFinding]:
             code="dead_topic",
             severity="critical",
             subject=arn,
-            detail=DEAD_TOPICS[arn],
-            next_step="Subscribe to the topic that followed: `holdfast nodd datasets`.",
+            detail=RETIRED_TOPICS[arn],
+            next_step="Subscribe to the current topic: `holdfast nodd datasets` lists it.",
         )
         for arn in sources
-        if arn in DEAD_TOPICS
+        if arn in RETIRED_TOPICS
     ]
     return findings
 
 
 def look_at_subscription(attributes: dict[str, str]) -> list[FeedFinding]:
-    """Return what is wrong with a subscription's filter: by attributes, nothing of S3's notices gets through."""
+    """Return a finding if the filter of a subscription uses message attributes, which S3 notices do not have."""
     if attributes.get("FilterPolicy") and attributes.get("FilterPolicyScope", "MessageAttributes") != "MessageBody":
         return [
             FeedFinding(
                 code="wrong_filter_scope",
                 severity="critical",
                 subject=attributes.get("TopicArn", "subscription"),
-                detail="the filter looks at attributes, which these notices do not have: everything is dropped",
-                next_step="Set FilterPolicyScope to MessageBody, then the policy; it takes up to 15 minutes.",
+                detail="the filter uses message attributes, which these notices do not have: it drops every message",
+                next_step="Set FilterPolicyScope to MessageBody, then set the policy again; allow 15 minutes.",
             )
         ]
     return []

@@ -1,8 +1,8 @@
-"""Draining a dead-letter queue: each message is held against its record; the ledger is told first, then the queue.
+"""Drains a dead-letter queue: compares each message with its record, replays failed records, then deletes the message.
 
-Invariants: nothing leaves the queue before what it says is durable in the ledger; a message whose record is not known,
-as that of a later write than the last that is, is never replayed in bulk; batches are small, and the first is a pilot;
-the same error coming back stops it.
+Invariants: a message is deleted only after its content is durable in the ledger; a message without a record of its
+write is left in the queue, unless `admit_unknown` is set; batches have at most ten messages; it stops if a replayed
+record fails again with the same error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from holdfast.store import Store
 from holdfast.store.statements import encoded
 
 REASON = "dlq-drain"
-SAME_ERROR = "the same error came back"
+SAME_ERROR = "a replayed record failed again with the same error"
 
 
 class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the messages of a dead-letter queue."""
+    """Counts of the messages of a dead-letter queue by what was done with them."""
 
     received: int
     deleted: int
@@ -41,7 +41,7 @@ class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drain:
-    """One draining of one dead-letter queue."""
+    """One drain of one dead-letter queue."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Drain:
         self._reporter, self._bus = reporter, bus
         self._store, self._queue, self._datasets = store, queue, datasets
         self._actor, self._reason, self._admit_unknown = actor, reason, admit_unknown
-        self._watched: dict[int, tuple[str | None, int]] = {}  # replayed jobs: the error they had, and their attempts
+        self._watched: dict[int, tuple[str | None, int]] = {}  # replayed jobs: their error code and attempts before
 
     def run(self, *, limit: int = 500, between: Callable[[], None] = lambda: None) -> DrainResult:
-        """Take up to so many messages, in batches of ten; `between` gives the workers their turn."""
-        told: Counter[str] = Counter()
+        """Drain up to `limit` messages in batches of ten; `between` is called after each batch, for example to wait."""
+        counts: Counter[str] = Counter()
         received = deleted = 0
         stopped: str | None = None
         while received < limit:
@@ -70,41 +70,41 @@ class Drain:
             if not batch:
                 break
             received += len(batch)
-            settled = [message for message in batch if self._settle(message, told)]
+            settled = [message for message in batch if self._settle(message, counts)]
             deleted += len(settled) - len(self._queue.delete(settled))
             between()
             if self._same_error_again():
                 stopped = SAME_ERROR
                 break
-        return DrainResult(received=received, deleted=deleted, fates=dict(sorted(told.items())), stopped=stopped)
+        return DrainResult(received=received, deleted=deleted, fates=dict(sorted(counts.items())), stopped=stopped)
 
-    def _settle(self, message: Received, told: Counter[str]) -> bool:
-        """Deal with one message; return whether it may leave the queue."""
+    def _settle(self, message: Received, counts: Counter[str]) -> bool:
+        """Process one message; return whether it can be deleted."""
         said = parse(message.body, self._datasets, sqs_message_id=message.message_id)
-        settled = self._settled(message, said, told)
+        settled = self._settled(message, said, counts)
         if self._reporter is not None:
             self._reporter.dead_letter(next((notice.dataset for notice in said.notices), None), settled=settled)
         return settled
 
-    def _settled(self, message: Received, said: ParsedMessage, told: Counter[str]) -> bool:
+    def _settled(self, message: Received, said: ParsedMessage, counts: Counter[str]) -> bool:
         if said.rejected:
             self._admit(message)
-            told["rejected"] += 1
+            counts["rejected"] += 1
             return True
         units = [notice for notice in said.notices if notice.sidecar_of is None]
         job_ids, unknown = self._known(units)
         if unknown and not self._admit_unknown:
-            told["uncorrelated"] += 1
+            counts["uncorrelated"] += 1
             return False
         if unknown:
             self._admit(message)
-            told["admitted"] += unknown
+            counts["admitted"] += unknown
         with self._store.reading() as reading:
             jobs = reading.jobs.get_many(job_ids)
         for job in jobs:
-            told[self._replayed(job)] += 1
+            counts[self._replayed(job)] += 1
         if not units:
-            told["nothing_to_do"] += 1
+            counts["nothing_to_do"] += 1
         return True
 
     def _admit(self, message: Received) -> None:
@@ -112,7 +112,7 @@ class Drain:
         admit(self._store, [known], self._datasets, actor=self._actor, bus=self._bus)
 
     def _known(self, units: Sequence[Notice]) -> tuple[list[int], int]:
-        """Return the jobs of the records that notices are about, and how many objects have none of that write."""
+        """Return the jobs of the notices' records, and the number of objects without a record of that write."""
         sources = {(notice.object_uri, notice.time_range_start) for notice in units}
         with self._store.reading() as reading:
             rows = run_statement(reading, "known_units", rows=encoded(sorted(sources)))

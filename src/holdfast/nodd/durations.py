@@ -1,4 +1,4 @@
-"""Spans of time as people write them: 45s, 30m, 2h, 7d."""
+"""Durations as text: 45s, 30m, 2h, 7d."""
 
 import re
 
@@ -7,7 +7,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_of(text: str) -> float:
-    """Return how many seconds a span has; raise ValueError if it is none."""
+    """Return a duration in seconds; raise ValueError if the text is not one."""
     found = _AGE.fullmatch(text)
     if found is None:
         raise ValueError(text)

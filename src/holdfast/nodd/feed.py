@@ -1,9 +1,9 @@
-"""The feed: one poller that receives, admits in one transaction, and deletes after the commit.
+"""The feed: a poller that receives messages, admits them in one transaction, and deletes them after the commit.
 
-Invariants: a message is deleted only once what it says is durable in the ledger; a crash in between is a duplicate, and
-a duplicate is a no-op; a message that cannot be understood is kept in the ledger, so it may be deleted too; whatever
-fails leaves the message to the queue, which delivers it again. Where the work is done before the message is deleted,
-a message is deleted only when all its units have succeeded or are in quarantine.
+Invariants: a message is deleted only after its content is durable in the ledger; after a crash in between, the message
+comes again as a duplicate, which is a no-op; a rejected message is stored in the ledger and then deleted too; after any
+failure the message stays in the queue, which delivers it again. With `poll_and_process`, a message is deleted only when
+all its units have succeeded or are quarantined.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from holdfast.store import Store
 logger = logging.getLogger("holdfast.nodd")
 
 VISIBILITY_S = 300
-HEARTBEATS = 3  # in a visibility timeout
+HEARTBEATS = 3  # per visibility timeout
 PATIENCE_S = 3600.0  # SQS keeps a message invisible for twelve hours at most
 LOOK_S = 0.05
-# None: the ledger keeps no job of it any more.
+# None: retention has removed the job.
 ENDS: frozenset[JobState | None] = frozenset({*map(JobState, JOB.final), None})
 RESTS = ENDS | {JobState.FAILED}
 
 
 class PollResult(msgspec.Struct, frozen=True):
-    """What one turn of the poller did."""
+    """The result of one poll."""
 
     received: int
     fates: Mapping[str, int]
     admitted: tuple[Admitted, ...] = ()
-    left: int = 0  # messages that could not be deleted, and come again
+    left: int = 0  # messages that were not deleted and will come again
 
 
 class Feed:
-    """Reads one queue into one ledger."""
+    """Reads messages of one queue into one ledger."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Feed:
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for messages and holds none: then it can be left alone at any moment."""
+        """Whether it waits for messages and holds none, so that it can be stopped at once."""
         return self._waiting
 
     def poll(self, *, wait_s: int = WAIT_S, stop: threading.Event | None = None) -> PollResult:
-        """Take one batch: receive, admit, delete."""
+        """Receive one batch, admit it, and delete its messages."""
         received = self._received(stop, wait_s=wait_s)
         if not received:
             return PollResult(0, {})
@@ -94,10 +94,10 @@ class Feed:
         timeout_s: float = PATIENCE_S,
         stop: threading.Event | None = None,
     ) -> PollResult:
-        """Take one batch, and delete each message only when all the work that it brought has ended.
+        """Receive and admit one batch, and delete each message only when all its units have finished.
 
-        Until then it is kept invisible. A message whose work has failed is left to the queue, which gives it again and
-        at last to the dead letters: so that of each dead letter the record says that it failed.
+        Until then the message stays invisible. A message whose work failed is not deleted: SQS delivers it again, and
+        finally moves it to the dead-letter queue, so every message there has a record that failed.
         """
         received = self._received(stop, wait_s=wait_s, visibility_s=visibility_s)
         if not received:
@@ -114,10 +114,10 @@ class Feed:
         beat = time.monotonic() + visibility_s / HEARTBEATS
         while True:
             states = self._states(sorted({wal_id for wal_ids in brought.values() for wal_id in wal_ids}))
-            stands = [{states.get(wal_id) for wal_id in brought.get(one.message_id, ())} for one in waiting]
-            ended = [one for one, found in zip(waiting, stands, strict=True) if found <= ENDS]
-            left += sum(found <= RESTS for found in stands) - len(ended)
-            waiting = [one for one, found in zip(waiting, stands, strict=True) if not found <= RESTS]
+            found_states = [{states.get(wal_id) for wal_id in brought.get(one.message_id, ())} for one in waiting]
+            ended = [one for one, found in zip(waiting, found_states, strict=True) if found <= ENDS]
+            left += sum(found <= RESTS for found in found_states) - len(ended)
+            waiting = [one for one, found in zip(waiting, found_states, strict=True) if not found <= RESTS]
             if ended:
                 self._reach("after_work")
                 left += len(self._queue.delete(ended))
@@ -137,14 +137,14 @@ class Feed:
         wait_s: int = WAIT_S,
         ack_after_work: bool = False,
     ) -> None:
-        """Poll until told to stop; what goes wrong is logged, and tried again after a while."""
+        """Poll until `stop` is set; after an error, log it and poll again after a pause of 1 to 60 s."""
         pause_s = 1.0
         poll = self.poll_and_process if ack_after_work else self.poll
         while not stop.is_set():
             try:
                 polled = poll(wait_s=wait_s, stop=stop)
             except HoldfastError as error:
-                logger.warning("the feed could not go on: %s", error)
+                logger.warning("polling failed, trying again in %.0f s: %s", pause_s, error)
                 stop.wait(pause_s)
                 pause_s = min(pause_s * 2, 60.0)
                 continue
@@ -157,7 +157,7 @@ class Feed:
         received = self._queue.receive(**how)
         self._waiting = False
         if received and stop is not None and stop.is_set():
-            self._queue.keep(received, 0)  # nobody is left to take them in: the queue may give them to another at once
+            self._queue.keep(received, 0)  # this process stops: another reader can have them at once
             return []
         return received
 

@@ -1,6 +1,6 @@
-"""The operation `nodd.ingest`, declared to a ledger, and its attempts as telemetry sees them.
+"""The operation `nodd.ingest`, and its attempts with telemetry.
 
-Invariants: a failure of an operator is transient: what cannot be mended is quarantined by the attempt itself; telemetry
+Invariants: an OperatorError is retried; an attempt quarantines its unit by itself if a retry cannot help; telemetry
 never changes what an attempt does.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["IngestSettings", "declare"]
 
 
 def declare(ledger: Ledger, settings: IngestSettings) -> Operation[..., Any]:
-    """Declare the operations to a ledger, whose application tables must be there."""
+    """Declare the operations of nodd to a ledger, and return `nodd.ingest`; the application's tables must exist."""
     if settings.catalog is not None:
         catalog.declare(ledger, settings.catalog, settings.datasets)
 
@@ -75,7 +75,7 @@ def _kind(error: BaseException) -> FailureKind:
 
 
 class _ReportedAttempt(IngestAttempt):
-    """An attempt that is told of: each operator, and what it finds."""
+    """An attempt that reports each operator and its verdict to telemetry."""
 
     def __init__(
         self, ledger: Ledger, settings: IngestSettings, run: Execution, unit: Unit, reporter: TelemetryReporter
@@ -97,16 +97,16 @@ class _ReportedAttempt(IngestAttempt):
         return super()._kept(operator, watched)
 
     def _integrity_failed(self, verdict: OperatorVerdict) -> None:
-        self._tell_failed(verdict, super()._integrity_failed)
+        self._report_failure(verdict, super()._integrity_failed)
 
     def _metadata_failed(self, verdict: OperatorVerdict) -> None:
-        self._tell_failed(verdict, super()._metadata_failed)
+        self._report_failure(verdict, super()._metadata_failed)
 
     def _governance_failed(self, verdict: OperatorVerdict) -> None:
-        self._tell_failed(verdict, super()._governance_failed)
+        self._report_failure(verdict, super()._governance_failed)
 
-    def _tell_failed(self, verdict: OperatorVerdict, fail: Callable[[OperatorVerdict], None]) -> None:
-        """Tell of a verdict that ends the attempt, and of why it does."""
+    def _report_failure(self, verdict: OperatorVerdict, fail: Callable[[OperatorVerdict], None]) -> None:
+        """Report a verdict that ends the attempt, with the reason of a quarantine."""
         try:
             fail(verdict)
         except Quarantine as error:

@@ -1,8 +1,8 @@
-"""One attempt at one unit: the operators in their order, each verdict kept, and one commit for all that they make.
+"""One attempt at one unit: runs the operators in order, stores their verdicts, and commits all results at once.
 
-Invariants: an operator runs only if those before it allow it; a verdict that stands is kept with the lease, and a later
-attempt goes on after it; nothing is catalogued before the commit boundary, and nothing at all once a later generation
-of the object was admitted; what time may mend is tried again, and what it cannot is quarantined at once.
+Invariants: an operator runs only if those before it passed; verdicts are checkpoints, so a later attempt continues
+after them; items and provenance are written only at the commit, and not at all after a later generation of the object
+was admitted; failures that can pass by themselves are retried, all others are quarantined at once.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 GATES_KEPT = "validation-gates"
 SOFTWARE = {"holdfast-nodd": "1.0.0"}
 
-# What the same object would answer again: no retry will help.
+# Another attempt would find the same issue in the same object.
 PERMANENT_ISSUES = frozenset({
     "size_zero", "size_too_small", "size_too_large", "etag_mismatch", "missing_required_header", "access_denied",
 })  # fmt: skip
 
 
-# The verdict of the operator after these comes at once, or can be had again for nothing: one write keeps both.
+# The next operator follows at once and is cheap to repeat, so one write stores both verdicts.
 _FOLLOWED_AT_ONCE = frozenset({Operator.PARSE, Operator.METADATA})
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an ingest needs to know of its surroundings."""
+    """The configuration of ingestion."""
 
     datasets: Datasets
     source: Any  # an ObjectSource
     rules: GovernanceRules = GovernanceRules()
-    catalog: Path | None = None  # where static files are published; None publishes none
+    catalog: Path | None = None  # directory of the static catalogue; None writes no files
     retry: RetryPolicy = RetryPolicy(max_attempts=DECLARED.max_attempts)
     lease_s: float = 120.0
-    reporter: TelemetryReporter | None = None  # who is told of it: telemetry
-    not_yet_s: float = 60.0  # after that an object that is not there yet is looked for again
+    reporter: TelemetryReporter | None = None  # None reports no telemetry
+    not_yet_s: float = 60.0  # how long to wait before looking again for an object that is not published yet
 
 
 class OperatorError(Exception):
-    """An operator found what keeps a unit from going on; the code tells which, and is kept with the unit."""
+    """An operator failed in a way that another attempt may overcome; the code is stored with the unit."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class IngestAttempt:
         self._verdicts: dict[Operator, OperatorVerdict] = {}
 
     def carry_out(self) -> dict[str, Json]:
-        """Run the operators, stage what they make, and return the statuses."""
+        """Run the operators, stage their results, and return the statuses."""
         dataset = self._dataset()
         self._require_current()
         self._kept(Operator.PARSE, self._parsed)
@@ -86,13 +86,13 @@ class IngestAttempt:
         return self._made(dataset)
 
     def _made_again(self, dataset: Dataset, refused: EffectError) -> dict[str, Json]:
-        """Make it all anew if another file of the observation was faster; let any other refusal stand."""
+        """Stage the results again if another file of the observation committed first; raise any other refusal."""
         if not observations.is_conflict(refused):
             raise refused
         return self._made(dataset)
 
     def _made(self, dataset: Dataset) -> dict[str, Json]:
-        """Stage the item, its provenance and what came of the unit, and return the statuses."""
+        """Stage the item, its provenance and the outcome of the unit, and return the statuses."""
         item, registered = self._register(dataset)
         emitted = self._emit(dataset, item)
         if self._run.job.replaces is not None:
@@ -107,7 +107,7 @@ class IngestAttempt:
             "stac_item_href": stac.href_of(item),
             "ingest_run_id": self._verdicts[Operator.PARSE].data["ingest_run_id"],
         }
-        # With the unit, because retention takes the result away, and a later generation the item.
+        # Also stored with the unit: retention removes the job's result, and a later generation replaces the item.
         self._effect("settle_unit", rows=1, wal_id=self._unit.wal_id, **outcome)
         gates = self._gates(governance.PASS if emitted != provenance.FAILED else governance.WAIVED)
         return {**outcome, "gates": gates}
@@ -115,14 +115,14 @@ class IngestAttempt:
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def _kept(self, operator: Operator, judge: Any) -> OperatorVerdict:
-        """Return the verdict of an operator, from an earlier attempt if it stands there."""
+        """Return the verdict of an operator: from the checkpoint of an earlier attempt, or from `judge`."""
         value = self._run.checkpoint(str(operator), lambda: judge().as_json(), with_next=operator in _FOLLOWED_AT_ONCE)
         verdict = msgspec.convert(value, OperatorVerdict)
         self._verdicts[operator] = verdict
         return verdict
 
     def _parsed(self) -> OperatorVerdict:
-        # Set by the first attempt, and kept: later attempts are of the same run.
+        # The first attempt sets the id, and the checkpoint keeps it: later attempts belong to the same run.
         job = self._run.job
         number = str(self._run.attempt) if job.replaces is None else f"{job.job_id}.{self._run.attempt}"
         data = {"ingest_run_id": f"{self._unit.wal_id}/{number}"}
@@ -140,7 +140,9 @@ class IngestAttempt:
         if issue == integrity.NOT_YET:
             raise Snooze(self._settings.not_yet_s, "the object is not published yet")
         if issue == integrity.EXPIRED:
-            raise Quarantine("source_expired", "the object is gone: its time at the source is over")
+            raise Quarantine(
+                "source_expired", "the object does not exist any more: it is older than the dataset's max_age"
+            )
         if issue in PERMANENT_ISSUES or (issue == "missing_object" and self._is_last):
             self._stopped_at({governance.SCHEMA: governance.FAIL})
             raise Quarantine(f"integrity_{issue}", detail)
@@ -156,9 +158,9 @@ class IngestAttempt:
     def _metadata_failed(self, verdict: OperatorVerdict) -> None:
         issue = verdict.issues[0] if verdict.issues else "incomplete_product_metadata"
         if issue in integrity.RETRY_LATER:
-            raise OperatorError("io_error_upstream", "the object could not be read")
+            raise OperatorError("io_error_upstream", "the object could not be read from S3")
         self._stopped_at({governance.SCHEMA: governance.FAIL})
-        raise Quarantine(f"metadata_{issue}", "what the object is about cannot be told")
+        raise Quarantine(f"metadata_{issue}", f"the metadata of the object is not complete: {issue}")
 
     def _governed(self, dataset: Dataset) -> OperatorVerdict:
         verdict = governance.gate(self._unit, dataset, self._verdicts, self._settings.rules)
@@ -172,19 +174,19 @@ class IngestAttempt:
         raise Quarantine(code, f"{verdict.data['rule_id']}: {verdict.data['why']}")
 
     def _gates(self, provenance_gate: str) -> dict[str, Json]:
-        """Return the result of every gate, in order."""
+        """Return the result of every gate in order."""
         return {**self._verdicts[Operator.GOVERNANCE].data.get("gates", {}), governance.PROV: provenance_gate}
 
     def _stopped_at(self, gates: Mapping[str, Json]) -> None:
-        """Keep the results of an attempt that a gate has stopped; those of one that passes stand in its result."""
+        """Store the gate results of an attempt that a gate stopped; those of a successful one are in its result."""
         self._run.checkpoint(f"{GATES_KEPT}/{self._run.attempt}", lambda: dict(gates))
 
-    # -- what is made -------------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def _register(self, dataset: Dataset) -> tuple[dict[str, Any], str]:
-        """Stage the item, and return it with its fate: created, updated or no-op."""
+        """Stage the item, and return it with its status: created, updated or no-op."""
         with self._ledger.store.reading() as reading:
-            rows = run_statement(reading, "item_standing", item_id=stac.item_id(self._unit))
+            rows = run_statement(reading, "item_content", item_id=stac.item_id(self._unit))
             family = observations.files_of(reading, self._unit, dataset)
             now = time_text(reading.now())
         before = rows[0] if rows else None
@@ -201,7 +203,8 @@ class IngestAttempt:
             self._effect("own_item", **own)
             return {**item, "properties": {**item["properties"], "updated": before[2]}}, "no-op"
         changed = [item["id"]]
-        # First, so that whoever writes for the same observation waits here, and holds nothing that another waits for.
+        # The row of the observation is written first: commits for the same observation wait for each other here,
+        # before they hold other locks, so they cannot deadlock.
         for write in family.joined(self._unit, item, now) if family else ():
             self._effect(write.statement, rows=write.rows, **write.params)
             changed += [write.item_id] if write.item_id else []
@@ -243,20 +246,20 @@ class IngestAttempt:
         if unit.supersedes is None:
             return None
         with self._ledger.store.reading() as reading:
-            told = {"source_uri": unit.source_uri, "time_range_start": unit.time_range_start}
-            [[generation]] = run_statement(reading, "catalogued_before", generation=unit.generation, **told)
+            source = {"source_uri": unit.source_uri, "time_range_start": unit.time_range_start}
+            [[generation]] = run_statement(reading, "catalogued_before", generation=unit.generation, **source)
         return None if generation is None else int(generation)
 
     def _emit_failed(self, dataset: Dataset, verdict: OperatorVerdict) -> None:
-        """Let an attempt end here, unless the dataset may do without provenance; then its verdict is kept."""
+        """Fail the attempt, unless the dataset allows provenance to fail; then store the verdict."""
         if verdict.status == provenance.FAILED and not dataset.spec.policy.provenance_may_fail:
             self._stopped_at(self._gates(governance.FAIL))
             raise OperatorError(provenance.FAILED_CODE, "; ".join(verdict.data["problems"])[:400])
-        # One that is ok stands in the result, and costs no write of its own.
+        # A verdict that is ok is part of the result and needs no write of its own.
         self._run.checkpoint(str(Operator.PROVENANCE), verdict.as_json)
 
     def _take_over(self) -> None:
-        """Stage that the record is carried on by this job, which replaces another."""
+        """Stage that the unit belongs to this job, which replaces another, and keep the counts of the other."""
         with self._ledger.store.reading() as reading:
             [[job_id]] = run_statement(reading, "unit_job", wal_id=self._unit.wal_id)
             before = reading.jobs.get(job_id)
@@ -277,12 +280,12 @@ class IngestAttempt:
 
     def _dataset(self) -> Dataset:
         if self._unit.dataset not in self._settings.datasets:
-            raise Quarantine("missing_dataset", f"no dataset is called {self._unit.dataset}")
+            raise Quarantine("missing_dataset", f"dataset {self._unit.dataset} is not known here")
         return self._settings.datasets[self._unit.dataset]
 
     def _require_current(self) -> None:
         with self._ledger.store.reading() as reading:
-            [[follower, _]] = run_statement(reading, "unit_standing", wal_id=self._unit.wal_id)
+            [[follower, _]] = run_statement(reading, "unit_links", wal_id=self._unit.wal_id)
             self._sidecars = [
                 Sidecar(*row) for row in run_statement(reading, "sidecars_of", source_uri=self._unit.source_uri)
             ]

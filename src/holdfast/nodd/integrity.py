@@ -1,7 +1,7 @@
-"""integrity-check: whether the object is there, is what was announced, and is whole.
+"""integrity-check: whether the object exists, is the announced write, and is complete.
 
-Invariants: read-only, and a few small parts at most; a format that is not known here fails closed; what may yet come
-(an object that was announced and is not there) is told from what is gone, and from what is broken.
+Invariants: read-only, and only a few small ranges are read; an unknown format fails; an object that is not published
+yet, one that has expired and one that is damaged have different issues.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from holdfast.nodd.objects import RANGE_MAX, ObjectAccessError, ObjectError, Obj
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 MD5 = re.compile(r"[0-9a-f]{32}")
-MD5_BYTES_MAX = 1 << 20  # larger objects are not read as a whole to be hashed
+MD5_BYTES_MAX = 1 << 20  # larger objects are not hashed
 INDEX_BYTES_MAX = 4 << 20
 NOT_YET, EXPIRED = "not_published_yet", "expired"
 RETRY_LATER = frozenset({NOT_YET, "transient_network_error"})
-"""Issues that time may mend: the attempt is excused, and comes again."""
+"""Issues that can pass by themselves: another attempt follows later."""
 
 
 class Sidecar(msgspec.Struct, frozen=True):
-    """An object that stands beside another, such as its index."""
+    """An object that belongs to another, such as its index."""
 
     uri: str
     etag: str | None
@@ -36,12 +36,12 @@ class Sidecar(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Return its key, without the bucket."""
+        """Return its key without the bucket."""
         return self.uri.removeprefix("s3://").partition("/")[2]
 
 
 class _Findings:
-    """What was checked, and what was found."""
+    """The checks that ran, and their findings."""
 
     def __init__(self) -> None:
         self.checks: list[str] = []
@@ -61,7 +61,7 @@ class _Findings:
 def check(
     unit: Unit, dataset: Dataset, source: ObjectSource, sidecars: Sequence[Sidecar], now: datetime
 ) -> OperatorVerdict:
-    """Return whether the object of a unit is there, is what was announced, and is whole."""
+    """Return the verdict on the object of a unit: ok, suspect or failed, with the issues found."""
     found = _Findings()
     bucket, key = unit.notice.bucket, unit.notice.key
     try:
@@ -90,7 +90,7 @@ def check(
         found.issues.append("missing_required_header")
         found.data |= {"structure_issue": damaged.issue, "structure_detail": damaged.detail}
     except ObjectAccessError as trouble:
-        # Where a bucket may not be listed, what is not there yet looks like this too.
+        # If a bucket may not be listed, S3 also denies access to objects that do not exist.
         missing = _missing(unit, dataset.spec.policy, now)
         found.issues.append(missing if missing == NOT_YET else trouble.issue)
     except ObjectError as trouble:
@@ -125,12 +125,12 @@ def _check_etag(unit: Unit, head: ObjectHead, found: _Findings) -> None:
     if unit.notice.content_etag is not None and head.etag is not None:
         found.checks.append("etag_match")
         if not _same_write(unit, head):
-            # Another write is there now; its own notice brings a unit of its own.
+            # The object was written again; the notice of that write has its own unit.
             found.issues.append("etag_mismatch")
 
 
 def _check_hash(head: ObjectHead, read: Read, found: _Findings) -> None:
-    """Hash a small object, where its ETag is an MD5: of one part, and not encrypted."""
+    """Hash a small object whose ETag is an MD5: uploaded in one part and not encrypted."""
     if head.etag is None or not MD5.fullmatch(head.etag) or head.size > MD5_BYTES_MAX:
         return
     found.checks.append("md5")
@@ -143,7 +143,7 @@ def _check_hash(head: ObjectHead, read: Read, found: _Findings) -> None:
 def _structure(form: str, unit: Unit, read: Read, size: int) -> dict[str, object]:
     check_format = _FORMATS.get(form)
     if check_format is None:
-        raise Damaged("unknown_format", f"nothing is known of the format {form!r}")
+        raise Damaged("unknown_format", f"the format {form!r} is not known")
     return check_format(unit, read, size)
 
 
@@ -155,15 +155,15 @@ def _grib2(_unit: Unit, read: Read, size: int) -> dict[str, object]:
 
 def _grib2_gzip(_unit: Unit, read: Read, size: int) -> dict[str, object]:
     whole = gzipped.unpacked(read, size)
-    told = list(grib2.messages(lambda start, length: whole[start : start + length], len(whole)))
-    return {"messages": len(told), "unpacked_bytes": len(whole)}
+    messages = list(grib2.messages(lambda start, length: whole[start : start + length], len(whole)))
+    return {"messages": len(messages), "unpacked_bytes": len(whole)}
 
 
 def _grib2_wmo(_unit: Unit, read: Read, size: int) -> dict[str, object]:
     head = read(0, min(size, 4096))
     at = head.find(grib2.MAGIC)
     if at < 0:
-        raise Damaged("bad_magic", "no message begins within the bulletin's heading")
+        raise Damaged("bad_magic", "no GRIB message starts in the first 4096 bytes")
     first = grib2.first_message(read, size, start=at)
     return {"messages_from": at, "first_message_bytes": first.length}
 
@@ -205,7 +205,7 @@ _FORMATS: dict[str, Callable[[Unit, Read, int], dict[str, object]]] = {
 
 
 def _index(sidecar: Sidecar, bucket: str, source: ObjectSource) -> list[int]:
-    """Return the offsets that an index names; none if it cannot be read."""
+    """Return the offsets in an index; none if it cannot be read."""
     head = source.head(bucket, sidecar.key)
     if head is None or not 0 < head.size <= INDEX_BYTES_MAX:
         return []
@@ -215,7 +215,7 @@ def _index(sidecar: Sidecar, bucket: str, source: ObjectSource) -> list[int]:
 
 
 def _index_issues(offsets: Sequence[int], read: Read, size: int) -> list[str]:
-    """Look whether messages begin where an index says: at its first, its middle and its last entry."""
+    """Check the first, middle and last offset of an index: a message must start there."""
     if not offsets:
         return ["index_unreadable"]
     for at in sorted({offsets[0], offsets[len(offsets) // 2], offsets[-1]}):

@@ -1,7 +1,7 @@
-"""metadata-extract: what the object is about, from its headers, held against what its key says.
+"""metadata-extract: time, area, product and platform of an object, from its headers and its key.
 
-Invariants: the header and the key are both asked, and where they differ the verdict is suspect, never silently one of
-them; a place that cannot be known is left out, and that is told; the answer carries no clock and no chance.
+Invariants: if the header and the key differ, the verdict is suspect; if the area is not known, it is left out and the
+verdict names that issue; the result depends only on the object and the unit.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from holdfast.nodd.stations import circle, place_of
 from holdfast.nodd.units import Operator, OperatorVerdict, Unit
 
 APART = timedelta(seconds=1)
-NEXRAD_APART = timedelta(minutes=2)  # a volume is named after its first radial, or the moment it was begun
+NEXRAD_APART = timedelta(minutes=2)  # a volume is named by its first radial or by its start
 CHECKS = ("temporal", "spatial", "product", "platform", "coverage")
 
 
 class _Learned:
-    """What is known so far."""
+    """The metadata found so far."""
 
     def __init__(self, unit: Unit) -> None:
         self.start = time_from(unit.time_range_start)
@@ -35,7 +35,7 @@ class _Learned:
 
 
 def extract(unit: Unit, dataset: Dataset, source: ObjectSource, integrity: OperatorVerdict) -> OperatorVerdict:
-    """Return what an object is about: its time, place, product and platform."""
+    """Return the verdict on the metadata of an object: its time, area, product and platform."""
     size, etag = int(integrity.data["actual_size_bytes"]), integrity.data.get("actual_etag")
     bucket, key = unit.notice.bucket, unit.notice.key
 
@@ -86,8 +86,8 @@ def _from_key(unit: Unit, dataset: Dataset, learned: _Learned) -> None:
         learned.properties["instruments"] = ["glm" if "GLM" in unit.notice.key else "abi"]
     if unit.notice.reference_time:
         reference = time_from(unit.notice.reference_time)
-        learned.properties["forecast:reference_datetime"] = _stac_time(reference)
-        if learned.start >= reference:  # an analysis may be of the hours before, and a horizon has no sign
+        learned.properties["forecast:reference_datetime"] = time_text(reference)
+        if learned.start >= reference:  # an analysis can be for earlier hours, and a horizon cannot be negative
             learned.properties["forecast:horizon"] = _duration(learned.start - reference)
 
 
@@ -109,14 +109,14 @@ def _grib2_gzip(unit: Unit, read: Read, size: int, learned: _Learned) -> None:
 def _of_message(unit: Unit, message: grib2.GribMessage, learned: _Learned) -> None:
     learned.properties |= {"nodd:center": message.center, "nodd:discipline": message.discipline}
     reference = time_from(unit.notice.reference_time) if unit.notice.reference_time else None
-    expected, told = (
+    expected, found = (
         (reference, message.reference) if reference else (learned.start, message.valid or message.reference)
     )
-    if abs(told - expected) > APART:
+    if abs(found - expected) > APART:
         learned.issues.append("time_mismatch")
-        learned.properties["nodd:header_time"] = _stac_time(told)
+        learned.properties["nodd:header_time"] = time_text(found)
     if message.ends is not None and message.ends > learned.start and message.valid != message.ends:
-        learned.properties["nodd:interval_end"] = _stac_time(message.ends)
+        learned.properties["nodd:interval_end"] = time_text(message.ends)
     if message.bbox is not None:
         learned.bbox = _rounded(message.bbox)
     if message.shape is not None:
@@ -124,19 +124,19 @@ def _of_message(unit: Unit, message: grib2.GribMessage, learned: _Learned) -> No
 
 
 def _netcdf4(_unit: Unit, read: Read, size: int, learned: _Learned) -> None:
-    told = hdf5.attributes(read, size)
-    if told is None:
+    attributes = hdf5.attributes(read, size)
+    if attributes is None:
         learned.issues.append("incomplete_product_metadata")
         return
-    extent = told.get("geospatial_lat_lon_extent")
+    extent = attributes.get("geospatial_lat_lon_extent")
     if isinstance(extent, dict):
         learned.bbox = _extent(extent)
     for name, attribute, end in (("start", "time_coverage_start", False), ("end", "time_coverage_end", True)):
-        moment = _moment(told.get(attribute))
+        moment = _moment(attributes.get(attribute))
         expected = learned.end if end else learned.start
         if moment is not None and expected is not None and abs(moment - expected) > APART:
             learned.issues.append("time_mismatch")
-            learned.properties[f"nodd:header_{name}"] = _stac_time(moment)
+            learned.properties[f"nodd:header_{name}"] = time_text(moment)
 
 
 def _extent(extent: dict[str, Any]) -> Bbox | None:
@@ -167,11 +167,11 @@ def _nexrad(unit: Unit, read: Read, size: int, learned: _Learned) -> None:
         learned.properties["nodd:header_station"] = found.station
     if abs(found.start - learned.start) > NEXRAD_APART:
         learned.issues.append("time_mismatch")
-        learned.properties["nodd:header_time"] = _stac_time(found.start)
+        learned.properties["nodd:header_time"] = time_text(found.start)
 
 
 def _nothing(_unit: Unit, _read: Read, _size: int, _learned: _Learned) -> None:
-    """Learn nothing more: the key says all."""
+    """Read nothing: this format has no header."""
 
 
 _HEADERS: dict[str, Callable[[Unit, Read, int, _Learned], None]] = {
@@ -204,7 +204,7 @@ def _place(unit: Unit, dataset: Dataset, learned: _Learned) -> None:
     elif geometry.kind == "by-field":
         learned.bbox = learned.bbox or geometry.bboxes.get(unit.notice.fields.get(geometry.field or "", ""))
     elif learned.bbox is None and geometry.bbox is not None:
-        # A sector that moves, of a file whose own extent cannot be read: the whole disk, and that is told.
+        # The sector moves and the extent in the file cannot be read: use the full disk, and report the issue.
         learned.bbox = geometry.bbox
         learned.issues.append("missing_geolocation")
     if learned.bbox is not None:
@@ -212,7 +212,7 @@ def _place(unit: Unit, dataset: Dataset, learned: _Learned) -> None:
 
 
 def box(bbox: Bbox) -> dict[str, Any]:
-    """Return the polygon of a box; two of them where it crosses the antimeridian."""
+    """Return the polygon of a box; two polygons if it crosses the antimeridian."""
     west, south, east, north = bbox
     if west > east:
         halves = [_ring(west, south, 180.0, north), _ring(-180.0, south, east, north)]
@@ -237,12 +237,8 @@ def _moment(text: object) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def _stac_time(moment: datetime) -> str:
-    return time_text(moment)
-
-
 def _duration(span: timedelta) -> str:
-    """Return a span as ISO 8601 has it."""
+    """Return a duration in the format of ISO 8601."""
     hours, rest = divmod(int(span.total_seconds()), 3600)
     minutes, seconds = divmod(rest, 60)
     parts = "".join(f"{n}{unit}" for n, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if n)

@@ -1,10 +1,10 @@
-"""Notices: what a message from a feed says, in every shape that the feeds have.
+"""Notices: messages of a feed, in all formats that the feeds use.
 
-`parsed(body)` takes the body of an SQS message and answers with notices (an object of a dataset was written), what is
-ignored and why, and what is rejected and why.
+`parse(body)` takes the body of an SQS message and returns notices (an object of a dataset was written), ignored records
+and rejected records, each with a reason.
 
-Invariants: any text gives an answer, never an exception; no notice is partial; keys are decoded only where the feed
-encodes them; a record that is not understood never hides the others of its message; nothing here reads a clock.
+Invariants: any text gives a result, never an exception; a notice is always complete; keys are decoded only where the
+feed encodes them; a rejected record does not affect the other records of its message; no clock is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIZE_MAX = 5 * 2**40
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of a dataset was written: the envelope of message-parse, complete."""
+    """A notice that an object of a dataset was written: the complete envelope of message-parse."""
 
     dataset: str
     object_uri: str
@@ -50,31 +50,31 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     priority: str = "normal"
     schema_version: str = SCHEMA_VERSION
     fields: dict[str, str] = {}
-    sidecar_of: str | None = None  # the key of the object that it stands beside
+    sidecar_of: str | None = None  # the key of the object that it belongs to
     raw: dict[str, str | None] = {}  # sqs_message_id, sns_message_id, topic_arn, subject
 
     @property
     def wal_id(self) -> str:
-        """Return the id of the unit of work: the same for the same (dataset, object, start), for ever."""
+        """Return the id of the unit of work, which depends only on dataset, object and start time."""
         return wal_id(self.dataset, self.object_uri, self.time_range_start)
 
 
 class IgnoredRecord(msgspec.Struct, frozen=True):
-    """Nothing to do, and that is right: a test event, a removal, an object of no dataset."""
+    """A record that needs no work: a test event, a removal, an object of no dataset."""
 
     reason: str
     subject: str
 
 
 class RejectedRecord(msgspec.Struct, frozen=True):
-    """A message, or a record of one, that cannot be understood: it is kept."""
+    """A message or record that cannot be parsed; its body is stored."""
 
     code: str
     message: str
 
 
 class ParsedMessage(msgspec.Struct, frozen=True):
-    """Everything that one message says."""
+    """The content of one message."""
 
     notices: tuple[Notice, ...] = ()
     ignored: tuple[IgnoredRecord, ...] = ()
@@ -86,8 +86,8 @@ class _RejectError(Exception):
         super().__init__(message)
         self.code, self.message = code, message
 
-    def told(self) -> RejectedRecord:
-        """Return it as an answer."""
+    def record(self) -> RejectedRecord:
+        """Return it as part of a result."""
         return RejectedRecord(self.code, _plain(self.message))
 
 
@@ -96,15 +96,15 @@ class _IgnoreError(Exception):
         super().__init__(reason)
         self.reason, self.subject = reason, subject
 
-    def told(self) -> IgnoredRecord:
-        """Return it as an answer."""
+    def record(self) -> IgnoredRecord:
+        """Return it as part of a result."""
         return IgnoredRecord(self.reason, _plain(self.subject))
 
 
 def listed_notice(
     datasets: Datasets, bucket: str, key: str, *, size: int, etag: str | None, written_at: datetime | None
 ) -> Notice | None:
-    """Return the notice that an object in a listing would have had; None if it is of no dataset, or names no time."""
+    """Return a notice for an object of a listing; None if it belongs to no dataset, or its key has no valid time."""
     raw = {"subject": "listing"}
     event_time = time_text(written_at) if written_at else None
     try:
@@ -117,12 +117,12 @@ def listed_notice(
 
 
 def wal_id(dataset: str, object_uri: str, time_range_start: str) -> str:
-    """Return the UUIDv5 of a unit's identity."""
+    """Return the id of a unit: the UUIDv5 of its dataset, object and start time."""
     return str(uuid5(NAMESPACE, f"{dataset}|{object_uri}|{time_range_start}"))
 
 
 def parse(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None = None) -> ParsedMessage:
-    """Return what the body of an SQS message says."""
+    """Parse the body of an SQS message."""
     notices: list[Notice] = []
     ignored: list[IgnoredRecord] = []
     rejected: list[RejectedRecord] = []
@@ -134,13 +134,13 @@ def parse(body: str | bytes, datasets: Datasets, *, sqs_message_id: str | None =
             try:
                 notices.append(take())
             except _IgnoreError as aside:
-                ignored.append(aside.told())
+                ignored.append(aside.record())
             except _RejectError as unclear:
-                rejected.append(unclear.told())
+                rejected.append(unclear.record())
     except _IgnoreError as aside:
-        ignored.append(aside.told())
+        ignored.append(aside.record())
     except _RejectError as unclear:
-        rejected.append(unclear.told())
+        rejected.append(unclear.record())
     return ParsedMessage(tuple(notices), tuple(ignored), tuple(rejected))
 
 
@@ -159,7 +159,7 @@ def _object(text: str | bytes, what: str) -> dict[str, Json]:
 
 
 def _unwrapped(outer: dict[str, Json]) -> tuple[dict[str, Json], dict[str, str | None]]:
-    """Return the message itself, out of the envelope of SNS where there is one."""
+    """Return the message without the envelope of SNS, and the ids of the envelope if there is one."""
     if "Message" not in outer or "TopicArn" not in outer:
         return outer, {}
     raw = {
@@ -176,13 +176,13 @@ def _unwrapped(outer: dict[str, Json]) -> tuple[dict[str, Json], dict[str, str |
 
 
 def _records(message: dict[str, Json], raw: Mapping[str, str | None], datasets: Datasets) -> Iterator[Any]:
-    """Yield one function for each record: it answers with a notice, or says why there is none."""
+    """Yield a function for each record, which returns its notice or raises _IgnoreError or _RejectError."""
     if message.get("Event") == "s3:TestEvent":
         raise _IgnoreError("test_event", str(message.get("Bucket", "")))
     if "Records" in message:
         records = message["Records"]
         if not isinstance(records, list) or len(records) > RECORDS_MAX:
-            raise _RejectError("missing_required_field", "Records is not a list of records")
+            raise _RejectError("missing_required_field", f"Records is not a list of at most {RECORDS_MAX} records")
         if not records:
             raise _IgnoreError("no_records", "")
         for record in records:
@@ -192,13 +192,13 @@ def _records(message: dict[str, Json], raw: Mapping[str, str | None], datasets: 
     else:
         topic = raw.get("topic_arn")
         code = "missing_required_field" if topic is None or topic in datasets.topics() else "unroutable_topic"
-        raise _RejectError(code, "neither Records nor S3Bucket and Key")
+        raise _RejectError(code, "the message has neither Records nor S3Bucket and Key")
 
 
 def _of_s3_event(record: Json, raw: Mapping[str, str | None], datasets: Datasets) -> Notice:
     version = _text(record, "eventVersion")
     if version.partition(".")[0] != "2":
-        raise _RejectError("unsupported_schema_version", f"an event of version {version[:20]}")
+        raise _RejectError("unsupported_schema_version", f"eventVersion is {version[:20]}, not 2.x")
     bucket = _text(record, "s3", "bucket", "name")
     encoded = _text(record, "s3", "object", "key")
     key = unquote_plus(encoded, errors="strict") if _is_utf8(encoded) else ""
@@ -221,20 +221,22 @@ def _of_s3_event(record: Json, raw: Mapping[str, str | None], datasets: Datasets
 def _of_chunk(message: dict[str, Json], raw: Mapping[str, str | None], datasets: Datasets) -> Notice:
     bucket, key = _text(message, "S3Bucket"), _text(message, "Key")
     match = _matched(datasets, bucket, key, "nexrad-chunk")
-    # Numbers in some deliveries, text in others.
+    # Some messages have numbers here, others text.
     for name, field in (("SiteID", "station"), ("VolumeID", "volume"), ("ChunkID", "chunk"), ("ChunkType", "type")):
-        told = message.get(name)
-        if told is not None and str(told).lstrip("0") != match.fields.get(field, "").lstrip("0"):
-            raise _RejectError("missing_required_field", f"{name} is not what the key says")
+        value = message.get(name)
+        if value is not None and str(value).lstrip("0") != match.fields.get(field, "").lstrip("0"):
+            raise _RejectError("missing_required_field", f"{name} differs from the key")
     return _notice(match, bucket, raw)
 
 
 def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
     subject = f"s3://{bucket}/{key}"
-    # Half a character is not printable, and has no bytes to count. A key that the ledger would write in another form
-    # (NFC) would name another object.
+    # A lone surrogate is not printable and cannot be encoded. A key that is not in NFC would be stored as another key,
+    # because the ledger normalises text.
     if not key or not _is_plain(key) or len(key.encode()) > KEY_BYTES_MAX:
-        raise _RejectError("missing_required_field", "the key of the object is no key")
+        raise _RejectError(
+            "missing_required_field", f"the key is empty, longer than {KEY_BYTES_MAX} bytes, or not printable"
+        )
     if bucket not in datasets.buckets():
         raise _IgnoreError("unroutable_topic", subject)
     match = datasets.match(bucket, key)
@@ -243,25 +245,25 @@ def _matched(datasets: Datasets, bucket: str, key: str, envelope: str) -> Match:
     return match
 
 
-def _notice(match: Match, bucket: str, raw: Mapping[str, str | None], **said: Any) -> Notice:
+def _notice(match: Match, bucket: str, raw: Mapping[str, str | None], **fields: Any) -> Notice:
     try:
-        told = match.time_range
-    except (ValueError, OverflowError):  # a lead time may go beyond the last year that there is
-        raise _RejectError("invalid_time_range", f"{match.key} names no time") from None
-    if told.end is not None and told.end < told.start:
-        raise _RejectError("invalid_time_range", f"{match.key} ends before it starts")
+        time_range = match.time_range
+    except (ValueError, OverflowError):  # a lead time can go beyond the year 9999
+        raise _RejectError("invalid_time_range", f"{match.key} has no valid time") from None
+    if time_range.end is not None and time_range.end < time_range.start:
+        raise _RejectError("invalid_time_range", f"the time range of {match.key} ends before it starts")
     return Notice(
         dataset=match.dataset.name,
         object_uri=f"s3://{bucket}/{match.key}",
         bucket=bucket,
         key=match.key,
-        time_range_start=time_text(told.start),
-        time_range_end=time_text(told.end) if told.end else None,
-        reference_time=time_text(told.reference) if told.reference else None,
+        time_range_start=time_text(time_range.start),
+        time_range_end=time_text(time_range.end) if time_range.end else None,
+        reference_time=time_text(time_range.reference) if time_range.reference else None,
         fields=dict(match.fields),
         sidecar_of=match.sidecar_of,
         raw=dict(raw),
-        **said,
+        **fields,
     )
 
 
@@ -295,7 +297,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return what a message says of itself as text that every database and every terminal takes."""
+    """Return text from a message shortened and escaped, so that every database and terminal can take it."""
     short = text[: 2 * KEY_BYTES_MAX]
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in short)
 
@@ -305,14 +307,14 @@ def _size(record: Json) -> int | None:
     if size is None:
         return None
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= SIZE_MAX:
-        raise _RejectError("missing_required_field", "s3.object.size is no size")
+        raise _RejectError("missing_required_field", f"s3.object.size is not a number from 0 to {SIZE_MAX}")
     return size
 
 
 def _sequencer(record: Json) -> str | None:
     found = _text_at(record, "s3", "object", "sequencer")
     if found is not None and not all(digit in "0123456789ABCDEFabcdef" for digit in found):
-        raise _RejectError("missing_required_field", "s3.object.sequencer is no number")
+        raise _RejectError("missing_required_field", "s3.object.sequencer is not a hexadecimal number")
     return found
 
 
@@ -323,8 +325,8 @@ def _moment(record: Json, name: str) -> str | None:
     try:
         moment = datetime.fromisoformat(text)
         return time_text(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):  # a zone may carry it beyond the first year or the last
-        raise _RejectError("invalid_time_range", f"{name} is no time") from None
+    except (ValueError, OverflowError):  # in UTC it can be before the year 1 or after 9999
+        raise _RejectError("invalid_time_range", f"{name} is not a time") from None
 
 
 def _is_utf8(encoded: str) -> bool:
@@ -336,10 +338,10 @@ def _is_utf8(encoded: str) -> bool:
 
 
 def is_later(one: Notice, sequencer: str | None, etags: Collection[str | None]) -> bool:
-    """Tell whether a notice is of a later write to the same object than the last of which these are known.
+    """Return whether a notice is of a later write than the last known one, which has this sequencer.
 
-    Where both have sequencers, they decide: hexadecimal, the shorter padded on the left. Else an ETag that was never
-    seen is taken for a later write, and one that was for a notice that comes again.
+    If both have a sequencer, the greater number is later. Otherwise a new ETag means a later write, and a known ETag
+    means a repeated notice.
     """
     if one.sequencer and sequencer:
         return int(one.sequencer, 16) > int(sequencer, 16)

@@ -1,8 +1,8 @@
-"""Objects: their heads and parts of them, read without credentials and never as a whole.
+"""Objects in S3: their heads and ranges of their bytes, read without credentials.
 
-Invariants: only buckets of known datasets are read; a read names the ETag that it expects, so that no two parts come
-from two writes; nothing is fetched because a message said where from. What S3 answers becomes a head, a part, None for
-what is not there, or one of the three troubles here.
+Invariants: only buckets of known datasets are read, never an address from a message; a read names the expected ETag, so
+all ranges come from the same write; an answer of S3 is a head, a range, None if the object does not exist, or an
+ObjectError.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RANGE_MAX = 8 << 20
 
 
 class ObjectHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an object without reading it."""
+    """Size, ETag and other properties of an object."""
 
     size: int
     etag: str | None
@@ -30,35 +30,35 @@ class ObjectHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectError(Exception):
-    """An object could not be read; an operator turns it into an issue."""
+    """An object could not be read; `issue` is the issue that an operator reports."""
 
     issue = "transient_network_error"
 
 
 class ObjectUnavailableError(ObjectError):
-    """The store of objects did not answer as it should: throttled, out of reach, or an error of its own."""
+    """S3 could not be reached, throttled the request, or answered with an internal error."""
 
 
 class ObjectAccessError(ObjectError):
-    """The object may not be read: for a public bucket that usually means it is not there."""
+    """Access was denied: in a public bucket this usually means that the object does not exist."""
 
     issue = "access_denied"
 
 
 class ObjectChangedError(ObjectError):
-    """The object was overwritten while it was read: the notice of the later write brings a unit of its own."""
+    """The object was overwritten while it was read; the notice of the later write has its own unit."""
 
     issue = "etag_mismatch"
 
 
 class ObjectSource(Protocol):
-    """Where objects are read from."""
+    """A source of objects."""
 
     def head(self, bucket: str, key: str) -> ObjectHead | None:
-        """Return what is known of an object; None if it is not there."""
+        """Return the head of an object; None if it does not exist."""
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
-        """Return a part of an object: at most `length` bytes from `start` on, fewer at its end."""
+        """Return at most `length` bytes of an object from `start`; fewer at its end."""
 
 
 class S3Source:
@@ -69,8 +69,8 @@ class S3Source:
         self._client = _client(endpoint, region)
 
     def head(self, bucket: str, key: str) -> ObjectHead | None:
-        """Return what is known of an object; None if it is not there."""
-        found = self._asked("head_object", bucket, key, ChecksumMode="ENABLED")
+        """Return the head of an object; None if it does not exist."""
+        found = self._call("head_object", bucket, key, ChecksumMode="ENABLED")
         if found is None:
             return None
         checksums = {
@@ -87,11 +87,11 @@ class S3Source:
         )
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:
-        """Return a part of an object: at most `length` bytes from `start` on, fewer at its end."""
+        """Return at most `length` bytes of an object from `start`; fewer at its end."""
         if not (start >= 0 and 0 < length <= RANGE_MAX):
-            raise InputError(f"a part has from 1 to {RANGE_MAX} bytes")
+            raise InputError(f"length must be from 1 to {RANGE_MAX}, and start not negative")
         match: dict[str, Any] = {"IfMatch": f'"{etag}"'} if etag else {}
-        found = self._asked("get_object", bucket, key, Range=f"bytes={start}-{start + length - 1}", **match)
+        found = self._call("get_object", bucket, key, Range=f"bytes={start}-{start + length - 1}", **match)
         if found is None:
             return b""
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
@@ -101,14 +101,14 @@ class S3Source:
         except BotoCoreError as error:
             raise ObjectUnavailableError(f"s3://{bucket}/{key}: {type(error).__name__}") from None
         if len(body) != found["ContentLength"]:
-            raise ObjectUnavailableError(f"s3://{bucket}/{key}: the answer broke off")
+            raise ObjectUnavailableError(f"s3://{bucket}/{key}: the connection ended before the last byte")
         return body
 
     def listed(self, bucket: str, prefix: str) -> Iterator[tuple[str, ObjectHead]]:
-        """Yield the objects under a prefix: the key, and what is known of each."""
+        """Yield the key and head of each object under a prefix."""
         token: dict[str, str] = {}
         while True:
-            found = self._asked("list_objects_v2", bucket, None, Prefix=prefix, **token) or {}
+            found = self._call("list_objects_v2", bucket, None, Prefix=prefix, **token) or {}
             for entry in found.get("Contents", ()):
                 yield (
                     str(entry["Key"]),
@@ -120,9 +120,9 @@ class S3Source:
                 return
             token = {"ContinuationToken": str(found["NextContinuationToken"])}
 
-    def _asked(self, verb: str, bucket: str, key: str | None, **how: Any) -> Mapping[str, Any] | None:
+    def _call(self, verb: str, bucket: str, key: str | None, **how: Any) -> Mapping[str, Any] | None:
         if bucket not in self._buckets:
-            raise InputError(f"{bucket!r} is the bucket of no dataset", context={"bucket": bucket})
+            raise InputError(f"bucket {bucket!r} belongs to no dataset", context={"bucket": bucket})
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
 
         try:
@@ -137,7 +137,7 @@ class S3Source:
 
 
 def _require_absent(error: Any, bucket: str, key: str) -> None:
-    """Return if the answer is that there is no such object, or no such part of it; raise for everything else."""
+    """Return if the object or range does not exist; raise an ObjectError for every other answer."""
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     where = f"s3://{bucket}/{key}"
@@ -146,10 +146,10 @@ def _require_absent(error: Any, bucket: str, key: str) -> None:
     if code == "InvalidRange" or status == 416:
         return
     if code in ("403", "AccessDenied") or status == 403:
-        raise ObjectAccessError(f"{where} may not be read")
+        raise ObjectAccessError(f"{where}: access denied")
     if code == "PreconditionFailed" or status == 412:
-        raise ObjectChangedError(f"{where} was overwritten meanwhile")
-    raise ObjectUnavailableError(f"{where}: the store answered {code or status}")
+        raise ObjectChangedError(f"{where}: overwritten during the read")
+    raise ObjectUnavailableError(f"{where}: S3 answered {code or status}")
 
 
 def _client(endpoint: str | None, region: str) -> Any:

@@ -1,10 +1,10 @@
-"""Files of one observation: where a feed makes an observation anew, under another key, the later file supersedes.
+"""Files of one observation: some feeds publish an observation again under another key; the later file supersedes.
 
-A dataset says which fields of a key tell an observation (`same_observation`). Each of its files has an item of its own;
-those that another has followed say so: `deprecated`, and links to the version before and after.
+The policy `same_observation` of a dataset names the key fields that identify an observation. Each file has an item of
+its own; items link to the file before and after, and all but the last are `deprecated`.
 
-Invariants: the same files give the same marks in whatever order they come; the items of a family change only in a
-commit that holds the family's version, so that of two at a time one is refused, and makes its own anew in the same
+Invariants: the same files give the same links and marks in any order; the items of an observation change only in a
+commit that checks the version of its row, so of two concurrent commits one is refused and tried again in the same
 attempt; nothing is deleted.
 """
 
@@ -26,14 +26,14 @@ from holdfast.nodd.units import Unit
 if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
 
-CREATED = "created"  # the field of a key that tells when the file was made
+CREATED = "created"  # the key field with the time at which the file was made
 BEFORE, AFTER = "predecessor-version", "successor-version"
 
 Item = dict[str, Any]
 
 
 class ObservationFile(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One file of an observation; the greater is the later."""
+    """One file of an observation; files are ordered by the time at which they were made."""
 
     created: str
     key: str
@@ -43,7 +43,7 @@ class ObservationFile(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class ObservationWrite(NamedTuple):
-    """A statement to stage with the commit that makes a family larger, and the item that it changes, if it does."""
+    """A statement to stage when a file joins an observation, and the item that it changes, if any."""
 
     statement: str
     rows: int | None
@@ -52,7 +52,7 @@ class ObservationWrite(NamedTuple):
 
 
 class ObservationFiles:
-    """The files of an observation that are catalogued, as they were read."""
+    """The catalogued files of an observation, as read from the ledger."""
 
     def __init__(
         self, observation: str, version: int, files: Sequence[ObservationFile], items: Mapping[str, Item]
@@ -61,12 +61,12 @@ class ObservationFiles:
         self._items = items  # of the files
 
     def marked(self, unit: Unit, item: Item) -> Item:
-        """Return the item of a unit with the marks of its place in the family."""
+        """Return the item of a unit with the links and marks of its position among the files."""
         own = _file(unit, item)
         return with_marks(item, own, self._with(own))
 
     def joined(self, unit: Unit, item: Item, now: str) -> Iterator[ObservationWrite]:
-        """Yield what is to be written when a unit's item is: the family, and its neighbours' items and records."""
+        """Yield the statements to stage with a unit's item: the observation, and its neighbours' items and units."""
         own = _file(unit, item)
         files = self._with(own)
         kept = {"observation": self._observation, "files": canonical(msgspec.to_builtins(files))}
@@ -85,15 +85,15 @@ class ObservationFiles:
             content = stac.content_digest(after)
             if content != stac.content_digest(before):
                 after = {**after, "properties": {**after["properties"], "updated": now}}
-            told = {"item": canonical(after), "content": content, "updated": after["properties"]["updated"]}
-            yield ObservationWrite("mark_item", 1, {"item_id": neighbour.item_id, **told}, neighbour.item_id)
+            row = {"item": canonical(after), "content": content, "updated": after["properties"]["updated"]}
+            yield ObservationWrite("mark_item", 1, {"item_id": neighbour.item_id, **row}, neighbour.item_id)
 
     def _with(self, own: ObservationFile) -> list[ObservationFile]:
         return sorted([*(one for one in self._files if one.item_id != own.item_id), own])
 
 
 def files_of(reading: Reading, unit: Unit, dataset: Dataset) -> ObservationFiles | None:
-    """Return the files of a unit's observation, as they stand; None if the dataset makes no observation twice."""
+    """Return the catalogued files of a unit's observation; None if the dataset has no `same_observation`."""
     if not dataset.spec.policy.same_observation:
         return None
     observation = observation_name(dataset, unit.notice.fields)
@@ -102,21 +102,21 @@ def files_of(reading: Reading, unit: Unit, dataset: Dataset) -> ObservationFiles
         return ObservationFiles(observation, 0, (), {})
     [(text, version)] = rows
     files = msgspec.json.decode(text, type=list[ObservationFile])
-    standing = {one.item_id: run_statement(reading, "item_standing", item_id=one.item_id)[0][3] for one in files}
+    texts = {one.item_id: run_statement(reading, "item_content", item_id=one.item_id)[0][3] for one in files}
     return ObservationFiles(
-        observation, version, files, {name: msgspec.json.decode(item) for name, item in standing.items()}
+        observation, version, files, {name: msgspec.json.decode(item) for name, item in texts.items()}
     )
 
 
 def is_conflict(refused: EffectError) -> bool:
-    """Tell whether a commit was refused because another has made the family larger meanwhile."""
+    """Return whether a commit was refused because another file of the observation committed first."""
     return "nodd_observations" in str(refused.context.get("statement", ""))
 
 
 def observation_name(dataset: Dataset, fields: Mapping[str, str]) -> str:
-    """Return the name of the observation that the fields of a key tell of."""
-    told = (f"{name}={fields.get(name, '')}" for name in dataset.spec.policy.same_observation)
-    return "|".join([dataset.name, *told])
+    """Return the name of the observation for the fields of a key."""
+    values = (f"{name}={fields.get(name, '')}" for name in dataset.spec.policy.same_observation)
+    return "|".join([dataset.name, *values])
 
 
 def _file(unit: Unit, item: Mapping[str, Any]) -> ObservationFile:
@@ -125,7 +125,7 @@ def _file(unit: Unit, item: Mapping[str, Any]) -> ObservationFile:
 
 
 def with_marks(item: Item, own: ObservationFile, files: Sequence[ObservationFile]) -> Item:
-    """Return an item with the marks of its place among the files, and none of another place."""
+    """Return an item with the links and marks of its position among the files; other positions' are removed."""
     at = [one.item_id for one in files].index(own.item_id)
     links = [link for link in item["links"] if link["rel"] not in (BEFORE, AFTER)]
     links += [_link(BEFORE, own, files[at - 1])] if at else []

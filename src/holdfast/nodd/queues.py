@@ -1,7 +1,7 @@
-"""SQS, as the feed needs it: receive, delete, keep invisible, send, and what a queue says of itself.
+"""SQS queues: receive, delete, extend the visibility, send, and read attributes; and clients of AWS services.
 
-Invariants: every entry of a batch has an id of its own; what a batch could not do is tried again, and then told; a
-queue is named by its URL, and nothing of its address goes into the ledger.
+Invariants: every entry of a batch has its own id; entries that failed are tried again, and returned if they still fail;
+a queue is named by its URL, which is never written to the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRIES = 3
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A message that is ours until its visibility timeout ends."""
+    """A received message; other readers do not see it until its visibility timeout ends."""
 
     body: str
     message_id: str
@@ -39,9 +39,9 @@ class Queue:
         self._client = client("sqs", endpoint=endpoint, region=region)
 
     def receive(self, *, wait_s: int = WAIT_S, n: int = BATCH, visibility_s: int | None = None) -> list[Received]:
-        """Return up to ten messages, after waiting for the first."""
+        """Wait up to `wait_s` for messages, and return up to ten."""
         more: dict[str, Any] = {} if visibility_s is None else {"VisibilityTimeout": visibility_s}
-        answer = self._asked(
+        answer = self._call(
             "receive_message",
             MaxNumberOfMessages=n,
             WaitTimeSeconds=wait_s,
@@ -52,11 +52,11 @@ class Queue:
         return [_received(message) for message in answer.get("Messages", ())]
 
     def delete(self, messages: Sequence[Received]) -> list[Received]:
-        """Delete messages; return those that could not be deleted, which will come again."""
+        """Delete messages; return those that could not be deleted, which SQS will deliver again."""
         return self._each("delete_message_batch", messages, lambda message: {"ReceiptHandle": message.receipt})
 
     def keep(self, messages: Sequence[Received], seconds: int) -> list[Received]:
-        """Keep messages invisible for longer; return those for which that failed."""
+        """Set the visibility timeout of messages; return those for which that failed."""
         return self._each(
             "change_message_visibility_batch",
             messages,
@@ -64,41 +64,41 @@ class Queue:
         )
 
     def send(self, bodies: Sequence[str]) -> None:
-        """Send messages; raise if one could not be sent."""
+        """Send messages; raise StoreUnavailableError if one could not be sent."""
         for start in range(0, len(bodies), BATCH):
             part = bodies[start : start + BATCH]
             entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(part)]
-            answer = self._asked("send_message_batch", Entries=entries)
+            answer = self._call("send_message_batch", Entries=entries)
             if answer.get("Failed"):
                 raise _unavailable(f"{len(answer['Failed'])} messages could not be sent")
 
     def attributes(self) -> dict[str, str]:
-        """Return what the queue says of itself."""
-        return dict(self._asked("get_queue_attributes", AttributeNames=["All"]).get("Attributes", {}))
+        """Return all attributes of the queue."""
+        return dict(self._call("get_queue_attributes", AttributeNames=["All"]).get("Attributes", {}))
 
     def _each(self, verb: str, messages: Sequence[Received], entry: Any) -> list[Received]:
-        left = list({message.receipt: message for message in messages}.values())  # the same receipt twice is one
-        refused: list[Received] = []  # for what we have sent: the same again would be refused again
+        left = list({message.receipt: message for message in messages}.values())  # each receipt once
+        refused: list[Received] = []  # by a fault of the sender: another try would fail in the same way
         for _ in range(TRIES):
             failed: list[Received] = []
             for start in range(0, len(left), BATCH):
                 part = left[start : start + BATCH]
                 entries = [{"Id": str(n), **entry(message)} for n, message in enumerate(part)]
-                answer = self._asked(verb, Entries=entries)
-                for told in answer.get("Failed", ()):
-                    (refused if told.get("SenderFault") else failed).append(part[int(told["Id"])])
+                answer = self._call(verb, Entries=entries)
+                for failure in answer.get("Failed", ()):
+                    (refused if failure.get("SenderFault") else failed).append(part[int(failure["Id"])])
             left = failed
         return refused + left
 
-    def _asked(self, verb: str, **how: Any) -> dict[str, Any]:
+    def _call(self, verb: str, **how: Any) -> dict[str, Any]:
         with aws_errors("the queue"):
             answer: dict[str, Any] = getattr(self._client, verb)(QueueUrl=self.url, **how)
         return answer
 
 
 def _received(message: Mapping[str, Any]) -> Received:
-    told = message.get("Attributes", {})
-    sent = told.get("SentTimestamp")
+    system = message.get("Attributes", {})
+    sent = system.get("SentTimestamp")
     attributes = {
         name: str(value.get("StringValue", "")) for name, value in message.get("MessageAttributes", {}).items()
     }
@@ -106,21 +106,19 @@ def _received(message: Mapping[str, Any]) -> Received:
         body=str(message["Body"]),
         message_id=str(message["MessageId"]),
         receipt=str(message["ReceiptHandle"]),
-        receive_count=int(told.get("ApproximateReceiveCount", 1)),
+        receive_count=int(system.get("ApproximateReceiveCount", 1)),
         sent_at_ms=int(sent) if sent else None,
         attributes=attributes,
     )
 
 
-def _unavailable(words: str) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        words, next_step="Check the queue's URL or the endpoint, the region and the credentials."
-    )
+def _unavailable(message: str) -> StoreUnavailableError:
+    return StoreUnavailableError(message, next_step="Check the queue's URL, --endpoint, --region and the credentials.")
 
 
 @contextmanager
 def aws_errors(what: str) -> Iterator[None]:
-    """Let AWS be asked for something: an answer that is an error, or none at all, becomes one of ours."""
+    """Turn errors of AWS calls in a block of code into StoreUnavailableError."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
 
     try:
@@ -128,12 +126,12 @@ def aws_errors(what: str) -> Iterator[None]:
     except ClientError as error:
         raise _unavailable(f"{what} answered {error.response.get('Error', {}).get('Code', 'an error')}") from None
     except BotoCoreError as error:
-        raise _unavailable(f"{what} is out of reach: {type(error).__name__}") from None
+        raise _unavailable(f"{what} cannot be reached: {type(error).__name__}") from None
 
 
 def client(service: str, *, endpoint: str | None = None, region: str = "us-east-1") -> Any:
-    """Return a client of AWS, with the credentials of the environment."""
-    # Longer than a long poll waits.
+    """Return a client of an AWS service with the credentials of the environment."""
+    # The read timeout is longer than a long poll.
     config = {"read_timeout": WAIT_S + 15, "connect_timeout": 10, "retries": {"max_attempts": 3, "mode": "standard"}}
     return aws_client(service, endpoint, region, config)
 
@@ -141,7 +139,7 @@ def client(service: str, *, endpoint: str | None = None, region: str = "us-east-
 def aws_client(
     service: str, endpoint: str | None, region: str, config: Mapping[str, Any], *, signed: bool = True
 ) -> Any:
-    """Return a client of AWS that is configured so, or raise."""
+    """Return a client of an AWS service; raise InputError for wrong settings, ExtraMissingError without boto3."""
     try:
         import boto3  # noqa: PLC0415 - an extra
         from botocore import UNSIGNED  # noqa: PLC0415 - an extra
@@ -149,14 +147,14 @@ def aws_client(
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - an extra
     except ImportError:
         raise ExtraMissingError(
-            "the parts for NOAA's data are not installed", next_step="Install them with: pip install 'holdfast[nodd]'"
+            "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
         ) from None
     how = Config(**config) if signed else Config(**config, signature_version=UNSIGNED)
     try:
-        # A session of its own: that of the module keeps what it found in the environment first.
+        # A new session, because the default session caches the first environment that it saw.
         return boto3.Session().client(service, region_name=region, endpoint_url=endpoint, config=how)
     except (BotoCoreError, ValueError) as error:
         raise InputError(
-            f"no client of AWS can be made: {error_message(error)}",
-            next_step="Check --endpoint, --region, and the profile of the environment.",
+            f"cannot create a client of {service}: {error_message(error)}",
+            next_step="Check --endpoint, --region and the AWS_PROFILE of the environment.",
         ) from None

@@ -1,7 +1,7 @@
-"""Reconciling: what a public bucket holds against what the ledger knows, to find notices that never came.
+"""Reconciliation: lists a public bucket, compares it with the ledger, and finds objects whose notice never came.
 
-Invariants: listing needs no account; nothing is admitted unless asked for; what is admitted goes through the same door
-as a notice, so doing it twice, or beside the feed, is safe.
+Invariants: listing needs no AWS account; nothing is admitted without `admit_missing`; admission is the same as for a
+notice, so running it twice, or while the feed runs, is safe.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ EXAMPLES = 5
 
 
 class ReconcileResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing showed."""
+    """Counts of a listing: objects that the ledger knows, and those that are missing."""
 
     dataset: str
     date: str
-    listed: int  # objects of the dataset, sidecars left out
+    listed: int  # objects of the dataset without sidecars
     known: int
     missing: int
     admitted: int
-    others: int  # keys of no dataset
-    examples: tuple[str, ...]  # of what is missing
+    others: int  # keys of other datasets, or of none
+    examples: tuple[str, ...]  # missing objects
 
 
 def reconcile(
@@ -50,40 +50,43 @@ def reconcile(
     admit_missing: bool = False,
     actor: str = "nodd",
 ) -> ReconcileResult:
-    """List one day of a dataset and hold it against the ledger; admit what is missing if asked to."""
+    """List the objects of a dataset for one day, compare them with the ledger, and admit missing ones if wanted.
+
+    Raises InputError if there is no prefix to list, and StoreUnavailableError if the bucket cannot be reached.
+    """
     chosen = prefixes or [day.strftime(prefix) for prefix in dataset.spec.list_prefixes]
     if not chosen:
         raise InputError(
-            f"{dataset.name} has no prefix of a day",
-            next_step="Give one with --prefix.",
+            f"dataset {dataset.name} has no list_prefixes for a day",
+            next_step="Name the prefix to list: --prefix PREFIX.",
             context={"dataset": dataset.name},
         )
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     examples: list[str] = []
-    for page in _pages(_found(source, datasets, dataset, chosen, told)):
+    for page in _pages(_found(source, datasets, dataset, chosen, counts)):
         with store.reading() as reading:
             rows = run_statement(reading, "known_objects", rows=encoded([[notice.object_uri] for notice in page]))
         known = {uri for (uri,) in rows}
         missing = [notice for notice in page if notice.object_uri not in known]
-        told += Counter({"known": len(page) - len(missing), "missing": len(missing)})
+        counts += Counter({"known": len(page) - len(missing), "missing": len(missing)})
         examples += [notice.object_uri for notice in missing][: EXAMPLES - len(examples)]
         if admit_missing and missing:
             admitted = admit_notices(store, missing, actor=actor)
-            told["admitted"] += sum(found.fate == "admitted" for found in admitted)
+            counts["admitted"] += sum(found.fate == "admitted" for found in admitted)
     return ReconcileResult(
         dataset=dataset.name,
         date=day.isoformat(),
-        listed=told["known"] + told["missing"],
-        known=told["known"],
-        missing=told["missing"],
-        admitted=told["admitted"],
-        others=told["others"],
+        listed=counts["known"] + counts["missing"],
+        known=counts["known"],
+        missing=counts["missing"],
+        admitted=counts["admitted"],
+        others=counts["others"],
         examples=tuple(examples),
     )
 
 
 def _found(
-    source: S3Source, datasets: Datasets, dataset: Dataset, prefixes: Sequence[str], told: Counter[str]
+    source: S3Source, datasets: Datasets, dataset: Dataset, prefixes: Sequence[str], counts: Counter[str]
 ) -> Iterator[Notice]:
     for bucket in sorted(dataset.spec.buckets):
         for prefix in prefixes:
@@ -92,7 +95,7 @@ def _found(
                     datasets, bucket, key, size=head.size, etag=head.etag, written_at=head.last_modified
                 )
                 if notice is None or notice.dataset != dataset.name:
-                    told["others"] += 1
+                    counts["others"] += 1
                 elif notice.sidecar_of is None:
                     yield notice
 
@@ -103,8 +106,8 @@ def _listed(source: S3Source, bucket: str, prefix: str) -> Iterator[tuple[str, O
     except ObjectError as error:
         why = str(error).removeprefix(f"s3://{bucket}/").strip(": ")
         raise StoreUnavailableError(
-            f"the bucket {bucket} is out of reach: {why}",
-            next_step="Check the network and --endpoint, and try again: what was admitted is not admitted twice.",
+            f"bucket {bucket} cannot be listed: {why}",
+            next_step="Check the network and --endpoint, then run the command again; no object is admitted twice.",
             context={"bucket": bucket},
         ) from None
 

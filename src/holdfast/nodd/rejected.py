@@ -1,7 +1,7 @@
-"""What was rejected, and its second chance: bodies that are kept can be read again by a newer parser.
+"""Rejected messages: their bodies are stored, and can be parsed again by a newer version.
 
-Invariants: a body is never deleted; one that is admitted at last is marked with its fate and the time; one whose
-signature was not believed is read again only when that is asked for by its code.
+Invariants: a body is never deleted; one that is admitted later is marked with its fate and the time; one with an
+invalid signature is parsed again only if its code is given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store import Store
 
 
 class RejectedBody(msgspec.Struct, frozen=True):
-    """A body that could not be understood."""
+    """A stored body that could not be parsed."""
 
     sha256: str
     body: str
@@ -35,7 +35,7 @@ class RejectedBody(msgspec.Struct, frozen=True):
 
 
 def listed(store: Store[Any], *, code: str | None = None, limit: int = 100) -> list[RejectedBody]:
-    """Return what was rejected, newest first."""
+    """Return rejected bodies, newest first."""
     with store.reading() as reading:
         return [RejectedBody(*row) for row in run_statement(reading, "list_rejected", code=code, n=limit)]
 
@@ -43,13 +43,13 @@ def listed(store: Store[Any], *, code: str | None = None, limit: int = 100) -> l
 def replay(
     store: Store[Any], datasets: Datasets, *, actor: str, code: str | None = None, limit: int = 100
 ) -> list[Admitted]:
-    """Read rejected bodies again; those that are understood now are admitted, and marked."""
+    """Parse rejected bodies again; admit and mark those that are valid now, and return the fates of all."""
     answers: list[Admitted] = []
     for kept in listed(store, code=code, limit=limit):
         if kept.replayed_at is not None or (code is None and kept.code in UNTRUSTED):
             continue
         if still := parse(kept.body, datasets).rejected:
-            # It came once: to read it again is no second delivery.
+            # Not admitted again: that would count a second delivery.
             answers += [Admitted(fate=Fate.REJECTED, reason=f"{one.code}: {one.message}") for one in still]
             continue
         found = admit(store, [FeedMessage(kept.body)], datasets, actor=actor)

@@ -1,7 +1,7 @@
-"""Watching the application: what the ledger's events and the operators say, told as metrics, spans and log entries.
+"""Reports the work of the application as metrics, spans and log entries, from the ledger's events and the operators.
 
-Invariants: what a commit makes is counted once that commit is durable, from the ledger's own event, and what did not
-commit is not counted; a no-op is not told; watching never fails the work: what cannot be looked up is left out.
+Invariants: the results of an attempt are counted only after its commit, at the ledger's event; a no-op transition is
+not counted; reporting never fails the work: facts that cannot be looked up are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ audit_logger = logging.getLogger("holdfast.nodd.audit")
 
 INGEST_SPAN = "nodd_sns.ingest"
 DEAD_QUEUE_NAME = "nodd-dlq"
-OPEN_MAX = 10_000  # attempts whose end was not told yet
+OPEN_MAX = 10_000  # attempts without an event of their end
 
 _FAILED, _QUARANTINED = "nodd.record_failed", "nodd.record_quarantined"
 _SPANS = {
@@ -52,13 +52,13 @@ _COUNTED = {
     Operator.INTEGRITY: ("integrity_checks_total", "integrity_failures_total"),
     Operator.METADATA: ("metadata_extract_total", "metadata_extract_failures_total"),
 }
-# Where a path of a job leads its record. A snoozed attempt is given back: nothing has failed.
+# The status of the record after an event of its job. A snoozed attempt is not a failure.
 _ENDS = {"succeed": "succeeded", "fail": "failed", "quarantine": "quarantined", "cancel": "quarantined"}
-_FAILED_BETWEEN = frozenset({"retry", "expire"})  # from running, by way of failed, to pending
+_FAILED_BETWEEN = frozenset({"retry", "expire"})  # from running through failed to pending
 
 
 class _Open(msgspec.Struct, kw_only=True):
-    """An attempt whose commit was not told yet, and what it will have made."""
+    """An attempt before its commit, and the results to count after it."""
 
     unit: Unit
     trace_id: str
@@ -66,13 +66,13 @@ class _Open(msgspec.Struct, kw_only=True):
     hot: bool
     size: int = 0
     outcome: str | None = None  # of stac-register
-    registering: float = 0.0  # since when, by the clock that only goes forward
+    registering: float = 0.0  # start of stac-register, by the monotonic clock
     diverged: bool = False
     emitted: str | None = None
 
 
 class TelemetryReporter:
-    """Tells one process's work of one ledger to a sink."""
+    """Reports the work of one process on one ledger to a sink."""
 
     def __init__(self, sink: Sink, store: Store[Any]) -> None:
         self._sink, self._store = sink, store
@@ -83,7 +83,7 @@ class TelemetryReporter:
         self._subscriptions: list[Subscription] = []
 
     def follow(self, bus: Bus) -> None:
-        """Listen to what a ledger, a feed or a replay publishes."""
+        """Subscribe to the events of a ledger, a feed or a replay."""
         self._subscriptions += [
             bus.subscribe(self.on_transition, Transition),
             bus.subscribe(self.on_batch, ReplayBatch),
@@ -91,12 +91,12 @@ class TelemetryReporter:
         ]
 
     def flush(self) -> None:
-        """Wait until everything published so far was told."""
+        """Wait until all events published so far are reported."""
         for subscription in self._subscriptions:
             subscription.flush()
 
     def close(self) -> None:
-        """Tell what was published, and listen no more."""
+        """Report the events published so far, and end the subscriptions."""
         self.flush()
         for subscription in self._subscriptions:
             subscription.close()
@@ -104,14 +104,14 @@ class TelemetryReporter:
 
     @property
     def waiting(self) -> int:
-        """How many attempts are open: their end was not told yet."""
+        """The number of open attempts: no event has reported their end."""
         with self._lock:
             return len(self._open)
 
     # -- the ledger's events ------------------------------------------------------------------------------------------
 
     def on_transition(self, event: Transition) -> None:
-        """Tell of an edge that the record of a unit took."""
+        """Report a transition of a unit's job."""
         if event.machine != JOB.name or event.operation != OPERATION or event.job_id is None:
             return
         dataset = event.queue or NO_DATASET
@@ -137,7 +137,7 @@ class TelemetryReporter:
         job = self._job(event.job_id or 0)
         code = event.error_code or (job.last_error_code if job else None)
         wal_id = _wal_id(job) if job else None
-        told: dict[str, object] = {
+        fields: dict[str, object] = {
             "wal_id": wal_id,
             "dataset": dataset,
             "last_error_code": code,
@@ -148,15 +148,15 @@ class TelemetryReporter:
             "span_id": opened.span_id if opened else None,
         }
         if status == "failed":
-            logger.warning("record %s of %s failed: %s", wal_id, dataset, code, extra={"event": _FAILED, **told})
+            logger.warning("record %s of %s failed: %s", wal_id, dataset, code, extra={"event": _FAILED, **fields})
         else:
-            told |= {"actor": event.actor, "quarantine_code": job.quarantine_code if job else None}
+            fields |= {"actor": event.actor, "quarantine_code": job.quarantine_code if job else None}
             audit_logger.warning(
-                "record %s of %s is quarantined: %s", wal_id, dataset, code, extra={"event": _QUARANTINED, **told}
+                "record %s of %s is quarantined: %s", wal_id, dataset, code, extra={"event": _QUARANTINED, **fields}
             )
 
     def _committed(self, made: _Open, event: Transition) -> None:
-        """Count what an attempt has made, now that it is durable."""
+        """Count the results of an attempt that has committed."""
         dataset = made.unit.dataset
         self._sink.add("bytes_ingested_total", made.size)
         if made.outcome is not None:
@@ -171,7 +171,7 @@ class TelemetryReporter:
             self._sink.record("ingest_latency_seconds", latency.total_seconds(), dataset=dataset, env=self.env)
 
     def on_batch(self, batch: ReplayBatch) -> None:
-        """Tell of a batch of a replay."""
+        """Report a batch of a replay."""
         env = batch.environment
         self._sink.add("replay_batches_total", env=env, replay_reason=batch.replay_reason)
         self._sink.record("replay_batch_size", sum(batch.replayed.values()), env=env)
@@ -181,13 +181,13 @@ class TelemetryReporter:
             self._sink.add("replay_throttled_batches_total", n, reason=reason, env=env)
 
     def on_refusal(self, refused: ReplayRefused) -> None:
-        """Tell of a replay that a guard refused."""
+        """Report a replay that a guard refused."""
         self._sink.add("replay_guardrail_violations_total", guard_type=refused.guard_type, env=refused.environment)
 
     # -- the feed -----------------------------------------------------------------------------------------------------
 
     def look_at(self, queue: Queue) -> None:
-        """Tell how deep a queue is, whenever that is wanted."""
+        """Report the number of messages in a queue as a gauge."""
 
         def look() -> list[tuple[float, Mapping[str, str]]]:
             try:
@@ -199,7 +199,7 @@ class TelemetryReporter:
         self._sink.observe("queue_depth", look)
 
     def received(self, messages: Sequence[Received]) -> None:
-        """Tell how long messages have waited."""
+        """Report the age of received messages."""
         now_ms = self._store.now().timestamp() * 1000
         for message in messages:
             if message.sent_at_ms is not None:
@@ -207,7 +207,7 @@ class TelemetryReporter:
                 self._sink.record("queue_age_seconds", age_s, queue=QUEUE_NAME, env=self.env)
 
     def admitted(self, found: Sequence[Admitted]) -> None:
-        """Tell what was understood of messages, once that is durable."""
+        """Report the fates of notices after their admission has committed."""
         for one in found:
             dataset = one.dataset or NO_DATASET
             status = {Fate.REJECTED: "failed", Fate.IGNORED: "ignored"}.get(one.fate, "ok")
@@ -218,7 +218,7 @@ class TelemetryReporter:
                 self._sink.add("validation_errors_total", dataset=dataset, env=self.env, error_type=code)
 
     def dead_letter(self, dataset: str | None, *, settled: bool) -> None:
-        """Tell of a message of the dead-letter queue, and whether it was dealt with."""
+        """Report a message of the dead-letter queue, and whether it was processed."""
         self._sink.add("dlq_messages_total", queue=DEAD_QUEUE_NAME, env=self.env, dataset=dataset or NO_DATASET)
         if settled:
             self._sink.add("dlq_reprocessed_total")
@@ -227,7 +227,7 @@ class TelemetryReporter:
 
     @contextmanager
     def attempt(self, run: Execution, unit: Unit) -> Iterator[None]:
-        """Watch over one attempt at a unit."""
+        """Report one attempt at a unit as a span."""
         backfill = run.job.priority < 0 or run.job.replay_reason == "backfill"
         attributes = {
             "nodd.wal_id": unit.wal_id,
@@ -246,7 +246,7 @@ class TelemetryReporter:
 
     @contextmanager
     def step(self, operator: Operator) -> Iterator[None]:
-        """Watch over one operator."""
+        """Report one operator as a span."""
         if operator not in _SPANS:
             yield
             return
@@ -254,7 +254,7 @@ class TelemetryReporter:
             yield
 
     def judged(self, unit: Unit, verdict: OperatorVerdict, error_type: str | None = None) -> None:
-        """Tell an operator's verdict, and what it is refused for, if it is not only to be tried again."""
+        """Report an operator's verdict, and the reason if the unit is quarantined for it."""
         if verdict.operator in _COUNTED:
             counter, failures = _COUNTED[verdict.operator]
             self._sink.add(counter, dataset=unit.dataset, status=verdict.status)
@@ -264,15 +264,15 @@ class TelemetryReporter:
             self.invalid(unit, error_type)
 
     def invalid(self, unit: Unit, error_type: str) -> None:
-        """Tell that a unit is refused for what it is."""
+        """Report that a unit is quarantined, with the reason."""
         self._sink.add("validation_errors_total", dataset=unit.dataset, env=self.env, error_type=error_type)
 
     def registering(self, run: Execution) -> None:
-        """Tell that stac-register begins."""
+        """Note the start of stac-register."""
         self._note(run, lambda made: setattr(made, "registering", time.monotonic()))
 
     def registered(self, run: Execution, unit: Unit, outcome: str, *, item_id: str, size: int) -> None:
-        """Tell what the commit will do to the item."""
+        """Note what the commit will do to the item."""
         diverged = outcome == "updated" and self._is_own_item(unit, item_id)
 
         def note(made: _Open) -> None:
@@ -281,15 +281,15 @@ class TelemetryReporter:
         self._note(run, note)
 
     def not_registered(self, unit: Unit) -> None:
-        """Tell that there will be no item."""
+        """Report that stac-register failed."""
         self._sink.add("stac_writes_total", dataset=unit.dataset, outcome="failed")
 
     def emitted(self, run: Execution, status: str) -> None:
-        """Tell that the commit will make the provenance durable."""
+        """Note the status of the provenance that the commit will write."""
         self._note(run, lambda made: setattr(made, "emitted", status))
 
     def not_emitted(self, unit: Unit) -> None:
-        """Tell that provenance could not be made: both kinds are made of the same facts."""
+        """Report that provenance failed, both PROV and OpenLineage, which are made from the same facts."""
         self._sink.add("provenance_emits_total", dataset=unit.dataset, status="failed")
         self._sink.add("provenance_failures_total", dataset=unit.dataset, path="both")
 
@@ -313,7 +313,7 @@ class TelemetryReporter:
             return None
 
     def _is_own_item(self, unit: Unit, item_id: str) -> bool:
-        """Tell whether the item that stands is of this very unit: then it should have come out the same."""
+        """Return whether the stored item was made by the same unit; then a new one must be equal."""
         try:
             with self._store.reading() as reading:
                 rows = run_statement(reading, "item_unit", item_id=item_id)
@@ -322,21 +322,21 @@ class TelemetryReporter:
         return [row[0] for row in rows] == [unit.wal_id]
 
     def _replay_of(self, job: Job) -> dict[str, str]:
-        """Return the attributes of a replay, and none for a first run."""
+        """Return the span attributes of a replay; none for a first run."""
         try:
             found = replay_of(self._store, job)
         except HoldfastError as error:
-            logger.warning("job %s: its replay cannot be told of: %s", job.job_id, error)
+            logger.warning("job %s: cannot look up its replay: %s", job.job_id, error)
             return {}
         if found is None:
             return {}
-        told = {
+        attributes = {
             "nodd.replay_reason": found.reason,
             "nodd.replay_run_id": found.run_id,
             "nodd.replay_mode": found.mode,
             "nodd.replay_original_run": found.original_run,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _opened(unit: Unit, span: Span, *, hot: bool) -> _Open:
@@ -344,5 +344,5 @@ def _opened(unit: Unit, span: Span, *, hot: bool) -> _Open:
 
 
 def _wal_id(job: Job) -> str:
-    """Return the record's id: a job that replaces another has the run's name after it."""
+    """Return the id of a job's record: its key, without the run that a replacement appends."""
     return (job.key or "").partition("#")[0]

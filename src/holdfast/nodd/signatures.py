@@ -1,10 +1,10 @@
-"""The signatures of SNS: whether a message came from the topic that it names.
+"""Signatures of SNS: verifies that a message comes from the topic that it names.
 
-A queue whose policy names its topics (`aws:SourceArn`) needs none of this: it is for queues that others may write to.
+This is for queues that others can write to. A queue whose policy names its topics (`aws:SourceArn`) does not need it.
 
-Invariants: a certificate is fetched only from a host of SNS itself, over https, never after a redirect, and once while
-it is good; what cannot be verified is a problem with a reason, and a certificate that cannot be had now is no verdict
-at all: the message stays where it is.
+Invariants: a certificate is fetched only from a host of SNS, over https, without redirects, and once while it is valid;
+a message that cannot be verified has a problem with a code; if a certificate cannot be fetched now, an error is raised
+and the message stays in its queue.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ UNTRUSTED = frozenset({
     "signature_missing", "signature_invalid", "signature_version", "certificate_url", "certificate_invalid",
     "certificate_expired", "topic_invalid",
 })  # fmt: skip
-"""The codes of problems here."""
+"""The codes of SignatureProblem."""
 
 
 class SignatureProblem(msgspec.Struct, frozen=True):
-    """Why a message is not believed."""
+    """Why a message is not trusted."""
 
     code: str
     message: str
@@ -60,7 +60,7 @@ class _Doubt(Exception):
 
 
 class Signatures:
-    """Verifies envelopes of SNS; `fetch` gets a certificate from its address."""
+    """Verifies envelopes of SNS; `fetch` returns the certificate at a URL."""
 
     def __init__(self, fetch: Fetch | None = None, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._fetch = fetch or fetched
@@ -69,7 +69,10 @@ class Signatures:
         _require_extra()
 
     def problem_of(self, body: str) -> SignatureProblem | None:
-        """Return why a message is not what a topic has sent; None if it is."""
+        """Return why the signature of a message is not valid; None if it is.
+
+        Raises StoreUnavailableError if the certificate cannot be fetched.
+        """
         try:
             envelope = _envelope(body)
             text = _signed_text(envelope)
@@ -84,17 +87,17 @@ class Signatures:
         from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives.asymmetric import padding, rsa  # noqa: PLC0415 - an extra
 
-        # Version 1 is what a topic sends unless it was told otherwise: weak, and still the default of SNS.
+        # Version 1 (SHA-1) is weak, but still the default of SNS.
         algorithms: dict[object, Any] = {"1": hashes.SHA1(), "2": hashes.SHA256()}  # noqa: S303
         if version not in algorithms:
-            raise _Doubt("signature_version", "the signature is of a version that is not known")
+            raise _Doubt("signature_version", "SignatureVersion is not 1 or 2")
         key = self._certificate(url).public_key()
         if not isinstance(key, rsa.RSAPublicKey):
-            raise _Doubt("certificate_invalid", "the certificate holds no RSA key")
+            raise _Doubt("certificate_invalid", "the certificate has no RSA key")
         try:
             key.verify(signature, text, padding.PKCS1v15(), algorithms[version])
         except InvalidSignature:
-            raise _Doubt("signature_invalid", "the signature is not one of this message") from None
+            raise _Doubt("signature_invalid", "the signature does not match the message") from None
 
     def _certificate(self, url: str) -> Any:
         certificate = self._certificates.get(url)
@@ -105,7 +108,7 @@ class Signatures:
             self._certificates[url] = certificate
         if not certificate.not_valid_before_utc <= self._now() <= certificate.not_valid_after_utc:
             del self._certificates[url]
-            raise _Doubt("certificate_expired", "the certificate is not good at this time")
+            raise _Doubt("certificate_expired", "the certificate is not valid at this time")
         return certificate
 
 
@@ -117,7 +120,7 @@ def _envelope(body: str) -> dict[str, Any]:
     try:
         envelope = loads(body, size_max=BODY_BYTES_MAX)
     except InputError:
-        raise _Doubt("signature_missing", "the message is not an envelope of SNS") from None
+        raise _Doubt("signature_missing", "the message has no SNS envelope") from None
     if not isinstance(envelope, dict) or "Signature" not in envelope:
         raise _Doubt("signature_missing", "the message has no signature: raw delivery sends none")
     return envelope
@@ -126,14 +129,14 @@ def _envelope(body: str) -> dict[str, Any]:
 def _signed_text(envelope: dict[str, Any]) -> bytes:
     kind = envelope.get("Type")
     if not isinstance(kind, str) or kind not in _SIGNED:
-        raise _Doubt("signature_missing", "the envelope is of no kind that SNS signs")
+        raise _Doubt("signature_missing", "the Type of the envelope is not one that SNS signs")
     lines = []
     for name in _SIGNED[kind]:
         value = envelope.get(name)
         if value is None and name == _OPTIONAL:
             continue
         if not isinstance(value, str):
-            raise _Doubt("signature_missing", f"{name} is not there, or not text")
+            raise _Doubt("signature_missing", f"{name} is missing or not text")
         lines += [name, value]
     return "".join(f"{line}\n" for line in lines).encode(errors="surrogatepass")
 
@@ -147,16 +150,16 @@ def _decoded(envelope: dict[str, Any]) -> bytes:
 
 
 def _certificate_url(envelope: dict[str, Any]) -> str:
-    """Return where the certificate is, if that is a host of SNS in the topic's own region."""
+    """Return the URL of the certificate, which must be a host of SNS in the topic's region."""
     url, arn = envelope.get("SigningCertURL"), envelope["TopicArn"]
     topic = _ARN.fullmatch(arn)
     if topic is None:
-        raise _Doubt("topic_invalid", "TopicArn names no topic")
+        raise _Doubt("topic_invalid", "TopicArn is not the ARN of an SNS topic")
     place = _CERTIFICATE.fullmatch(url) if isinstance(url, str) else None
     if place is None:
-        raise _Doubt("certificate_url", "the envelope names no certificate at a host of SNS")
+        raise _Doubt("certificate_url", "SigningCertURL is not a URL of SNS")
     if place[1] != topic[1]:
-        raise _Doubt("certificate_url", "the certificate is of another region than the topic")
+        raise _Doubt("certificate_url", "SigningCertURL is in another region than the topic")
     return place[0]
 
 
@@ -170,16 +173,16 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def fetched(url: str) -> bytes:
-    """Return what is at an address of SNS; raise StoreUnavailableError if it cannot be had now."""
+    """Return the content at a URL of SNS; raise StoreUnavailableError if it cannot be fetched."""
     opener = build_opener(_NoRedirect)
     try:
-        with opener.open(Request(url), timeout=TIMEOUT_S) as answer:  # noqa: S310 - https, at a host of SNS: see above
+        with opener.open(Request(url), timeout=TIMEOUT_S) as answer:  # noqa: S310 - https at a host of SNS, see _certificate_url
             data: bytes = answer.read(CERTIFICATE_BYTES_MAX + 1)
     except HTTPError as error:
         error.close()
-        raise StoreUnavailableError(f"the certificate of a topic could not be had: {error.code}") from None
+        raise StoreUnavailableError(f"the certificate of a topic cannot be fetched: HTTP {error.code}") from None
     except OSError as error:
-        raise StoreUnavailableError(f"the certificate of a topic could not be had: {type(error).__name__}") from None
+        raise StoreUnavailableError(f"the certificate of a topic cannot be fetched: {type(error).__name__}") from None
     return data
 
 
@@ -187,11 +190,11 @@ def _parsed(data: bytes) -> Any:
     from cryptography import x509  # noqa: PLC0415 - an extra
 
     if len(data) > CERTIFICATE_BYTES_MAX:
-        raise _Doubt("certificate_invalid", "the certificate is too large to be one")
+        raise _Doubt("certificate_invalid", f"the certificate has more than {CERTIFICATE_BYTES_MAX} bytes")
     try:
         return x509.load_pem_x509_certificate(data)
     except ValueError:
-        raise _Doubt("certificate_invalid", "what is there is no certificate") from None
+        raise _Doubt("certificate_invalid", "SigningCertURL does not return a certificate") from None
 
 
 def _require_extra() -> None:
@@ -199,5 +202,6 @@ def _require_extra() -> None:
         import cryptography  # noqa: F401, PLC0415 - an extra
     except ImportError:
         raise ExtraMissingError(
-            "signatures are not installed", next_step="Install them with: pip install 'holdfast[nodd,signing]'"
+            "verifying signatures needs the package cryptography",
+            next_step="Install it: pip install 'holdfast[nodd,signing]'",
         ) from None

@@ -1,8 +1,7 @@
-"""stac-register: a unit as a STAC 1.1 item, checked offline, and what tells a change from a repetition.
+"""stac-register: the STAC 1.1 item of a unit, validated offline, and its content digest.
 
-Invariants: an item's id follows from the dataset, the key and the start of its time, so every generation of an object
-is the same item; its content digest leaves out when it was made and where it links to; an item that is not valid is
-never written; nothing here reads a clock.
+Invariants: an item's id is computed from the dataset, key and start time, so all generations of an object have the same
+item; the content digest does not include times, the unit or links; an invalid item is never written; no clock is read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _MD5_MULTIHASH, _SHA256_MULTIHASH = "d50110", "1220"
 
 
 def item_id(unit: Unit) -> str:
-    """Return the id of the item that a unit makes: the same for every generation of the object."""
+    """Return the id of a unit's item, which is the same for every generation of the object."""
     return item_id_of(unit.dataset, unit.notice.key, unit.time_range_start)
 
 
@@ -49,7 +48,7 @@ def item_id_of(dataset: str, key: str, time_range_start: str) -> str:
 
 
 def href_of(item: Mapping[str, Any]) -> str:
-    """Return where the item's file stands in the static catalogue: by dataset, year and day."""
+    """Return the path of an item in the static catalogue: by dataset, year and day of the year."""
     moment = time_from(item["properties"]["datetime"] or item["properties"]["start_datetime"])
     dataset = item["properties"]["nodd:dataset"]
     return f"{ROOT}/{dataset}/{moment:%Y}/{moment:%j}/{item['id']}.json"
@@ -80,8 +79,8 @@ def item_of(
 
 
 def _properties(unit: Unit, dataset: Dataset, integrity: OperatorVerdict, metadata: OperatorVerdict) -> dict[str, Any]:
-    told, named = metadata.data["time_range"], dataset.spec.collection.extensions
-    start, end = told["start"], told["end"]
+    time_range, named = metadata.data["time_range"], dataset.spec.collection.extensions
+    start, end = time_range["start"], time_range["end"]
     times = (
         {"datetime": start}
         if end in (None, start)
@@ -135,7 +134,7 @@ def _asset(unit: Unit, dataset: Dataset, integrity: OperatorVerdict) -> dict[str
 
 
 def _checksum(integrity: OperatorVerdict) -> str | None:
-    """Return the multihash of the object where one is known: by reading it whole, or from an ETag that was compared."""
+    """Return the multihash of an object that was read as a whole, or whose ETag is a verified MD5; else None."""
     if "sha256" in integrity.data:
         return _SHA256_MULTIHASH + str(integrity.data["sha256"])
     etag = str(integrity.data.get("actual_etag") or "")
@@ -185,24 +184,25 @@ def collection_of(dataset: Dataset) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------------
 # Change and validity
 
-_OF_ITS_MAKING = ("created", "updated", "processing:datetime", "nodd:wal_id", "nodd:generation", "version", "published")
+_NOT_CONTENT = ("created", "updated", "processing:datetime", "nodd:wal_id", "nodd:generation", "version", "published")
 
 
 def content_digest(item: Mapping[str, Any]) -> str:
-    """Return the digest of what an item says: not when it was made, by which unit, or where it links to."""
-    properties = {name: value for name, value in item["properties"].items() if name not in _OF_ITS_MAKING}
+    """Return the digest of an item's content without its times, its unit and its links."""
+    properties = {name: value for name, value in item["properties"].items() if name not in _NOT_CONTENT}
     return sha256(canonical({**{k: v for k, v in item.items() if k != "links"}, "properties": properties}))
 
 
 def problems(item: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with an item by the schemas of STAC and of the extensions it names; none if it is valid."""
-    return [_told(error) for error in islice(_errors(item), PROBLEMS_MAX)]
+    """Return up to 10 errors of an item by the schemas of STAC and of its extensions; none if it is valid."""
+    return [_problem(error) for error in islice(_errors(item), PROBLEMS_MAX)]
 
 
 def collection_problems(collection: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a collection by the schema of STAC; none if it is valid."""
+    """Return up to 10 errors of a collection by the schema of STAC; none if it is valid."""
     return [
-        _told(error) for error, _ in zip(_core("collection").iter_errors(collection), range(PROBLEMS_MAX), strict=False)
+        _problem(error)
+        for error, _ in zip(_core("collection").iter_errors(collection), range(PROBLEMS_MAX), strict=False)
     ]
 
 
@@ -214,7 +214,7 @@ def _errors(item: Mapping[str, Any]) -> Iterator[Any]:
             yield from _extension(name).iter_errors(item)
 
 
-def _told(error: Any) -> str:
+def _problem(error: Any) -> str:
     where = "/".join(str(part) for part in error.absolute_path)
     return f"{where}: {error.message}"[:200]
 
@@ -229,7 +229,7 @@ def _extension(name: str) -> Any:
 
 @cache
 def _core(kind: str) -> Any:
-    """Return the validator of STAC's own schema, whose references are all found in the package that ships it."""
+    """Return the validator of a STAC schema; all its references are files of the package pystac."""
     validators, referencing = _jsonschema()
     try:
         root = files("pystac.validation.jsonschemas")
@@ -240,7 +240,7 @@ def _core(kind: str) -> Any:
         for entry in directory.iterdir():
             if entry.name.endswith(".json"):
                 schema = msgspec.json.decode(entry.read_bytes())
-                # By its place and its file's name: the id that one of them gives itself lacks a dot.
+                # By the directory of its $id and its file name: the $id of one schema lacks the dot of ".json".
                 schemas[schema["$id"].rpartition("/")[0] + "/" + entry.name] = schema
     resources = ((url, referencing.Resource.from_contents(schema)) for url, schema in schemas.items())
     registry = referencing.Registry().with_resources(resources)
@@ -261,5 +261,5 @@ def _jsonschema() -> tuple[Any, Any]:
 
 def _missing() -> ExtraMissingError:
     return ExtraMissingError(
-        "the parts for NOAA's data are not installed", next_step="Install them with: pip install 'holdfast[nodd]'"
+        "the dependencies of nodd are not installed", next_step="Install them: pip install 'holdfast[nodd]'"
     )

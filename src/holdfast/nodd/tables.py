@@ -1,8 +1,7 @@
-"""The application's tables: made beside the ledger's, in its own database, once.
+"""The application's tables, in the database of the ledger.
 
-Invariants: the tables are made, or brought up to date, in one transaction or not at all, by one process; their version
-stands in the ledger's settings, and one that this Holdfast does not know is refused; so is a ledger that was restored
-without them.
+Invariants: one process creates or upgrades the tables, in one transaction; their version is in the ledger's settings;
+an unknown version is refused, and so is a ledger that was restored without the tables.
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Transaction
 
 SETTING, VERSION = "nodd_schema", "2"
-UPGRADES: dict[str, Callable[[Transaction], None]] = {"1": to_version_2}  # from there to this version
+UPGRADES: dict[str, Callable[[Transaction], None]] = {"1": to_version_2}  # from that version to the current one
 
 
 def prepare(store: Store[Any]) -> bool:
-    """Make the application's tables if they are not there, or bring them up to date; return whether they were made."""
+    """Create the application's tables, or upgrade them; return whether they were created.
+
+    Raises SchemaVersionError if their version is unknown, and StoreDamagedError if they are missing.
+    """
     found = _version(store)
     if found is None or found in UPGRADES:
         if found is not None:
@@ -46,7 +48,7 @@ def prepare(store: Store[Any]) -> bool:
 
 
 def is_prepared(store: Store[Any]) -> bool:
-    """Tell whether a ledger has the application's tables; raise if they are not those of this version."""
+    """Return whether a ledger has the application's tables; raise SchemaVersionError if they are of another version."""
     found = _version(store)
     if found is not None:
         _require_known(store, found)
@@ -60,10 +62,10 @@ def _version(store: Store[Any]) -> str | None:
 
 def _require_known(store: Store[Any], found: str) -> None:
     if found != VERSION:
-        older = "Stop the workers, and run `holdfast nodd records`, which brings them up to date."
+        older = "Stop the workers, then run `holdfast nodd records`, which upgrades the tables."
         raise SchemaVersionError(
-            f"the tables of nodd are of version {found}, and this is made for {VERSION}",
-            next_step=older if found in UPGRADES else "Use the Holdfast that they were made by, or a later one.",
+            f"the tables of nodd have version {found}; this Holdfast needs version {VERSION}",
+            next_step=older if found in UPGRADES else "Use the Holdfast version that created them, or a later one.",
             context={"found": found, "expected": VERSION},
         )
     _require_there(store)
@@ -72,6 +74,6 @@ def _require_known(store: Store[Any], found: str) -> None:
 def _require_there(store: Store[Any]) -> None:
     if not any(name.rpartition(".")[2] == "nodd_units" for name in store.tables_beside()):
         raise StoreDamagedError(
-            "the tables of nodd are not here, though this ledger had them: a snapshot does not carry them",
-            next_step="Copy the nodd_ tables from where it was made, or `holdfast nodd backfill` a new ledger.",
+            "the tables of nodd are missing, although the ledger's settings name them: snapshots do not contain them",
+            next_step="Copy the nodd_ tables from the first database, or fill a new ledger (`holdfast nodd backfill`).",
         )

@@ -1,27 +1,27 @@
--- Statements of the operators, and the effects that an ingest stages for its commit.
+-- Statements of the operators, and the effects that an attempt stages for its commit.
 
 -- name: sidecars_of
 SELECT s.sidecar_uri, s.etag, s.size FROM nodd_sidecars s WHERE s.object_uri = :source_uri ORDER BY s.sidecar_uri;
 
--- name: unit_standing
+-- name: unit_links
 SELECT u.superseded_by, u.supersedes FROM nodd_units u WHERE u.wal_id = :wal_id;
 
 -- name: catalogued_before
--- The last earlier generation of the object whose item was made: one that was superseded before that has none.
+-- The last earlier generation of the object that has provenance, which means that its item was written.
 SELECT max(u.generation) FROM nodd_units u JOIN nodd_provenance p ON p.wal_id = u.wal_id
  WHERE u.source_uri = :source_uri AND u.time_range_start = :time_range_start AND u.generation < :generation;
 
 -- name: unit_job
 SELECT u.job_id FROM nodd_units u WHERE u.wal_id = :wal_id;
 
--- name: item_standing
+-- name: item_content
 SELECT i.content, i.created, i.updated, i.item FROM nodd_items i WHERE i.item_id = :item_id;
 
 -- name: item_unit
 SELECT i.wal_id FROM nodd_items i WHERE i.item_id = :item_id;
 
 -- name: settle_unit
--- What came of it. One row, or the commit is refused: a later generation has taken over.
+-- Stores the outcome of a unit. It must change one row: if a later generation exists, the commit is refused.
 UPDATE nodd_units
    SET integrity_status = :integrity_status, metadata_status = :metadata_status, stac_status = :stac_status,
        provenance_status = :provenance_status, stac_item_id = :stac_item_id,
@@ -29,7 +29,7 @@ UPDATE nodd_units
  WHERE wal_id = :wal_id AND superseded_by IS NULL;
 
 -- name: take_over
--- The job that replaces another carries the record on from here; what the other has counted stays counted.
+-- The unit now belongs to the job that replaces another; the counts of the replaced job are added.
 UPDATE nodd_units
    SET attempts_before = attempts_before + :attempts, version_before = version_before + :version,
        created_before = coalesce(created_before, :created), error_before = coalesce(:error, error_before),
@@ -45,7 +45,7 @@ ON CONFLICT (item_id) DO UPDATE
  WHERE nodd_items.generation <= excluded.generation;
 
 -- name: own_item
--- Nothing has changed but which unit the item is from.
+-- Only the unit of the item has changed.
 UPDATE nodd_items SET wal_id = :wal_id, generation = :generation
  WHERE item_id = :item_id AND generation <= :generation;
 
@@ -53,7 +53,7 @@ UPDATE nodd_items SET wal_id = :wal_id, generation = :generation
 SELECT o.files, o.version FROM nodd_observations o WHERE o.observation = :observation;
 
 -- name: begin_observation
--- One row, or the commit is refused: another file of it came at the same moment.
+-- It must insert one row: if another file of the observation committed first, the commit is refused.
 INSERT INTO nodd_observations (observation, files, version) VALUES (:observation, :files, 1)
 ON CONFLICT (observation) DO NOTHING;
 
@@ -65,5 +65,5 @@ UPDATE nodd_observations SET files = :files, version = version + 1
 UPDATE nodd_items SET item = :item, content = :content, updated = :updated WHERE item_id = :item_id;
 
 -- name: supersede_unit
--- A later generation has followed the one before it already.
+-- Only for generation 1: later generations name the generation before them.
 UPDATE nodd_units SET supersedes = :supersedes WHERE wal_id = :wal_id AND generation = 1;

@@ -1,10 +1,10 @@
--- Statements for operators: what was heard of each feed, what is known of a day, and what a dead letter is about.
+-- Statements for the commands: counts of fates, records, and the duration of attempts.
 
 -- name: fates
 SELECT c.dataset, c.fate, c.reason, c.n, c.last_at FROM nodd_counts c ORDER BY c.dataset, c.fate, c.reason;
 
 -- name: last_attempts
--- When the last so many attempts that have ended began and ended.
+-- Start and end of the last n finished attempts.
 SELECT e.started_at, e.finished_at FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id
  WHERE j.operation = :operation AND e.started_at IS NOT NULL AND e.finished_at IS NOT NULL
  ORDER BY e.exec_id DESC LIMIT :n;

@@ -1,4 +1,4 @@
--- Statements about what was rejected.
+-- Statements for rejected messages.
 
 -- name: mark_rejected
 UPDATE nodd_rejected SET replayed_at = :at, fate = :fate WHERE sha256 = :sha256 RETURNING sha256;

@@ -1,4 +1,4 @@
--- Statements for operators: what was heard of each feed, what is known of a day, and what a dead letter is about.
+-- Statements for the commands.
 
 -- name: known_objects
 -- Which of these objects have a unit. rows: source_uri

@@ -1,4 +1,4 @@
--- Statements of the operators, and the effects that an ingest stages for its commit.
+-- Effects that an attempt stages for its commit.
 
 -- name: put_provenance
 -- records: record_id, kind, content
