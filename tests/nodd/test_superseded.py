@@ -19,13 +19,13 @@ LATER = GRIB + samples.grib2(REFERENCE, 3, parameter=1)
 def test_what_took_its_place_is_named_and_nothing_is_advised(ledger: Ledger, source: MemorySource) -> None:
     announce(ledger, GRIB, source, sequencer="0A")
     announce(ledger, LATER, source, sequencer="0B")
-    words = f"a later write of the object was admitted as job 2, record {records(ledger)[1]['wal_id']}"
+    later = f"job 2, record {records(ledger)[1]['wal_id']}"
     for by in ("nodd", "a worker, after a release"):
         with ledger.store.reading() as reading:
             told, shown = explain(reading, 1, ledger.store.now()), show(reading, 1)
         [found] = told.findings
         assert (told.verdict, found.code, found.next) == ("finished", "superseded", "holdfast show 1"), by
-        assert found.message.endswith(f" ago): {words}; there is nothing to do"), by
+        assert later in found.message, by
         assert (shown.reason, shown.next) == ("superseded", ("holdfast show 1",)), by
         release(ledger.store, 1, operator="ann", reason="try again")
         ledger.run_until_idle()
