@@ -280,7 +280,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
     ),
     "a query that writes": (
         Step("B", lambda at: at.query("DELETE FROM shelf"), stop="STOP"),
-        "EffectError: a query reads: it begins with SELECT, WITH or VALUES",
+        "EffectError: a query must begin with SELECT, WITH or VALUES",
     ),
     "an outcome that is no JSON": (
         Step("B", lambda _: {1, 2}, stop="STOP"),
@@ -413,7 +413,7 @@ def test_an_abort_by_a_check_has_written_nothing(store: Store[Any]) -> None:
     what = Procedure(name="p", version="1.0.0", checks=(LOOK, writes), steps=(put("A"),))
     for mode in (Mode.VERIFY_ONLY, Mode.DRY_RUN, Mode.REAL_RUN):
         report = run(store, what, {}, root="r", **{**WHO, "mode": mode})
-        assert (report.verdict, report.failure) == ("ABORT", "EffectError: a check only reads")
+        assert (report.verdict, report.failure) == ("ABORT", "EffectError: a check must not write")
         assert fates(report) == {"S0_LOOK": "passed", "S0": "failed", "S1_RESERVED": "open", "PUT_A": "open"}
     assert everything(store) == before
 

@@ -50,12 +50,13 @@ def test_while_one_holds_the_lease_another_is_refused_and_has_written_nothing(st
     interrupted(store, "after PUT_A")
     before = everything(store)
     for root, who in (("s", REAL), ("s", {**REAL, "actor": "bob"}), ("r", {**REAL, "actor": "bob"})):
-        with pytest.raises(RuntimeLeaseError, match="procedure:fill is held by ann/r") as caught:
+        with pytest.raises(RuntimeLeaseError, match="ann/r") as caught:
             run(store, fill, {}, root=root, **who)
         assert caught.value.context == {"lease": "procedure:fill", "root": root, "stop_state": "ABORT_NO_LEASE"}
         rehearsed = run(store, fill, {}, root=root, **{**who, "mode": Mode.DRY_RUN})
         assert (rehearsed.verdict, rehearsed.ok) == ("ABORT_NO_LEASE", False)
-        assert rehearsed.failure == "RuntimeLeaseError: procedure:fill is held by ann/r"
+        assert str(rehearsed.failure).startswith("RuntimeLeaseError: ")
+        assert "ann/r" in str(rehearsed.failure)
     assert everything(store) == before
 
 
@@ -105,7 +106,7 @@ def test_a_run_that_sleeps_between_steps_goes_on_unless_somebody_had_the_lease(
             assert transaction.leases.release("procedure:fill", "somebody", token)
         clock.advance(1)
 
-    with pytest.raises(RuntimeLeaseError, match="ran out between two steps, and was taken by somebody else meanwhile"):
+    with pytest.raises(RuntimeLeaseError, match="procedure:fill expired"):
         run(store, fill, {"room": 3}, root="s", world=hooked("after PUT_A", had_by_another), **REAL)
     assert books(store) == ["A", "A", "B", "C"]
     assert resume(store, fill, root="s", **WHO).counts == {"skipped": 3, "performed": 2}
@@ -246,7 +247,7 @@ def test_somebody_else_takes_a_run_over_under_a_grant_of_their_own(store: Store[
         assert grants[known.grant_id or 0] == ("consumed", "bob")
         told = [(row.event, row.actor, row.reason) for row in reading.journal.of(known.run_id, "PROCEDURE")]
     assert told == [
-        ("plan", "ann", "a test"), ("run", "ann", "a test"), ("abort", "bob", "bob takes over: on call"),
+        ("plan", "ann", "a test"), ("run", "ann", "a test"), ("abort", "bob", "taken over by bob: on call"),
         ("resume", "bob", "on call"), ("finish", "bob", "on call"),
     ]  # fmt: skip
 
@@ -378,7 +379,7 @@ def test_of_two_runs_that_begin_under_one_root_at_once_one_is_refused(pg_url: st
 
         report = run(store, each, {"shelf": 1}, root="r", world=hooked("inside S1_RESERVED", begin_another), **REAL)
         assert report.verdict == "DONE"
-        with pytest.raises(IdempotencyConflictError, match="was used for another run, of 'each'"):
+        with pytest.raises(IdempotencyConflictError, match="'each'"):
             second[0].result(30)
         assert books(store) == ["A"]
         with store.reading() as reading:
@@ -453,6 +454,6 @@ def test_a_lease_whose_holder_is_in_the_middle_of_a_step_is_held(pg_url: str, mo
         monkeypatch.setattr("holdfast.store.postgres.store.LOCK_S", 0.05)
         with (
             open_store(pg_url) as other,
-            pytest.raises(RuntimeLeaseError, match="procedure:fill is held by somebody who is at work"),
+            pytest.raises(RuntimeLeaseError, match="procedure:fill is held"),
         ):
             run(other, fill, {}, root="s", **REAL)

@@ -1,9 +1,9 @@
-"""What a replay leaves on record, and the report that is read back from it.
+"""What a replay records, and the report that is read back from it.
 
 A run is a row of the procedures, with its terms; its candidates are evidence of that run; its steps are its beginning
 and its batches.
 
-Invariants: a report is a function of the record, whoever made it and however often it was interrupted.
+Invariants: a report is a function of the record, however often the run was interrupted.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ RECENT_BATCHES = 5
 
 
 class Stop(StrEnum):
-    """Where a run stops that could go on."""
+    """Why a run stopped that can be continued."""
 
     OPERATOR = "STOPPED_BY_OPERATOR"
     KILL_SWITCH = "KILL_SWITCH"
     SLO_RISK = "SLO_RISK"
     SAME_ERROR = "SAME_ERROR"
-    RUNNER_LOST = "RUNNER_LOST"  # found by whoever takes it up: the runner was killed
+    RUNNER_LOST = "RUNNER_LOST"  # its process died; the next one found that
 
 
 class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was begun with."""
+    """The terms of a run, fixed when it begins."""
 
     selection: Selection
     selection_hash: str
@@ -57,29 +57,29 @@ class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[str, ...]
     actor: str
     reason: str
-    passed_over: dict[str, int] = {}  # what the selection found and left out, by reason
+    passed_over: dict[str, int] = {}  # jobs that matched and are no candidates, by reason
 
     @property
     def text(self) -> str:
-        """Return the terms as they are kept: canonical JSON."""
-        return as_kept(self)
+        """Return the terms as they are stored: canonical JSON."""
+        return stored_text(self)
 
     @property
     def batches(self) -> int:
-        """Return how many batches the run has in all."""
+        """Return how many batches the run has."""
         return batches(self.total, self.batch_size)
 
     @property
     def scope(self) -> ReplayScope:
-        """Return whose work the run touches."""
+        """Return the queues and operations that the run touches."""
         return ReplayScope(self.queues, self.operations, self.selection.options.respect_kill_switch)
 
 
 class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one batch: the jobs by id, and counts of what telemetry asks for."""
+    """The outcome of one batch: the jobs by id, and counts for telemetry."""
 
     replayed: list[int] = []
-    replaced: dict[int, int] = {}  # the old job: the new one
+    replaced: dict[int, int] = {}  # the new job by the old one
     skipped: dict[str, list[int]] = {}
     queues: dict[str, int] = {}
     errors: dict[str, int] = {}
@@ -87,33 +87,33 @@ class BatchOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int:
-        """Return how many jobs were put to work."""
+        """Return how many jobs were replayed or replaced."""
         return len(self.replayed) + len(self.replaced)
 
 
 class Touched(msgspec.Struct, frozen=True, kw_only=True):
-    """What one batch did to which jobs."""
+    """The jobs of one batch."""
 
     number: int
     at: datetime
     actor: str
     replayed: list[int]
-    replaced: dict[int, int]  # the old job: the new one that replaces it
+    replaced: dict[int, int]  # the new job by the old one
     skipped: dict[str, list[int]]
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run stands, and what it did."""
+    """The state of a run, and what it did."""
 
     run_id: str
     state: str
     stop_reason: str | None
-    failure: str | None  # the stop in words
+    failure: str | None  # the stop as a message
     mode: ReplayMode
     replayed: int
-    passed_over: dict[str, int]  # found by the selection, and no candidates, by reason
-    skipped: dict[str, int]  # candidates that a batch left out
-    throttled: dict[str, int]  # how often a batch had to wait, by reason
+    passed_over: dict[str, int]  # jobs that matched and are no candidates, by reason
+    skipped: dict[str, int]  # candidates that a batch skipped, by reason
+    throttled: dict[str, int]  # how often a batch waited, by measure
     batches: int
     batches_planned: int
     total: int
@@ -132,12 +132,12 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def done(self) -> bool:
-        """Tell whether nothing is left to do."""
+        """Return whether the run is done."""
         return self.state == ProcedureState.DONE
 
 
 class Progress:
-    """How far a run has come: the sum of its batches."""
+    """The progress of a run: the sum of its batches."""
 
     def __init__(self) -> None:
         self.replayed = 0
@@ -158,13 +158,13 @@ class Progress:
         self.recent.append(outcome)
 
 
-def as_kept(told: object) -> str:
-    """Return a record as canonical JSON."""
-    return canonical(msgspec.json.decode(msgspec.json.encode(told)))
+def stored_text(value: object) -> str:
+    """Return a value as canonical JSON."""
+    return canonical(msgspec.json.decode(msgspec.json.encode(value)))
 
 
 def candidates_text(job_ids: list[int], versions: list[int]) -> str:
-    """Return candidates as evidence keeps them."""
+    """Return candidates as they are stored in evidence."""
     return canonical(packed(job_ids, versions))
 
 
@@ -173,39 +173,39 @@ def candidates_text(job_ids: list[int], versions: list[int]) -> str:
 
 
 def run_known(reading: Reading, run_id: str) -> ProcedureRun:
-    """Return the record of a replay, or raise."""
+    """Return the record of a replay, or raise RecordNotFoundError or InputError."""
     run = reading.runs.get(run_id)
     if run is None:
         raise RecordNotFoundError(
-            f"there is no replay {run_id!r}",
-            next_step="List them: `holdfast procedure list`.",
+            f"there is no replay {run_id}",
+            next_step="List the replays: `holdfast procedure list --procedure replay`.",
             context={"run_id": run_id},
         )
     if run.procedure != PROCEDURE:
-        raise InputError(f"{run_id!r} is a run of {run.procedure!r}, not a replay", context={"run_id": run_id})
+        raise InputError(f"{run_id} is a run of procedure {run.procedure}, not a replay", context={"run_id": run_id})
     return run
 
 
 def terms_of(run: ProcedureRun) -> ReplayTerms:
-    """Return what a run was begun with."""
+    """Return the terms of a run, or raise StoreDamagedError."""
     try:
         return msgspec.json.decode(run.params, type=ReplayTerms)
     except msgspec.MsgspecError as error:
-        raise StoreDamagedError(f"the terms of the replay {run.idempotency_root} cannot be read: {error}") from None
+        raise StoreDamagedError(f"the terms of replay {run.idempotency_root} cannot be read: {error}") from None
 
 
 def candidates_of(reading: Reading, run: ProcedureRun, terms: ReplayTerms) -> tuple[list[int], list[int]]:
-    """Return the ids that a run was begun with, and the version of each."""
+    """Return the candidates of a run: their ids, and the version of each."""
     for evidence in reading.runs.evidence(run.run_id):
         if evidence.kind == CANDIDATES:
             job_ids, versions = unpacked(evidence.content)
             if candidates_hash(job_ids) == terms.candidates_hash:
                 return job_ids, versions
-    raise StoreDamagedError(f"the candidates of the replay {run.idempotency_root} are not those it was begun with")
+    raise StoreDamagedError(f"the stored candidates of replay {run.idempotency_root} do not match its hash")
 
 
 def progress_of(reading: Reading, run: ProcedureRun) -> Progress:
-    """Return how far a run has come."""
+    """Return the progress of a run."""
     progress = Progress()
     for step in _batches(reading, run):
         progress.add(_outcome(step), step.created_at)
@@ -213,7 +213,7 @@ def progress_of(reading: Reading, run: ProcedureRun) -> Progress:
 
 
 def report_of(reading: Reading, run_id: str) -> ReplayReport:
-    """Return where a run stands."""
+    """Return the report of a run."""
     run = run_known(reading, run_id)
     terms, progress = terms_of(run), progress_of(reading, run)
     return ReplayReport(
@@ -243,7 +243,7 @@ def report_of(reading: Reading, run_id: str) -> ReplayReport:
 
 
 def with_touched(reading: Reading, report: ReplayReport, *, after: int, limit: int) -> ReplayReport:
-    """Return a report with what the batches above a number have touched, so many of them."""
+    """Return a report with the jobs of its batches above the number `after`, of at most `limit` batches."""
     run = run_known(reading, report.run_id)
     touched: list[Touched] = []
     for step in _batches(reading, run):
@@ -264,7 +264,7 @@ def with_touched(reading: Reading, report: ReplayReport, *, after: int, limit: i
 
 
 def _mismatched(reading: Reading, pairs: dict[int, int]) -> list[tuple[int, int]]:
-    """Return the jobs that the same version of their operation has done twice, with another result."""
+    """Return the pairs of jobs that the same version of their operation ran with different results."""
     jobs = {job.job_id: job for job in reading.jobs.get_many([*pairs, *pairs.values()])}
     return [
         (old, new)
@@ -288,4 +288,4 @@ def _outcome(step: PerformedStep) -> BatchOutcome:
     try:
         return msgspec.json.decode(step.outcome, type=BatchOutcome)
     except msgspec.MsgspecError as error:
-        raise StoreDamagedError(f"what batch {step.number} of a replay did cannot be read: {error}") from None
+        raise StoreDamagedError(f"the outcome of batch {step.number} of a replay cannot be read: {error}") from None

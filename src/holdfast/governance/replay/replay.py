@@ -1,7 +1,7 @@
-"""Replay: what was selected is put back, in bounded batches, within a rate, under guards, and on record.
+"""Replay: the jobs of a selection are replayed in bounded batches, within a rate, under guards, and on record.
 
 Invariants: the candidates of a run are fixed when it begins; a batch, its record and the moves of its jobs are one
-transaction, so a run that was killed goes on after its last batch and replays nothing twice; a dry run writes nothing.
+transaction, so a run that was killed continues after its last batch and replays no job twice; a dry run writes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from holdfast.governance.replay.record import (
     terms_of,
     with_touched,
 )
-from holdfast.governance.replay.run import Actor, Hooks, Runner, needs_grant, wanted
+from holdfast.governance.replay.run import Hooks, ReplayRunner, needs_grant, replay_request, wanted
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -60,7 +60,7 @@ BACKFILL = "backfill"
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would do, and whether it may. Saved as JSON, it can be held against the run that follows."""
+    """What a run would do, and whether it may. A run can be required to agree with a saved dry run."""
 
     selection: Selection
     selection_hash: str
@@ -83,19 +83,19 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Tell whether every guard passed."""
+        """Return whether every guard passed."""
         return all(guard.passed for guard in self.guards)
 
 
 def select(store: Store[Any], selection: Selection, *, limits: Limits | None = None, examples: int = 10) -> Candidates:
-    """Return the jobs that a selection is about now; `limits` stand in for its own."""
+    """Return the candidates of a selection; `limits` replace its own."""
     with store.reading() as reading:
         policy = policy_of(environment_of(reading))
         return find(reading, selection, policy, limits=limits, examples=examples)
 
 
 def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: ReplayPolicy | None = None) -> DryRun:
-    """Return what a run would do and which guards would refuse it; nothing is written."""
+    """Return what a run would do and the verdict of every guard; nothing is written."""
     require_words(operator=actor)
     _require_sound(selection)
     with store.reading() as reading:
@@ -147,9 +147,10 @@ def run(
     on_batch: Callable[[ReplayBatch], object] | None = None,
     bus: Bus | None = None,
 ) -> ReplayReport:
-    """Replay what a selection is about, and return where the run stands when it is done or has stopped.
+    """Replay the jobs of a selection, and return the report when the run is done or has stopped.
 
-    A backfill is always on record as such. With `expected`, the run is refused if a dry run would no longer say that.
+    The replay reason of a backfill is always `backfill`. With `expected`, raise PlanStaleError if a dry run would give
+    another result now. Raise ReplayGuardError if a guard refuses, AuthorityError if no grant permits the run.
     """
     actor, reason = actor_and_reason(actor, reason)
     _require_sound(selection, replay_reason)
@@ -162,16 +163,16 @@ def run(
             _require_expected(reading, selection, candidates, expected)
         guards = judged(reading, selection, candidates, policy)
         run_id = f"replay-{hooks.world.new_name()}"
-        while reading.runs.get(run_id) is not None:  # a world that counts its names may begin anew
+        while reading.runs.get(run_id) is not None:  # a world of tests may repeat its names
             run_id = f"replay-{hooks.world.new_name()}"
     cause = BACKFILL if selection.mode is ReplayMode.BACKFILL else replay_reason
     terms = _terms(selection, candidates, policy, actor=actor, reason=reason, replay_reason=cause)
-    runner = Runner(store, run_id, terms, Actor(actor, reason, grant_id), hooks)
+    request = replay_request(run_id, terms, hooks.world, actor=actor, reason=reason, grant_id=grant_id)
     try:
         require(guards)
-        return runner.begin(candidates)
+        return ReplayRunner(store, request, hooks).begin(candidates)
     except ReplayGuardError as refused:
-        _tell_refused(refused, environment, store, bus)
+        _publish_refusal(refused, environment, store, bus)
         raise
 
 
@@ -188,23 +189,24 @@ def continue_run(
     on_batch: Callable[[ReplayBatch], object] | None = None,
     bus: Bus | None = None,
 ) -> ReplayReport:
-    """Go on with a run that was stopped or killed, after its last batch and on the terms it was begun with.
+    """Continue a run that was stopped or killed, after its last batch and on its first terms.
 
-    The grant of the run is good for whoever consumed it; anybody else needs one of their own.
+    The grant of the run is good for the actor who consumed it; another actor needs a grant of their own.
     """
     actor, reason = actor_and_reason(actor, reason)
     hooks = _hooks(world, sleep, on_batch, bus, stop_after)
     with store.reading() as reading:
         terms = terms_of(run_known(reading, run_id))
+    request = replay_request(run_id, terms, hooks.world, actor=actor, reason=reason, grant_id=grant_id)
     try:
-        return Runner(store, run_id, terms, Actor(actor, reason, grant_id), hooks).take_up()
+        return ReplayRunner(store, request, hooks).take_up()
     except ReplayGuardError as refused:
-        _tell_refused(refused, terms.policy.environment, store, bus)
+        _publish_refusal(refused, terms.policy.environment, store, bus)
         raise
 
 
 def stop(store: Store[Any], run_id: str, *, actor: str, reason: str) -> ReplayReport:
-    """Stop a run from outside: it ends before its next batch, and can be continued."""
+    """Stop a run from another process: it ends before its next batch, and can be continued."""
     actor, reason = actor_and_reason(actor, reason)
     with store.transaction() as transaction:
         known = run_known(transaction, run_id)
@@ -219,17 +221,17 @@ def stop(store: Store[Any], run_id: str, *, actor: str, reason: str) -> ReplayRe
 
 
 def inspect(store: Store[Any], run_id: str, *, after: int = 0, limit: int = 1000) -> ReplayReport:
-    """Return where a run stands, with what the batches above the number `after` have touched."""
+    """Return the report of a run, with the jobs of its batches above the number `after`."""
     with store.reading() as reading:
         return with_touched(reading, report_of(reading, run_id), after=after, limit=limit)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a run is asked for
+# Requests
 
 
 def _found(reading: Reading, selection: Selection, policy: ReplayPolicy) -> Candidates:
-    """Return the candidates, and no more of them than it takes to see that they are too many."""
+    """Return the candidates, at most one more than the policy allows."""
     return find(reading, selection, policy, ceiling=policy.max_selection_records)
 
 
@@ -266,29 +268,29 @@ def _hooks(
     stop_after: int | None,
 ) -> Hooks:
     if stop_after is not None and stop_after < 1:
-        raise InputError("a run makes at least one batch before it stops", context={"field": "stop_after"})
+        raise InputError(f"stop_after is {stop_after}; it must be at least 1", context={"field": "stop_after"})
     return Hooks(world or World(), sleep, on_batch, bus, stop_after)
 
 
 def _require_sound(selection: Selection, replay_reason: str | None = None) -> None:
     if replay_reason is not None and replay_reason not in REPLAY_REASONS:
         known = ", ".join(sorted(REPLAY_REASONS))
-        raise InputError(f"{replay_reason!r} is not a reason to replay: {known}", context={"field": "replay_reason"})
+        raise InputError(f"unknown replay reason {replay_reason!r}; known: {known}", context={"field": "replay_reason"})
     if selection.mode is ReplayMode.REPAIR_AND_REPLACE and not selection.options.allow_repair_and_replace:
         raise SpecInvalidError(
-            "to replace jobs must be allowed by the selection itself",
-            next_step="Set spec.options.allow_repair_and_replace, and have the run granted.",
+            "mode repair-and-replace requires spec.options.allow_repair_and_replace: true",
+            next_step="Set spec.options.allow_repair_and_replace to true, and request a grant.",
             context={"path": "spec.options.allow_repair_and_replace"},
         )
     limits = selection.limits
     for name, bound in (("max_records", limits.max_records), ("batch_size", limits.batch_size),
                         ("max_batches", limits.max_batches)):  # fmt: skip
         if bound is not None and bound < 1:
-            raise SpecInvalidError(f"{name} is 1 or more", context={"path": f"spec.limits.{name}"})
+            raise SpecInvalidError(f"{name} is {bound}; it must be at least 1", context={"path": f"spec.limits.{name}"})
 
 
 def _require_expected(reading: Reading, selection: Selection, candidates: Candidates, expected: DryRun) -> None:
-    """Raise PlanStaleError unless the ledger, the selection and its candidates are those of a dry run."""
+    """Raise PlanStaleError unless ledger, selection and candidates are those of the dry run."""
     for what, was, now in (
         ("ledger", expected.ledger_id, reading.settings.read()["ledger_id"]),
         ("selection", expected.selection_hash, selection.hash),
@@ -296,8 +298,8 @@ def _require_expected(reading: Reading, selection: Selection, candidates: Candid
     ):
         if was != now:
             raise PlanStaleError(
-                f"the dry run was of another {what}",
-                next_step="Make the dry run again and look at it again.",
+                f"the {what} has changed since the dry run",
+                next_step="Make a new dry run and check it.",
                 context={
                     "what": what,
                     "expected": was,
@@ -308,7 +310,7 @@ def _require_expected(reading: Reading, selection: Selection, candidates: Candid
             )
 
 
-def _tell_refused(refused: ReplayGuardError, environment: str, store: Store[Any], bus: Bus | None) -> None:
+def _publish_refusal(refused: ReplayGuardError, environment: str, store: Store[Any], bus: Bus | None) -> None:
     if bus is not None:
         bus.publish([ReplayRefused(guard_type=refused.code, environment=environment, at=store.now())])
 

@@ -1,13 +1,14 @@
 """Procedures: several steps, each one transaction, that end done, or in a named stop with everything undone.
 
-A `Procedure` is declared as its steps; `run` performs it under an idempotency root, `resume` takes it up again, and
-`undo` has it undone. First come the checks that only read; then one transaction takes the lease, consumes the grant and
-records the run; then each step: guard, action, verify, record. What fails is compensated for in reverse order.
+A `Procedure` is declared by its steps; `run` performs it under an idempotency root, `resume` continues it, and `undo`
+undoes it. First come the checks, which only read; then one transaction takes the lease, consumes the grant and records
+the run; then comes each step: guard, action, verify, record. After a failure the performed steps are
+undone, last first.
 
-Invariants: a step that stands is never performed again; a run that cannot begin has written nothing; a dry run writes
-nothing at all; nothing continues after a failure but the compensation, which is recorded, and can itself fail and be
-taken up again. What is asked for is checked in one order: the mode, the root, who, why, the parameters; then that the
-root has no other run; then the checks, the lease and the grant.
+Invariants: a performed step is never performed again; a run that cannot begin has written nothing; a dry run writes
+nothing; after a failure only the compensation continues, which is recorded, and can itself fail and be resumed. A
+request is checked in one order: the mode, the root, the actor, the reason, the parameters; then that the root has no
+other run; then the checks, the lease and the grant.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import msgspec
 from holdfast.core.digest import Json
 from holdfast.core.errors import GovernanceError, InputError
 from holdfast.engine.world import World
-from holdfast.governance.runs.runner import Runner, required
+from holdfast.governance.runs.procedure_runner import ProcedureRunner
+from holdfast.governance.runs.runner import required
 from holdfast.governance.runs.steps import (
     Mode,
     Procedure,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 BAD_MODE = "REJECT_BAD_MODE"
 
 BUILT_IN: dict[str, str] = {"registry.build": "holdfast.governance.registry.build:BUILD"}
-"""The procedures that Holdfast brings along: by name, where each is, as module:attribute."""
+"""The built-in procedures: by name, where each is, as module:attribute."""
 
 
 def run(
@@ -54,16 +56,19 @@ def run(
     grant_id: int | None = None,
     world: World | None = None,
 ) -> ProcedureReport:
-    """Run a procedure under a root, or go on with the run that the root has; by default as a dry run."""
+    """Run a procedure under a root, or continue the run that the root has; by default as a dry run.
+
+    Raise GovernanceError, AuthorityError, RuntimeLeaseError, IdempotencyConflictError, PlanStaleError or InputError.
+    """
     if mode not in tuple(Mode):
         raise GovernanceError(
-            f"there is no mode {mode!r}",
+            f"unknown mode {mode!r}",
             code=BAD_MODE,
-            next_step=f"Name one of {', '.join(Mode)}.",
+            next_step=f"Use one of {', '.join(Mode)}.",
             context={"field": "mode"},
         )
-    wish = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
-    runner = Runner(store, wish, Mode(mode), world or World())
+    request = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
+    runner = ProcedureRunner(store, request, Mode(mode), world or World())
     return {
         Mode.PLAN_ONLY: runner.plan,
         Mode.VERIFY_ONLY: runner.verify,
@@ -82,22 +87,22 @@ def resume(
     grant_id: int | None = None,
     world: World | None = None,
 ) -> ProcedureReport:
-    """Go on with a run that was interrupted or stopped: finish its compensation, or perform its first open step."""
+    """Continue a run that was interrupted or stopped: finish its compensation, or perform its first open step."""
     params = _params_of(store, what, root)
-    wish = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
-    return Runner(store, wish, Mode.REAL_RUN, world or World()).real_run()
+    request = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=grant_id)
+    return ProcedureRunner(store, request, Mode.REAL_RUN, world or World()).real_run()
 
 
 def undo(
     store: Store[Any], what: Procedure, *, root: str, actor: str, reason: str, world: World | None = None
 ) -> ProcedureReport:
-    """Have a run undone that was interrupted, instead of going on with it."""
+    """Undo a run that was interrupted, instead of continuing it."""
     params = _params_of(store, what, root)
-    wish = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=None)
-    return Runner(store, wish, Mode.REAL_RUN, world or World()).undo()
+    request = request_of(what, params, root=root, actor=actor, reason=reason, grant_id=None)
+    return ProcedureRunner(store, request, Mode.REAL_RUN, world or World()).undo()
 
 
-run_procedure, resume_procedure, undo_procedure = run, resume, undo  # as the package calls them
+run_procedure, resume_procedure, undo_procedure = run, resume, undo  # their names in the package
 
 
 def _params_of(store: Store[Any], what: Procedure, root: str) -> dict[str, Json]:

@@ -1,7 +1,7 @@
-"""Where a run of a procedure stands: told from its records alone, so that anybody can ask, whatever code ran it.
+"""The status of a run of a procedure, read from its records alone, without the code of the procedure.
 
-Invariants: nothing here writes; the names of all steps, the open ones too, are those that the run was begun with, and
-their digest is the run's plan.
+Invariants: nothing here writes; the names of all steps, the open ones too, are those that the run began with, and their
+digest is the plan of the run.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.digest import Json
-from holdfast.core.errors import RecordNotFoundError
 from holdfast.core.machines import PROCEDURE, ProcedureState, StepState
 from holdfast.core.records import Grant, JournalRow, NamedLease, PerformedStep, ProcedureRun
+from holdfast.governance.runs.runner import required
 from holdfast.governance.runs.steps import plan_digest
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
 
 BY_OPERATOR = "COMP_BY_OPERATOR"
-"""The stop of a run that nothing failed in: somebody had it undone."""
+"""The stop of a run in which no step failed: an operator undid it."""
 
 PAGE = 1000
 
 
 class StepStatus(msgspec.Struct, frozen=True):
-    """One step of a run: performed, open, failed, undone, or stuck (it stands, and could not be undone)."""
+    """One step of a run: performed, open, failed, undone, or stuck (performed, and could not be undone)."""
 
     number: int
     name: str
@@ -51,20 +51,18 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """Return what stopped the run."""
+        """Return why the run stopped."""
         return stop_cause(self.run.failure)
 
     @property
     def trouble(self) -> str | None:
-        """Return why it could not be undone, if that is so."""
+        """Return why a step could not be undone, or None."""
         return undo_failure(self.run.failure)
 
 
 def run_status(reading: Reading, root: str) -> RunStatus:
-    """Return where the run under a root stands, or raise RecordNotFoundError."""
-    run = reading.runs.get(root)
-    if run is None:
-        raise RecordNotFoundError(f"no run has the root {root!r}", context={"root": root})
+    """Return the status of the run of a root, or raise RecordNotFoundError."""
+    run = required(reading.runs.get(root), root)
     records = records_of(reading, run.run_id)
     version, names = _declared(run, records)
     latest = {record.number: record for record in records}
@@ -89,7 +87,7 @@ def run_status(reading: Reading, root: str) -> RunStatus:
 
 
 def records_of(reading: Reading, run_id: int) -> list[PerformedStep]:
-    """Return everything a run has performed, also what was undone since, in the order of performance."""
+    """Return every performed step of a run, those that were undone since too, in the order of performance."""
     found: list[PerformedStep] = []
     while page := reading.runs.steps(run_id, after=found[-1].step_id if found else 0, limit=PAGE):
         found += page
@@ -99,41 +97,41 @@ def records_of(reading: Reading, run_id: int) -> list[PerformedStep]:
 
 
 def fates(names: Sequence[str], run: ProcedureRun, records: Sequence[PerformedStep]) -> dict[str, str]:
-    """Return what became of each step of a run: performed, open, failed, undone, stuck."""
-    stands = {record.number for record in records if record.state == StepState.PERFORMED}
-    # Steps are performed one after another, so the last performance tells how far the run came this time.
+    """Return the fate of each step of a run: performed, open, failed, undone, stuck."""
+    performed = {record.number for record in records if record.state == StepState.PERFORMED}
+    # Steps are performed in order, so the last record shows how far the run came this time.
     reached = records[-1].number if records else -1
     stopping = run.state in (ProcedureState.COMPENSATING, ProcedureState.STOPPED)
     found = dict.fromkeys(names, "open")
     for number, name in enumerate(names):
-        if number in stands:
+        if number in performed:
             found[name] = "performed"
         elif stopping and number <= reached:
             found[name] = "undone"
         elif stopping and number == reached + 1 and run.stop_state != BY_OPERATOR:
             found[name] = "failed"
-    if run.state == ProcedureState.COMPENSATING and stands and undo_failure(run.failure):
-        found[names[max(stands)]] = "stuck"
+    if run.state == ProcedureState.COMPENSATING and performed and undo_failure(run.failure):
+        found[names[max(performed)]] = "stuck"
     return found
 
 
-def told(stopped_by: str | None, not_undone: str | None = None) -> str:
-    """Return what a run keeps of its failure: a line for what stopped it, and one for why it could not be undone."""
+def failure_text(stopped_by: str | None, not_undone: str | None = None) -> str:
+    """Return the stored failure of a run: a line for its cause, and one for a step that could not be undone."""
     return "\n".join(line for line in (stopped_by or "", not_undone) if line is not None)
 
 
 def stop_cause(failure: str | None) -> str | None:
-    """Return what stopped a run."""
+    """Return why a run stopped, from its stored failure."""
     return (failure or "").partition("\n")[0] or None
 
 
 def undo_failure(failure: str | None) -> str | None:
-    """Return why a run could not be undone."""
+    """Return why a run could not be undone, from its stored failure."""
     return (failure or "").partition("\n")[2] or None
 
 
 def _declared(run: ProcedureRun, records: Sequence[PerformedStep]) -> tuple[str | None, list[str]]:
-    """Return the version and the steps that a run was begun with; where nothing tells, the steps on record."""
+    """Return the version and the steps that a run began with; without them, the recorded steps."""
     params = msgspec.json.decode(run.params)
     for record in records:
         outcome = msgspec.json.decode(record.outcome)

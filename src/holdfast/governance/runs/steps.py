@@ -1,36 +1,34 @@
-"""What a procedure is, what a run of one is asked for, and what it answers.
+"""Procedures and their steps, requests for a run, and the report of a run.
 
-Invariants: every step of a procedure has a name of its own, and a named stop for its failure; what a run would do is
-one digest over the procedure's name, version, steps and parameters; what is asked for is checked whole before anything
-else happens; nothing here touches a ledger.
+Invariants: every step of a procedure has its own name, and a named stop for its failure; the plan of a run is one
+digest over the procedure's name, version, steps and parameters; a request is checked completely before anything else
+happens; nothing here touches a ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.core.authority import Act, Wanted, require_words
 from holdfast.core.digest import Json, cser_digest, payload_text
-from holdfast.core.errors import EffectError, HoldfastError, IdempotencyConflictError, InputError, PlanStaleError
+from holdfast.core.errors import EffectError, HoldfastError, InputError
 from holdfast.engine.failures import error_message
+from holdfast.governance.runs.request import RunRequest
 from holdfast.store.effects import staged
 from holdfast.store.transaction import Transaction
 
-if TYPE_CHECKING:
-    from holdfast.core.records import ProcedureRun
-
 LEASE_S = 300.0
 GO, DONE = "GO", "DONE"  # verdicts
-NOT_NEEDED, NOT_ASKED = "NOT_NEEDED", "NOT_ASKED"  # words of the grant, beside GO and the REJECT_AUTH_* codes
+NOT_NEEDED, NOT_ASKED = "NOT_NEEDED", "NOT_ASKED"  # of the grant, beside GO and the REJECT_AUTH_* codes
 _READS = ("SELECT", "WITH", "VALUES")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a procedure is
+# Procedures
 
 
 class Mode(StrEnum):
@@ -43,11 +41,11 @@ class Mode(StrEnum):
 
 
 class StepFailed(Exception):
-    """Raised by a step, a guard or a check that finds things not as they must be."""
+    """Raise it in a step, a guard or a check to fail the step."""
 
 
 class StepContext(msgspec.Struct, frozen=True):
-    """Where a step finds itself: the transaction it may write in, and what it may know."""
+    """What a step gets: its transaction, the parameters, and the outcomes of the steps before."""
 
     transaction: Any  # a Transaction; in checks and in VERIFY_ONLY a Reading
     root: str
@@ -60,18 +58,18 @@ class StepContext(msgspec.Struct, frozen=True):
     dry: bool
 
     def effect(self, sql: str, params: Mapping[str, Json] | None = None, *, rows: int | None = None) -> None:
-        """Write into tables of the caller's own, in the step's transaction."""
+        """Write to the caller's own tables, in the transaction of the step; raise EffectError in a check."""
         if not isinstance(self.transaction, Transaction):
-            raise EffectError("a check only reads", next_step="Write in a step: it has a transaction of its own.")
+            raise EffectError("a check must not write", next_step="Write in a step.")
         self.transaction.apply([staged(sql, params, rows)])
 
     def query(self, sql: str, params: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Read from any table, in the step's transaction."""
+        """Read from any table, in the transaction of the step; raise EffectError unless the statement only reads."""
         words = sql.split(None, 1)
         if not words or words[0].upper() not in _READS:
             raise EffectError(
-                "a query reads: it begins with SELECT, WITH or VALUES",
-                next_step="Write with `at.effect(…)`.",
+                "a query must begin with SELECT, WITH or VALUES",
+                next_step="Write with `context.effect(…)`.",
                 context={"statement": sql[:80]},
             )
         names, rows = self.transaction.ask(sql, params or {})
@@ -79,9 +77,9 @@ class StepContext(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: what it does, what must be true before and after, how it is undone, and where its failure stops.
+    """One step: its action, what must be true before and after, how it is undone, and the name of its stop.
 
-    A step without `compensate` leaves nothing that would have to be undone.
+    A step without `compensate` needs no undoing.
     """
 
     name: str
@@ -93,15 +91,15 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Procedure(msgspec.Struct, frozen=True, kw_only=True):
-    """A named sequence of steps. `checks` only read, and come before anything is written."""
+    """A named sequence of steps. Its `checks` only read, and come first."""
 
     name: str
     version: str
     steps: tuple[Step, ...]
     checks: tuple[Step, ...] = ()
     reserve: str = "S1_RESERVED"  # the step that takes the lease and consumes the grant
-    act: Act | None = None  # what its grant is for; None if it needs none
-    lease_s: float = LEASE_S  # how long a run that was interrupted keeps its target to itself
+    act: Act | None = None  # what its grant must permit; None: it needs no grant
+    lease_s: float = LEASE_S  # how long an interrupted run keeps other actors from its target
     target: Callable[[Mapping[str, Json]], str] | None = None
     manifest: Callable[[Mapping[str, Json]], str] | None = None
 
@@ -110,10 +108,10 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
         words = [self.name, self.version, *names, *(step.stop for step in (*self.checks, *self.steps))]
         if not self.steps or len(set(names)) != len(names) or not all(word.strip() for word in words):
             raise InputError(
-                f"the procedure {self.name!r} needs a name, a version and steps, each with a name and a stop of its own"
+                f"procedure {self.name!r} needs a name, a version and steps, and each step its own name and a stop"
             )
         if not self.lease_s > 0:
-            raise InputError(f"the lease of {self.name!r} must last some time", context={"field": "lease_s"})
+            raise InputError(f"lease_s of procedure {self.name!r} must be above 0", context={"field": "lease_s"})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,26 +120,26 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> int:
-        """Return the number of the step that reserves; those before it only read."""
+        """Return the number of the step that reserves; the checks before it only read."""
         return len(self.checks)
 
     def numbered(self) -> dict[int, Step]:
-        """Return the steps by number; the one that reserves is the engine's own, and is not among them."""
+        """Return the steps by number, without the one that reserves, which belongs to the engine."""
         return {
             **dict(enumerate(self.checks)),
             **dict(enumerate(self.steps, start=self.first + 1)),
         }
 
     def target_of(self, params: Mapping[str, Json]) -> str:
-        """Return what a run with these parameters acts on: the name of its lease, and the target of its grant."""
+        """Return the target of a run with these parameters: the name of its lease, and the target of its grant."""
         return self.target(params) if self.target else f"procedure:{self.name}"
 
     def plan_of(self, params: Mapping[str, Json]) -> str:
-        """Return the digest of what a run with these parameters would do."""
+        """Return the plan of a run with these parameters, as a digest."""
         return plan_digest(self.name, self.version, self.names, params)
 
     def wanted(self, params: Mapping[str, Json], environment: str, executor: str) -> Wanted | None:
-        """Return what a grant for a run with these parameters must permit; None if it needs no grant."""
+        """Return what a grant for a run with these parameters must permit, or None if it needs no grant."""
         if self.act is None:
             return None
         return Wanted(
@@ -156,7 +154,7 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_digest(name: str, version: str, steps: Iterable[str], params: Mapping[str, Json]) -> str:
-    """Return the digest of a plan: which steps of which version of a procedure, with which parameters."""
+    """Return the digest of a plan: the name, version and steps of a procedure, and the parameters."""
     return cser_digest({"procedure": name, "version": version, "steps": list(steps), "params": dict(params)})
 
 
@@ -173,59 +171,32 @@ def procedure(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a run is asked for
+# Requests
 
 
-class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that somebody wants: what is to be done to what, by whom, why, and under which grant."""
+class ProcedureRequest(RunRequest, frozen=True, kw_only=True):
+    """A requested run of a procedure."""
 
     what: Procedure
     params: Mapping[str, Json]
-    params_text: str
-    plan: str
-    target: str
     manifest: str | None
-    root: str
-    actor: str
-    reason: str
-    grant_id: int | None
-
-    @property
-    def holder(self) -> str:
-        """Return who holds the lease: somebody with a root, so that a process that died can be followed at once."""
-        return f"{self.actor}/{self.root}"
 
     def wanted(self, environment: str) -> Wanted | None:
-        """Return what a grant must permit; None if the run needs none."""
+        """Return what the grant of the run must permit, or None if the run needs no grant."""
         return self.what.wanted(self.params, environment, self.actor)
-
-    def require_same(self, known: ProcedureRun) -> None:
-        """Refuse to go on with a run that is not the one that is asked for."""
-        if (known.procedure, known.params) != (self.what.name, self.params_text):
-            raise IdempotencyConflictError(
-                f"the root {self.root!r} was used for another run, of {known.procedure!r}",
-                next_step="Use a new root for a new run, or give exactly what was given first.",
-                context={"root": self.root, "procedure": known.procedure},
-            )
-        if (known.plan, known.lease) != (self.plan, self.target):
-            raise PlanStaleError(
-                f"the run {self.root!r} was begun with other steps, or another version, of {known.procedure!r}",
-                next_step="Finish it with the version that began it, or begin anew under another root.",
-                context={"root": self.root},
-            )
 
 
 def request_of(
     what: Procedure, params: Mapping[str, Json], *, root: str, actor: str, reason: str, grant_id: int | None
-) -> RunRequest:
-    """Return what is asked for, or raise a typed error that says what is wrong with it."""
+) -> ProcedureRequest:
+    """Return a checked request, or raise InputError."""
     given: dict[str, object] = {"root": root, "actor": actor, "reason": reason}
     for name, word in given.items():
         if not isinstance(word, str):
-            raise InputError(f"the {name} is missing", context={"field": name})
+            raise InputError(f"{name} is required", context={"field": name})
         require_words(**{name: word})
     if not isinstance(params, Mapping):
-        raise InputError("the parameters of a run are an object", context={"field": "params"})
+        raise InputError("the parameters of a run must be an object", context={"field": "params"})
     text = payload_text(dict(params))
     plain = msgspec.json.decode(text)
     try:
@@ -234,16 +205,19 @@ def request_of(
     except HoldfastError:
         raise
     except Exception as error:
-        told = f"the parameters do not fit {what.name}: {error_message(error)}"
-        raise InputError(told, context={"field": "params"}) from error
-    return RunRequest(
+        message = f"the parameters do not fit {what.name}: {error_message(error)}"
+        raise InputError(message, context={"field": "params"}) from error
+    return ProcedureRequest(
         what=what,
         params=plain,
+        manifest=manifest,
+        root=root,
+        procedure=what.name,
         params_text=text,
         plan=what.plan_of(plain),
         target=target,
-        manifest=manifest,
-        root=root,
+        lease_s=what.lease_s,
+        holder=f"{actor}/{root}",  # the same actor can continue the run at once if its process died
         actor=actor,
         reason=reason,
         grant_id=grant_id,
@@ -251,11 +225,11 @@ def request_of(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a run says
+# Reports
 
 
 class StepReport(msgspec.Struct, frozen=True):
-    """What became of one step: open, performed, skipped (it stood already), failed, undone, stuck, passed."""
+    """The fate of one step: open, performed, skipped (performed before), failed, undone, stuck, passed."""
 
     name: str
     fate: str
@@ -263,12 +237,12 @@ class StepReport(msgspec.Struct, frozen=True):
 
 
 class ProcedureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run did, or would do."""
+    """What a run did, or what it would do."""
 
     procedure: str
     root: str
     mode: Mode
-    state: str  # of the run: a ProcedureState, or "none" if there is none on record
+    state: str  # of the run: a ProcedureState, or "none" without a recorded run
     verdict: str  # GO, DONE, or the stop state
     stop_state: str | None = None
     failure: str | None = None
@@ -277,12 +251,12 @@ class ProcedureReport(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str | None = None
     authority: str = NOT_NEEDED  # GO, NOT_NEEDED, NOT_ASKED, or a REJECT_AUTH_* code
     persistent_state: str = "NONE"  # NONE, or RECORDED
-    seal: str = "WITHHELD_DRY_RUN"  # WITHHELD_DRY_RUN, or the next seal of the journal covers it: JOURNALLED
-    counts: dict[str, int] = msgspec.field(default_factory=dict)  # how many steps met each fate
+    seal: str = "WITHHELD_DRY_RUN"  # WITHHELD_DRY_RUN, or JOURNALLED: the next seal of the journal covers it
+    counts: dict[str, int] = msgspec.field(default_factory=dict)  # steps by fate
     target: str = ""
     grant_id: int | None = None
 
     @property
     def ok(self) -> bool:
-        """Tell whether the run is done, or would be."""
+        """Return whether the run is done, or would be."""
         return self.verdict in (GO, DONE)
