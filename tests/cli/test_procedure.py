@@ -206,7 +206,7 @@ def test_undoing_is_what_was_asked_for_and_exits_with_0(shop: str) -> None:
     undone = holdfast("procedure", "undo", "r", *APP, *SAID, "--db", shop)
     assert (undone.code, on_shelf(shop)) == (0, [])
     assert told(undone).partition("stopped by")[2].startswith(
-        "  ann had it undone: a test\n"
+        "  undone by ann: a test\n"
         "\n"
         "  ◌  S1_RESERVED  undone     TIME  ann  ▲\n"
         "  │                                         │\n"

@@ -529,7 +529,7 @@ def test_an_interrupted_run_can_be_undone_instead(store: Store[Any]) -> None:
         run(store, fill, {}, root="r", world=crashing("after PUT_B"), **REAL)
     report = undo(store, fill, root="r", actor="ann", reason="wrong shelf")
     assert (report.verdict, report.state, books(store)) == ("COMP_BY_OPERATOR", "stopped", [])
-    assert report.failure == "ann had it undone: wrong shelf"
+    assert report.failure == "undone by ann: wrong shelf"
     assert fates(report) == {**dict.fromkeys(fill.names, "undone"), "PUT_C": "open"}
     before = everything(store)
     assert undo(store, fill, root="r", **WHO).verdict == "COMP_BY_OPERATOR"

@@ -215,7 +215,9 @@ def stop(store: Store[Any], run_id: str, *, actor: str, reason: str) -> ReplayRe
         )
         if isinstance(answer, Refused):
             raise InvalidStateTransitionError(
-                f"the replay {run_id} is {known.state}: {answer.message}", context={"run_id": run_id}
+                f"replay {run_id} is {known.state}; only a running replay can be stopped",
+                next_step=f"See `holdfast replay inspect {run_id}`.",
+                context={"run_id": run_id},
             )
         return report_of(transaction, run_id)
 

@@ -235,7 +235,7 @@ class ReplayRunner:
         """Return when the next batch may come; raise _Halt if it may not."""
         after, last_at = self._hooks.stop_after, self._progress.last_at
         if after is not None and self._performed >= after:
-            raise _Halt(Stop.OPERATOR, f"it was to stop after {after} batches")
+            raise _Halt(Stop.OPERATOR, f"stopped after {after} batches, as --stop-after says")
         if last_at is not None:
             wait_s = pace.seconds_after(self._progress.last_records, self._mode, self._policy)
             self._wait_until(last_at + timedelta(seconds=wait_s), pace.RATE)

@@ -180,7 +180,7 @@ class ProcedureRunner:
             )
         if run.state == ProcedureState.RUNNING:
             with contextlib.suppress(RunEnded):
-                self._compensate(BY_OPERATOR, f"{self._request.actor} had it undone: {self._request.reason}")
+                self._compensate(BY_OPERATOR, f"undone by {self._request.actor}: {self._request.reason}")
         return self._run_to_end(run)
 
     # -- reading ------------------------------------------------------------------------------------------------------
