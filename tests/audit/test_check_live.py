@@ -48,17 +48,11 @@ def test_a_violation_is_told_when_the_ledger_opens(
     assert told.flush()
     assert others.flush()
     ledger.close()
-    assert heard == [
-        InvariantViolated(
-            invariant="running_has_lease",
-            subject=f"JOB {rich.waiting}",
-            detail="it is running under 0 open executions",
-            severity="error",
-            at=rich_clock(),
-        )
-    ]
+    [event] = heard
+    assert (event.invariant, event.subject) == ("running_has_lease", f"JOB {rich.waiting}")
+    assert (event.severity, event.at) == ("error", rich_clock())
     assert moved == []
-    said = f"JOB {rich.waiting} breaks running_has_lease: it is running under 0 open executions"
+    said = f"JOB {rich.waiting} breaks running_has_lease: {event.detail}"
     assert (logging.WARNING, said) in {(record.levelno, record.getMessage()) for record in caplog.records}
 
 

@@ -133,8 +133,9 @@ def test_a_token_is_not_given_twice_after_the_last_ones_are_archived(
         knife.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
         knife.after = [knife.going_on_after("holdfast_executions", "exec_id", exec_id - 1)]
     with connect(url, rich_clock) as store:
-        detail = f"it goes on after {exec_id - 1}, and {exec_id} was given out before"
-        assert found_in(store)["enforcement", "SEQUENCE holdfast_executions"] == detail
+        [found] = [one for one in check(store).violations if one.subject == "SEQUENCE holdfast_executions"]
+        sequence = {"kind": "sequence", "name": "holdfast_executions", "greatest": exec_id}
+        assert (found.invariant, found.evidence) == ("enforcement", sequence)
         with store.reading() as reading:
             assert behind(reading) == [("holdfast_executions", exec_id - 1, exec_id)]
 

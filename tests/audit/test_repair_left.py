@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -254,12 +255,10 @@ def test_what_no_repair_can_mend_does_not_hold_up_the_rest(
     assert ("no_orphans", name) in left(done)
     assert not left(done) & {("attempts_monotonic", f"JOB {rich.failed}"), ("counts_true", "COUNTS ghost/q/pending")}
     [given_up] = done.given_up
-    tables = {"GRANT": "holdfast_grants", "PROCEDURE": "holdfast_procedures"}[machine]
-    assert (given_up.subject, given_up.restore) == (
-        name,
-        f"what a snapshot has of {name} in {tables} and holdfast_journal",
-    )
-    assert given_up.why.startswith("it would still break no_orphans: ")
+    table = {"GRANT": "holdfast_grants", "PROCEDURE": "holdfast_procedures"}[machine]
+    assert given_up.subject == name
+    assert re.findall(r"holdfast_\w+", given_up.restore) == [table, "holdfast_journal"]
+    assert "no_orphans" in given_up.why
     assert acts(repaired(store)) == []  # what is left is left again, and no door is opened for it
 
 
@@ -281,7 +280,7 @@ def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> N
     assert {violation.subject for violation in done.left} == {f"JOB {rich.done_late}"}
     [given_up] = done.given_up
     assert given_up.subject == f"JOB {rich.done_late}"
-    assert given_up.why.startswith("the database refuses what would mend it: ")
+    assert "unique" in given_up.why.lower()  # the words of the database
     after = records(store)
     assert after["holdfast_executions"] == spoilt["holdfast_executions"]
     assert [job for job in after["holdfast_jobs"] if job["job_id"] == rich.done_late] == [
@@ -293,6 +292,7 @@ def test_a_journal_that_has_no_number_left_is_said_to_be_damaged(broken_sqlite: 
     store, rich = broken_sqlite
     edit(store, rich, lambda knife: knife.set_row(newest_row(knife, "JOB", rich.failed), seq=MAX))
     before = records(store)
-    with pytest.raises(StoreDamagedError, match=f"row {MAX} of holdfast_journal has the last number there is"):
+    with pytest.raises(StoreDamagedError) as refused:
         plan(store)
+    assert refused.value.context == {"table": "holdfast_journal", "seq": MAX}
     assert records(store) == before

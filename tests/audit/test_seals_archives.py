@@ -107,8 +107,8 @@ def test_an_archive_of_other_seals(ledger_url: str, clock: VirtualClock, folder:
     with create_store(ledger_url, clock) as store:
         assert kinds(verify(store)) == []
         problems = verify(store, archives=folder).problems
-        assert [problem.kind for problem in problems] == ["archive_differs"]
-        assert problems[0].detail == f"archive {archive.file} of seals 1 to 1: its seal 1 is not the ledger's"
+        assert [(problem.kind, problem.seal) for problem in problems] == [("archive_differs", 1)]
+        assert archive.file in problems[0].detail
 
 
 def test_a_record_that_does_not_fit_its_file(ledger_url: str, clock: VirtualClock, folder: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_row_that_was_put_into_an_archived_block(ledger_url: str, clock: Virtu
             assert (problem.kind, problem.seal) == ("row_inserted", 1)
             assert (problem.seq, problem.to_seq) == (forged["seq"], forged["seq"])
             if store.one_writer:
-                assert problem.detail == "1 row in a block that was archived, and has left the journal as a whole"
+                assert "archived" in problem.detail
     assert archive.rows > 5
 
 

@@ -156,15 +156,15 @@ def test_a_head_that_is_not_as_it_was_kept(kept: Path, keys: tuple[Path, Path], 
         assert (refused.value.code, refused.value.exit_code) == ("head_invalid", 2)
 
 
-def test_a_head_that_was_signed_by_somebody_else_or_by_nobody(kept: Path, tmp_path: Path) -> None:
+def test_a_head_that_is_not_signed_with_the_given_key_is_refused(kept: Path, tmp_path: Path) -> None:
     _, other = make_keys(tmp_path / "other")
     with pytest.raises(HeadInvalidError) as refused:
         read_head(kept, public_key=other)
-    assert "signed by another key" in refused.value.message
+    assert refused.value.context.keys() == {"path", "signed_by", "expected"}
     kept.write_bytes(msgspec.json.encode(HEAD))
     with pytest.raises(HeadInvalidError) as refused:
         read_head(kept, public_key=other)
-    assert "is not signed" in refused.value.message
+    assert refused.value.context == {"path": str(kept)}
     with pytest.raises(HeadInvalidError):
         read_head(tmp_path / "nowhere.json")
 
@@ -179,10 +179,10 @@ def test_a_file_of_heads_one_a_line(kept: Path, keys: tuple[Path, Path], tmp_pat
         (4, True),
         (3, False),
     ]
-    with pytest.raises(HeadInvalidError, match=r"the head in line 3 of .*heads.jsonl is not signed"):
+    with pytest.raises(HeadInvalidError, match=r"line 3 of .*heads.jsonl"):
         read_heads(heads, public_key=keys[1])
     heads.write_bytes(first + b"\n" + first[:-10])
-    with pytest.raises(HeadInvalidError, match=r"line 2 of .*heads.jsonl holds no head"):
+    with pytest.raises(HeadInvalidError, match=r"line 2 of .*heads.jsonl"):
         read_heads(heads)
     heads.write_bytes(msgspec.json.format(first, indent=2))  # one, as a person may keep it
     assert read_heads(heads) == [read_head(kept)]
@@ -259,5 +259,5 @@ def test_without_the_extra_only_signatures_are_missing(
         with pytest.raises(ExtraMissingError) as refused:
             act()
         assert (refused.value.code, refused.value.exit_code) == ("extra_missing", 2)
-        assert refused.value.hint == "Install them with: pip install 'holdfast[signing]'"
+        assert "pip install 'holdfast[signing]'" in refused.value.hint
     assert not (tmp_path / "new").exists()

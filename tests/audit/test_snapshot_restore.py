@@ -128,8 +128,9 @@ def test_a_ledger_that_was_made_for_something_else_stays_so(
     url = new_url(kind)
     create_store(url, **made_with).close()
     before = state_of(url)
-    with pytest.raises(RefusedError, match="the ledger was made with") as caught:
+    with pytest.raises(RefusedError) as caught:
         put(snapshot, url)
+    assert caught.value.context["setting"] in made_with
     assert caught.value.exit_code == 3
     assert state_of(url) == before
 
@@ -258,7 +259,7 @@ def test_tables_beside_may_hold_newer_effects(kind: str, ledger: str, snapshot: 
         create_store(url).close()
     run(url, EFFECTS, "CREATE TABLE more (n integer)", "INSERT INTO effects (job_id) VALUES (7)")
     before = state_of(url)
-    with pytest.raises(EffectsMayBeNewerError, match="effects and 1 more may hold effects") as caught:
+    with pytest.raises(EffectsMayBeNewerError) as caught:
         put(snapshot, url)
     prefix = "public." if kind == "postgres" else ""
     assert caught.value.context == {"tables": [f"{prefix}effects", f"{prefix}more"]}
@@ -343,8 +344,9 @@ def test_rows_that_the_database_refuses_leave_nothing_behind(
         (_told_twice, "journal"),
     ):
         forged = forge(tmp_path / change.__name__, snapshot, change)
-        with pytest.raises(SnapshotInvalidError, match=f"the database refuses rows of {table}"):
+        with pytest.raises(SnapshotInvalidError) as caught:
             put(forged, url)
+        assert caught.value.context == {"table": table}
         assert state_of(url) == before
     put(snapshot, url)  # and what is right can follow
     assert diff(str(snapshot), url).tables == {}
@@ -356,8 +358,9 @@ def test_what_postgresql_cannot_hold_is_said(snapshot: Path, new_url: NewUrl, tm
 
     forged = forge(tmp_path / "forged", snapshot, zero)
     before = state_of(pg_url)
-    with pytest.raises(SnapshotInvalidError, match="the database refuses rows of queues"):
+    with pytest.raises(SnapshotInvalidError) as caught:
         put(forged, pg_url)
+    assert caught.value.context == {"table": "queues"}
     assert state_of(pg_url) == before
     put(forged, new_url("sqlite"))
 
@@ -405,8 +408,9 @@ def test_a_snapshot_that_changes_while_it_is_restored_is_refused(
 
     monkeypatch.setattr("holdfast.audit.files.restore.verify", look_then_change)
     url = new_url("sqlite")
-    with pytest.raises(SnapshotInvalidError, match="was changed while it was restored"):
+    with pytest.raises(SnapshotInvalidError) as caught:
         put(path, url)
+    assert caught.value.context == {"kind": "changed"}
     assert state_of(url) == []
 
 

@@ -7,6 +7,7 @@ three rows are not.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -172,15 +173,9 @@ def test_an_edited_row(scene: Scene, seq: int, column: str) -> None:
     first, last = block(n)
     [problem] = scene.verified().problems
     edited = column == "at"
-    assert problem == SealProblem(
-        kind="block_differs",
-        seal=n,
-        seq=first,
-        to_seq=last,
-        at=AT,
-        to_at=str(EDITS["at"]) if edited else AT,
-        detail=f"8 rows, as sealed, but one or more of them changed; sealed at {AT}",
-    )
+    assert (problem.kind, problem.seal, problem.seq, problem.to_seq) == ("block_differs", n, first, last)
+    assert (problem.at, problem.to_at) == (AT, str(EDITS["at"]) if edited else AT)
+    assert f"sealed at {AT}" in problem.detail
 
 
 def test_every_column_is_sealed() -> None:
@@ -233,7 +228,7 @@ def test_a_deleted_row(scene: Scene, seq: int) -> None:
     [problem] = scene.verified().problems
     n = (seq - 1) // BLOCK + 1
     assert (problem.kind, problem.seal, problem.seq, problem.to_seq) == ("row_missing", n, seq, seq)
-    assert problem.detail == f"1 row of 8 gone; missing: {seq}; sealed at {AT}"
+    assert re.findall(r"\d+", problem.detail)[:3] == ["1", "8", str(seq)]  # one row of eight, and its number
 
 
 @pytest.mark.req("G-23")
@@ -274,7 +269,7 @@ def test_a_row_inserted_among_the_numbers_of_its_block(scene: Scene) -> None:
     scene.run(f"INSERT INTO holdfast_journal VALUES ({', '.join('?' for _ in row)})", *row)
     [problem] = scene.verified().problems
     assert (problem.kind, problem.seal, problem.seq, problem.to_seq) == ("row_inserted", 3, 17, 24)
-    assert problem.detail == f"1 row more than the 7 that were sealed; sealed at {AT}"
+    assert re.findall(r"\d+", problem.detail)[:2] == ["1", "7"]  # one row more than the seven of the seal
 
 
 @pytest.mark.req("G-23")

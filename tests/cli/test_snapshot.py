@@ -188,7 +188,7 @@ def on_a_terminal(*arguments: str) -> bytes:
     master, slave = pty.openpty()
     env = clean_environment() | {"TERM": "xterm", "COLUMNS": "80"}
     # A bar is drawn again every so many rows, and a small ledger has few.
-    few = "import sys; from holdfast.audit.files import snapshot; snapshot.EVERY = 1;"
+    few = "import sys; from holdfast.audit.files import snapshot; snapshot.PROGRESS_ROWS = 1;"
     few += "from holdfast.cli import main; main()"
     command = [PROGRAM[0], "-c", few, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave, env=env) as child:

@@ -1,10 +1,11 @@
-"""What the ledger looked like at a moment, as its journal tells.
+"""The state of the ledger at a past time, computed from its journal.
 
-A row has the time at which it was written; what was written before a moment and committed a little after it counts.
+A journal row has the time at which it was written: a row that was written before the given time and committed shortly
+after it is included.
 
-Invariants: what was written at exactly the moment counts; nothing is guessed: a column that no row of the journal, no
-ended attempt and no later move settles is None, and a job's is named in `unknown`; where the journal has lost the rows
-that would tell, the answer is HistoryArchivedError and never a state.
+Invariants: rows written at exactly the given time are included; nothing is guessed: a column that follows from no
+journal row, finished attempt or later move is None, and a job's is listed in `unknown`; where the necessary rows are
+archived, the answer is HistoryArchivedError and never a state.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from holdfast.store.verbs.counts import Count
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was: what never changes, what the journal tells, and None for what nothing tells."""
+    """A job at a past time: the columns that never change, those from the journal, and None where unknown."""
 
     job_id: int
     operation: str
@@ -47,7 +48,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution as it was. The lease and the progress of one that was still open are not in the journal: None."""
+    """An execution at a past time. Lease and progress of an open one are not in the journal, and so None."""
 
     exec_id: int
     job_id: int
@@ -70,36 +71,37 @@ class PastExecution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, its executions and its history at one moment."""
+    """A job, its executions and its history at a past time."""
 
     at: datetime
     job: PastJob
     executions: tuple[PastExecution, ...]
     journal: tuple[JournalRow, ...]  # the job's rows and its executions', in the order in which they were written
-    unknown: tuple[str, ...]  # the job's columns of which nothing tells what they were
-    archived_before: datetime | None  # where the journal of the job begins, if its oldest rows were archived
+    unknown: tuple[str, ...]  # the job's columns whose value then is not known
+    archived_before: datetime | None  # the time of the first journal row of the job, if older rows were archived
 
 
 def counts_at(reading: Reading, at: datetime, now: datetime) -> list[Count]:
-    """Return how many jobs stood where at a moment, or raise HistoryArchivedError if the journal cannot tell."""
+    """Return the number of jobs by state at a past time; raise HistoryArchivedError if the rows are archived."""
     _require_past(at, now)
-    counts, untold = reading.counts.as_of(at)
-    if untold:
-        raise _archived_error(
-            f"the journal no longer tells where {untold} jobs stood", at, reading.journal.complete_since()
-        )
+    counts, unknown = reading.counts.as_of(at)
+    if unknown:
+        raise _archived_error(f"the state of {unknown} jobs is not known", at, reading.journal.complete_since())
     return counts
 
 
 def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
-    """Return a job as it was at a moment; raise JobNotFoundError if it was not there yet."""
+    """Return a job as it was at a past time.
+
+    Raise JobNotFoundError if it was submitted later, and HistoryArchivedError if the rows are archived.
+    """
     _require_past(at, now)
     job = reading.jobs.get(job_id)
     if job.created_at > at:
         born = time_text(job.created_at)
         raise JobNotFoundError(
-            f"there was no job {job_id} at {time_text(at)}: it was submitted at {born}",
-            next_step=f"Ask for a time from {born} on.",
+            f"job {job_id} did not exist at {time_text(at)}: it was submitted at {born}",
+            next_step=f"Give a time at or after {born}.",
             context={"job_id": job_id, "at": time_text(at), "submitted_at": born},
         )
     begins = reading.journal.first_versions(job_id)
@@ -123,51 +125,51 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
 
 
 class _JournalAt:
-    """What the journal keeps of one record, parted at a moment."""
+    """The journal rows of one record, split at a past time."""
 
     def __init__(
         self, machine: str, subject: int, kept: Sequence[JournalRow], begins: dict[tuple[str, int], int], at: datetime
     ) -> None:
         own = [row for row in kept if (row.machine, row.subject) == (machine, subject)]
         self.at = at
-        self.told = [row for row in own if row.at <= at]
+        self.earlier = [row for row in own if row.at <= at]
         self.later = [row for row in own if row.at > at]
         self.is_whole = begins[machine, subject] == 1 and bool(own) and own[0].version == 1
         self._was_cut = begins[machine, subject] > 1
 
     def archived_before(self, last_moved: datetime) -> datetime | None:
-        """Return when what is kept begins, or None if nothing was archived."""
+        """Return the time of the first row that was not archived, or None if none was archived."""
         if not self._was_cut:
             return None
-        first = [*self.told, *self.later][:1]
+        first = [*self.earlier, *self.later][:1]
         return first[0].at if first else last_moved
 
     def archived_error(self, what: str, last_moved: datetime) -> HistoryArchivedError:
-        """Return the error that says from when on the record can be told of."""
+        """Return the error with the time from which on the record's history is known."""
         return _archived_error(what, self.at, self.archived_before(last_moved))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can be told
+# Errors
 
 
 def _require_past(at: datetime, now: datetime) -> None:
     if at > now:
         raise InputError(
-            f"{time_text(at)} is still to come: it is {time_text(now)}",
-            next_step="Ask for a time that has been.",
+            f"{time_text(at)} is in the future: it is {time_text(now)}",
+            next_step="Give a time in the past.",
             context={"at": time_text(at), "now": time_text(now)},
         )
 
 
-def _archived_error(what: str, at: datetime, told_from: datetime | None) -> HistoryArchivedError:
-    context: dict[str, object] = {"at": time_text(at), "told_from": time_text(told_from) if told_from else None}
-    if told_from is None:
-        # Nothing was cut off on the record, and yet rows are missing.
+def _archived_error(what: str, at: datetime, known_from: datetime | None) -> HistoryArchivedError:
+    context: dict[str, object] = {"at": time_text(at), "told_from": time_text(known_from) if known_from else None}
+    if known_from is None:
+        # Rows are missing, although none of this record was archived.
         return HistoryArchivedError(f"{what} at {time_text(at)}", next_step="Run `holdfast check`.", context=context)
     return HistoryArchivedError(
-        f"{what} at {time_text(at)}: history before {time_text(told_from)} is archived",
-        next_step=f"Ask for a time from {time_text(told_from)} on, or read the archive.",
+        f"{what} at {time_text(at)}: history before {time_text(known_from)} is archived",
+        next_step=f"Give a time at or after {time_text(known_from)}, or read the archive.",
         context=context,
     )
 
@@ -177,15 +179,15 @@ def _archived_error(what: str, at: datetime, told_from: datetime | None) -> Hist
 
 
 def _execution_then(execution: Execution, history: _JournalAt) -> PastExecution:
-    if history.told:
-        last = history.told[-1]
+    if history.earlier:
+        last = history.earlier[-1]
         status, version, updated_at = ExecutionStatus(last.target), last.version, last.at
     elif execution.updated_at <= history.at:
         status, version, updated_at = execution.status, execution.version, execution.updated_at
     else:
-        what = f"the journal no longer tells where attempt {execution.attempt} at job {execution.job_id} stood"
+        what = f"the status of attempt {execution.attempt} of job {execution.job_id} is not known"
         raise history.archived_error(what, execution.updated_at)
-    ended = status in EXECUTION.final  # what an ended attempt left behind never changes
+    ended = status in EXECUTION.final  # the columns of a finished attempt never change
     return PastExecution(
         exec_id=execution.exec_id,
         job_id=execution.job_id,
@@ -209,7 +211,7 @@ def _execution_then(execution: Execution, history: _JournalAt) -> PastExecution:
 
 
 def _until(moment: datetime | None, at: datetime) -> datetime | None:
-    """Return a moment that had come by then."""
+    """Return the moment if it is not after `at`."""
     return moment if moment is not None and moment <= at else None
 
 
@@ -218,30 +220,30 @@ def _until(moment: datetime | None, at: datetime) -> datetime | None:
 
 
 def _job_then(job: Job, history: _JournalAt, executions: Sequence[PastExecution]) -> tuple[PastJob, tuple[str, ...]]:
-    """Return the job as it was, and the names of the columns that nothing tells of."""
-    told, later = history.told, history.later
-    if told:
-        last = told[-1]
+    """Return the job at the past time, and the names of the columns that are not known."""
+    earlier, later = history.earlier, history.later
+    if earlier:
+        last = earlier[-1]
         state, version, updated_at = JobState(last.target), last.version, last.at
         attempts = job.attempts if last.attempt is None else last.attempt
     elif job.updated_at <= history.at:
         state, version, updated_at, attempts = job.state, job.version, job.updated_at, job.attempts
     else:
-        raise history.archived_error(f"the journal no longer tells where job {job.job_id} stood", job.updated_at)
+        raise history.archived_error(f"the state of job {job.job_id} is not known", job.updated_at)
     unmoved = not later
     whole = len(executions) == attempts and history.is_whole
     known: dict[str, Any] = {}
     if unmoved or not any(row.target == JobState.PENDING for row in later):
-        known["run_at"] = job.run_at  # only a move that puts the job back writes it
+        known["run_at"] = job.run_at  # only a move to pending writes it
     if unmoved or whole:
         known["excused"] = job.excused if unmoved else sum(execution.excused for execution in executions)
     if unmoved or state != JobState.QUARANTINED:
         known["quarantine_code"] = job.quarantine_code if unmoved else None
     if not any(row.event == "replay" for row in later):
         known["replay_reason"] = job.replay_reason
-    elif whole and not any(row.event == "replay" for row in told):
+    elif whole and not any(row.event == "replay" for row in earlier):
         known["replay_reason"] = None
-    known |= _errors_then(job, told, executions, unmoved=unmoved, whole=whole)
+    known |= _errors_then(job, earlier, executions, unmoved=unmoved, whole=whole)
     committed = state == JobState.SUCCEEDED or any(execution.status in COMMITTED for execution in executions)
     if not (committed and job.slimmed):
         known["result"] = job.result if committed else None
@@ -271,15 +273,15 @@ _DERIVED_COLUMNS = (
 
 
 def _errors_then(
-    job: Job, told: Sequence[JournalRow], executions: Sequence[PastExecution], *, unmoved: bool, whole: bool
+    job: Job, earlier: Sequence[JournalRow], executions: Sequence[PastExecution], *, unmoved: bool, whole: bool
 ) -> dict[str, object]:
-    """Return the last error then, if it is known: the job's own, or that of the last attempt that had failed."""
+    """Return the last error at the past time, if known: the job's own, or that of the last failed attempt."""
     if unmoved:
         return {"last_error_code": job.last_error_code, "last_error_message": job.last_error_message}
     failed = [execution for execution in executions if execution.error_code is not None and not execution.excused]
     if whole and failed:
         return {"last_error_code": failed[-1].error_code, "last_error_message": failed[-1].error_message}
-    # A quarantine gives its own code to a job that had never failed; the journal does not repeat it.
-    if whole and not any(row.target == JobState.QUARANTINED for row in told):
+    # A quarantine sets an error code on a job that never failed; the code is not in the journal.
+    if whole and not any(row.target == JobState.QUARANTINED for row in earlier):
         return {"last_error_code": None, "last_error_message": None}
     return {}

@@ -65,7 +65,7 @@ FAULTS = (
     SeededFault(
         id="repair.switch_lifted",
         meaning="A repair turns a switch off whose history is not whole.",
-        patches=(Patch(MENDING, "_fallen_back", "else SwitchState.ON", "else SwitchState.OFF"),),
+        patches=(Patch(MENDING, "_state_without_journal", "else SwitchState.ON", "else SwitchState.OFF"),),
         tests=(f"{RECORDS}::test_a_switch_of_which_nobody_can_show_that_it_was_lifted_is_on_again",),
         databases=BOTH,
     ),

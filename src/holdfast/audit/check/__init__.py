@@ -1,1 +1,1 @@
-"""Check: the catalogue of invariants, and the rules that look for violations."""
+"""Check: the catalogue of invariants, and the rules that find violations."""

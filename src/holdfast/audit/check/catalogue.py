@@ -1,7 +1,7 @@
-"""The catalogue: what must be true of a ledger, what it means when it is not, and how it is asked.
+"""The catalogue: what must be true of a ledger, what a repair does if it is not, and the rules that test it.
 
-Invariants: each has a name that stays, a meaning for people and a severity; what one job is judged by is asked of that
-job alone, so that the same rules say whether a repair has mended it; `docs/invariants.md` is this table.
+Invariants: the name of an invariant never changes; a rule about a job looks at that job alone, so that the same rules
+verify a repair of it; `docs/invariants.md` is this table.
 """
 
 from __future__ import annotations
@@ -24,147 +24,147 @@ class LedgerInvariant(Invariant, frozen=True, kw_only=True):
     of_record: RecordRule | None = None
     of_job: JobRule | None = None
     of_ledger: tuple[LedgerRule, ...] = ()
-    at_open: LedgerRule | None = None  # the cheap form: from partial indexes or catalogues, or the end of a chain
+    at_open: LedgerRule | None = None  # the cheap form: reads partial indexes, catalogues or the last seals only
 
     @property
     def cheap(self) -> bool:
-        """Whether it is asked whenever a ledger opens."""
+        """Whether it is tested whenever a ledger opens."""
         return self.at_open is not None
 
 
 INVARIANTS: tuple[LedgerInvariant, ...] = (
     LedgerInvariant(
         name="database",
-        meaning="The database finds nothing wrong with its own pages, indexes and constraints.",
-        remedy="nothing: restore the newest snapshot or backup, or put back the constraint that is gone",
+        meaning="The database finds no error in its own pages, indexes and constraints.",
+        remedy="nothing: restore the newest snapshot or backup, or recreate the missing constraint",
         of_ledger=(ledger_rules.database,),
     ),
     LedgerInvariant(
         name="enforcement",
-        meaning="Triggers, rules, unique indexes and machines are those of this version; ids go on; the door is shut.",
-        remedy="writes them anew, removes those of others, and lets ids go on where they were",
+        meaning="Triggers, indexes and machines are those of this version; ids never repeat; no maintenance is open.",
+        remedy="rewrites them, removes foreign triggers and rules, and moves the sequences past the greatest id",
         of_ledger=(ledger_rules.enforcement, ledger_rules.sequences),
         at_open=ledger_rules.enforcement,
     ),
     LedgerInvariant(
         name="settings_readable",
-        meaning="The ledger's settings and the defaults of its operations are there, and can be read.",
-        remedy="nothing: write back what is missing, or restore the newest snapshot",
+        meaning="The ledger's settings and the defaults of its operations exist and can be read.",
+        remedy="nothing: write the missing setting by hand, or restore the newest snapshot",
         of_ledger=(ledger_rules.settings,),
     ),
     LedgerInvariant(
         name="one_state",
-        meaning="A record exists once and is in one state that its machine knows.",
-        remedy="puts the record where its journal ends; if that is not known, quarantines the job",
+        meaning="A record exists once, in one state that its machine defines.",
+        remedy="moves the record to the last state in its journal; if that is unknown, quarantines the job",
         of_record=record_rules.one_state,
         of_ledger=(ledger_rules.ids_once,),
     ),
     LedgerInvariant(
         name="state_is_projected",
-        meaning="A job's stored state is what its executions and rulings add up to.",
-        remedy="writes the projected state; quarantines the job where the journal says otherwise",
+        meaning="A job's stored state equals the state that follows from its executions and rulings.",
+        remedy="writes the state that follows; quarantines the job if the journal contradicts it",
         of_job=job_rules.projected,
     ),
     LedgerInvariant(
         name="running_has_lease",
         meaning="A running job has exactly one open execution, and an open execution's job is running.",
-        remedy="puts job and execution where their journals end; else aborts the execution",
+        remedy="moves job and execution to the last states in their journals; else aborts the execution",
         of_job=job_rules.leased,
         at_open=ledger_rules.leases,
     ),
     LedgerInvariant(
         name="lease_overdue",
-        meaning=f"A lease that ran out was reaped within {ledger_rules.OVERDUE_S:g} s.",
-        remedy="recovers it, as a worker would",
+        meaning=f"An expired lease is ended within {ledger_rules.OVERDUE_S:g} s.",
+        remedy="ends the lease, as a worker does",
         severity=Severity.WARNING,
         of_ledger=(ledger_rules.overdue,),
         at_open=ledger_rules.overdue,
     ),
     LedgerInvariant(
         name="succeeded_immutable",
-        meaning="Nothing follows success, and a job that succeeded has its committed execution.",
-        remedy="puts the job back to succeeded if an execution committed; else quarantines it",
+        meaning="A succeeded job never changes state, and has a committed execution.",
+        remedy="moves the job back to succeeded if an execution committed; else quarantines it",
         of_job=job_rules.immutable,
     ),
     LedgerInvariant(
         name="attempts_monotonic",
-        meaning="Attempts never shrink, and equal the claims in the journal and the executions on record.",
-        remedy="counts them anew",
+        meaning="The attempts never decrease, and equal the claims in the journal and the stored executions.",
+        remedy="counts the attempts again",
         of_job=job_rules.attempts,
     ),
     LedgerInvariant(
         name="one_commit",
-        meaning="At most one execution of a job has committed.",
-        remedy="quarantines the job, and aborts the commits after the first",
+        meaning="At most one execution of a job is committed.",
+        remedy="quarantines the job, and aborts every committed execution but the first",
         of_job=job_rules.one_commit,
     ),
     LedgerInvariant(
         name="commits_equal_effects",
-        meaning="An execution has committed exactly if its job's effects count; follow-ups are of committed jobs.",
-        remedy="finishes what has committed; quarantines what is contradictory",
+        meaning="An execution is committed exactly if its job's effects are applied; so is the parent of a follow-up.",
+        remedy="finishes committed executions; quarantines jobs that contradict themselves",
         of_job=job_rules.commits_equal_effects,
     ),
     LedgerInvariant(
         name="journal_continuous",
-        meaning="Every version of every record is journalled once, each from where the last led, to where it stands.",
-        remedy="puts the record where its journal ends; a history with gaps begins anew",
+        meaning="The journal has every version of a record once, in an unbroken path that ends at the record's state.",
+        remedy="moves the record to the last state in its journal; restarts a history with gaps",
         of_record=record_rules.continuous,
         of_job=job_rules.cut,
         of_ledger=(ledger_rules.maintenance,),
     ),
     LedgerInvariant(
         name="journal_legal",
-        meaning="Every edge is in the table under its event; grants and maintenance that it names were; time goes on.",
-        remedy="lets the history begin anew; quarantines the job unless an execution committed",
+        meaning="Each journalled move is in its machine's table; its grant and maintenance exist; times only increase.",
+        remedy="restarts the history; quarantines the job unless an execution committed",
         of_record=record_rules.legal,
     ),
     LedgerInvariant(
         name="counts_true",
         meaning="The counts equal the number of jobs.",
-        remedy="counts anew",
+        remedy="counts the jobs again",
         of_ledger=(ledger_rules.counts,),
     ),
     LedgerInvariant(
         name="no_orphans",
-        meaning="Executions, checkpoints, journal rows and replacements belong to something that is there.",
-        remedy="puts back what the journal tells of; removes checkpoints of nothing",
+        meaning="Executions, checkpoints, journal rows and replacements belong to a record that exists.",
+        remedy="restores records from their journal; removes checkpoints without a job",
         of_ledger=(ledger_rules.orphans,),
     ),
     LedgerInvariant(
         name="governance_whole",
-        meaning="Steps, values and evidence belong to runs and collections that are there; evidence is what was kept.",
-        remedy="nothing: restore the newest snapshot, or put back what is missing",
+        meaning="Steps, values and evidence belong to runs and collections that exist; evidence has its stored digest.",
+        remedy="nothing: restore the newest snapshot, or insert the missing rows by hand",
         of_ledger=(ledger_rules.governance,),
     ),
     LedgerInvariant(
         name="grants_authentic",
-        meaning="A used grant says by whom; an active one was approved, and outside dev by another than asked for it.",
-        remedy="says who used it, as the journal tells; revokes what nobody, or nobody else, has approved",
+        meaning="A consumed grant names its consumer; an active grant has an approver, outside dev not its requester.",
+        remedy="writes the consumer from the journal; revokes grants without a valid approval",
         of_ledger=(ledger_rules.approvals,),
     ),
     LedgerInvariant(
         name="keys_unique",
         meaning="No client has used a key for two jobs.",
-        remedy="leaves the key to the first job, and quarantines the others",
+        remedy="keeps the key on the first job, and quarantines the others",
         of_ledger=(ledger_rules.keys_once,),
     ),
     LedgerInvariant(
         name="results_present",
-        meaning="A job that succeeded has its result or is slimmed; only ended jobs are slimmed, and then wholly.",
-        remedy="slims the job: a repeat of its key answers result_expired",
+        meaning="A succeeded job has its result or is slimmed; only finished jobs are slimmed, and completely.",
+        remedy="slims the job: submitting its key again returns result_expired",
         of_job=job_rules.results,
     ),
     LedgerInvariant(
         name="fields_valid",
-        meaning="Columns fit each other and the journal: times, versions, attempts, errors, digests, quarantine codes.",
-        remedy="recomputes them; quarantines a job whose payload is not what was submitted",
+        meaning="Columns agree with each other and the journal: times, versions, attempts, errors, digests, codes.",
+        remedy="recomputes them; quarantines a job whose payload differs from what was submitted",
         of_record=record_rules.fields,
         of_job=job_rules.fields,
     ),
     LedgerInvariant(
         name="seals_chained",
-        meaning="Each seal follows the one before it and says what was hashed; the last one is noted; none hides rows.",
-        remedy="nothing: keep the ledger, and compare it with an exported head",
+        meaning="Each seal contains the hash of the one before it; the settings name the last; no row escapes sealing.",
+        remedy="nothing: keep the ledger unchanged, and compare it with a saved head",
         of_ledger=(ledger_rules.seals,),
         at_open=ledger_rules.last_seal,
     ),

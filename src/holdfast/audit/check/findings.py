@@ -1,7 +1,7 @@
 """What a check finds: findings of rules, violations of invariants, and the report of a whole check.
 
 Invariants: a finding names one subject, in words that hold no payload, and the facts it was judged by; `kind` in its
-evidence is a stable word, so that a repair can tell what to do.
+evidence is a stable word, by which a repair decides what to do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.store.verbs.evidence import Case, History
 
 
 class Severity(StrEnum):
-    """How bad it is: an error is a broken promise, a warning wants a look."""
+    """How bad a violation is: an error breaks a promise of the ledger, a warning needs attention."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -1,7 +1,7 @@
 """Rules about one job: its state, its attempts, its effects, its columns.
 
-Invariants: the state that a job should have comes from `core.project`, and which states are open, final or committed
-from the machines; where evidence was archived, nothing is held against a job.
+Invariants: the expected state of a job comes from `core.project`, and which states are open, final or committed from
+the machines; rows that were archived are never counted as missing.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 
 def projected(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield a state that the executions and the rulings do not add up to."""
+    """Yield a state that does not follow from the executions and the rulings."""
     executions, job = case.executions, case.job
     latest = executions[-1] if executions else None
     settled = latest is not None and (latest.status in OPEN or latest.status == ExecutionStatus.DONE)
     if job.state not in JOB.states or not (settled or _rulings_known_since_claim(case)):
         return
-    expected = project(executions, rulings_of(case.history.told))
+    expected = project(executions, rulings_of(case.history.kept))
     if expected != job.state:
-        detail = f"it is {job.state}, and its executions and rulings add up to {expected}"
+        detail = f"the job is {job.state}; by its executions and rulings it should be {expected}"
         yield of_job(case, "state", detail, state=str(job.state), projected=str(expected))
 
 
 def _rulings_known_since_claim(case: Case) -> bool:
-    """Tell whether every ruling since the latest attempt is still on record."""
+    """Return whether every ruling since the latest attempt is still in the journal."""
     if case.history.whole:
         return True
     attempts = case.job.attempts
@@ -51,30 +51,35 @@ def _rulings_known_since_claim(case: Case) -> bool:
         return False
     return any(
         row.attempt == attempts and (row.target == JobState.RUNNING or row.maintenance_id is not None)
-        for row in case.history.told
+        for row in case.history.kept
     )
 
 
 def leased(case: Case, _context: RuleContext) -> Iterator[Finding]:
     """Yield a running job without exactly one open execution, and open executions of a job that is not running."""
-    held = [tried for tried in case.tried if tried.execution.status in OPEN]
+    leased = [tried for tried in case.tried if tried.execution.status in OPEN]
     if case.job.state == JobState.RUNNING:
-        if len(held) != 1:
-            ids = [tried.execution.exec_id for tried in held]
-            yield of_job(case, "leases", f"it is running under {len(held)} open executions", executions=ids)
+        if len(leased) != 1:
+            ids = [tried.execution.exec_id for tried in leased]
+            yield of_job(
+                case,
+                "leases",
+                f"the job is running with {len(leased)} open executions; it must have exactly 1",
+                executions=ids,
+            )
         return
-    for tried in held:
+    for tried in leased:
         execution = tried.execution
-        detail = f"it is {execution.status}, and its job {case.job.job_id} is {case.job.state}"
+        detail = f"the execution is {execution.status}, but its job {case.job.job_id} is {case.job.state}, not running"
         yield of_execution(case, tried.history, "open", detail, status=str(execution.status), state=str(case.job.state))
 
 
 def cut(case: Case, context: RuleContext) -> Iterator[Finding]:
-    """Yield a job whose rows are gone although no archive can have them: what is archived is slimmed first."""
+    """Yield a job whose journal rows are missing without an archive: a job is slimmed before its rows are archived."""
     first = case.history.history_from
-    archives = context.evidence.archived_until is not None  # if there are none, that is said of every record
+    archives = context.evidence.archived_until is not None  # without archives, `continuous` reports each record
     if archives and not case.job.slimmed and record_rules.lacks_rows(case.history.rows, first):
-        detail = f"its history is cut at version {first}, the rows before that are gone, and it was never archived"
+        detail = f"the journal rows before version {first} are missing, and the job was never archived"
         yield of_job(case, "taken", detail, first=first)
 
 
@@ -83,66 +88,70 @@ def cut(case: Case, context: RuleContext) -> Iterator[Finding]:
 
 
 def immutable(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield what follows `succeeded`, and a success without a commit."""
-    told = case.history.told
-    ended = next((row for row in told if row.target == JobState.SUCCEEDED), None)
-    for row in told if ended else ():
+    """Yield moves after `succeeded`, and a success without a commit."""
+    kept = case.history.kept
+    ended = next((row for row in kept if row.target == JobState.SUCCEEDED), None)
+    for row in kept if ended else ():
         if ended and row.version > ended.version and not _restored(row):
-            detail = f"it succeeded at version {ended.version}, and version {row.version} leads to {row.target}"
+            detail = f"the job succeeded at version {ended.version}, but version {row.version} moved it to {row.target}"
             yield of_job(case, "moved", detail, seq=row.seq, version=row.version)
     committed = any(execution.status in COMMITTED for execution in case.executions)
     if case.job.state == JobState.SUCCEEDED and not committed and not _archived(case):
-        yield of_job(case, "uncommitted", "it has succeeded without a committed execution")
+        yield of_job(case, "uncommitted", "the job is succeeded, but has no committed execution")
 
 
 def _restored(row: Entry) -> bool:
-    """Tell whether a repair put the job back to where it had succeeded."""
+    """Return whether a repair moved the job back to succeeded."""
     return row.maintenance_id is not None and row.target == JobState.SUCCEEDED
 
 
 def one_commit(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield a job that was committed twice."""
+    """Yield a job with two committed executions."""
     ids = [execution.exec_id for execution in case.executions if execution.status in COMMITTED]
     if len(ids) > 1:
-        yield of_job(case, "commits", f"it has {len(ids)} committed executions", executions=ids)
+        yield of_job(
+            case, "commits", f"the job has {len(ids)} committed executions; it may have at most 1", executions=ids
+        )
 
 
 def commits_equal_effects(case: Case, context: RuleContext) -> Iterator[Finding]:
-    """Yield commits that did not count, commits that the journal does not tell of, follow-ups of nothing."""
+    """Yield commits without effect on the job, commits that are not in the journal, follow-ups of uncommitted jobs."""
     for tried in case.tried:
         execution = tried.execution
         if execution.status in COMMITTED:
             due = JobState.SUCCEEDED if execution.status == ExecutionStatus.DONE else JobState.RUNNING
             if case.job.state != due:
-                detail = f"execution {execution.exec_id} is {execution.status}, and the job is {case.job.state}"
+                detail = (
+                    f"execution {execution.exec_id} is {execution.status}, but the job is {case.job.state}, not {due}"
+                )
                 yield of_job(case, "commit", detail, execution=execution.exec_id, state=str(case.job.state))
-        told = _journalled_commits(tried.history)
-        if told is not None and told != (execution.status in COMMITTED):
-            detail = f"it is {execution.status}, and its journal tells of {told} commits"
-            yield of_execution(case, tried.history, "journal", detail, commits=told)
+        commits = _journalled_commits(tried.history)
+        if commits is not None and commits != (execution.status in COMMITTED):
+            detail = f"the execution is {execution.status}, but its journal has {commits} commits"
+            yield of_execution(case, tried.history, "journal", detail, commits=commits)
     parent = parent_of(case)
     if parent is not None and parent not in context.committed:
-        yield of_job(case, "followup", f"it was staged by job {parent}, which never committed", parent=parent)
+        yield of_job(case, "followup", f"the job is a follow-up of job {parent}, which is not committed", parent=parent)
 
 
 def _journalled_commits(history: History) -> int | None:
-    """Return how many commits the journal tells of since a repair last settled the matter; None if it cannot tell."""
-    told = history.told
-    repaired = max((index for index, row in enumerate(told) if row.maintenance_id is not None), default=None)
+    """Return the number of commits in the journal, counted from the last repair; None if rows are missing."""
+    kept = history.kept
+    repaired = max((index for index, row in enumerate(kept) if row.maintenance_id is not None), default=None)
     if repaired is not None:
-        since: tuple[Entry, ...] = told[repaired + 1 :]
-        return int(told[repaired].target in COMMITTED) + sum(row.target == ExecutionStatus.COMMITTED for row in since)
-    return sum(row.target == ExecutionStatus.COMMITTED for row in told) if history.whole and told else None
+        since: tuple[Entry, ...] = kept[repaired + 1 :]
+        return int(kept[repaired].target in COMMITTED) + sum(row.target == ExecutionStatus.COMMITTED for row in since)
+    return sum(row.target == ExecutionStatus.COMMITTED for row in kept) if history.whole and kept else None
 
 
 def parent_of(case: Case) -> int | None:
-    """Return the job that staged this one for after its commit, if one did."""
+    """Return the id of the job whose commit submitted this one, if there is one."""
     followup = _FOLLOWUP.fullmatch(case.job.key or "") if case.job.client == FOLLOWUP_CLIENT else None
     return int(followup[1]) if followup else None
 
 
 def _archived(case: Case) -> bool:
-    """Tell whether the job's attempts may be in an archive."""
+    """Return whether the job's attempts may be in an archive."""
     return case.job.slimmed and not case.history.whole
 
 
@@ -151,39 +160,41 @@ def _archived(case: Case) -> bool:
 
 
 def attempts(case: Case, context: RuleContext) -> Iterator[Finding]:
-    """Yield attempts that shrink, or that claims and executions do not add up to."""
-    job, told, tried = case.job, case.history.told, case.executions
+    """Yield attempts that decrease, or that differ from the claims or the executions."""
+    job, kept, tried = case.job, case.history.kept, case.executions
     most = 0
-    for row in told:
+    for row in kept:
         if row.maintenance_id is None and (row.attempt or 0) < most:
-            yield of_job(case, "shrinks", f"its attempts shrink at version {row.version}", seq=row.seq)
+            yield of_job(case, "shrinks", f"the number of attempts decreases at version {row.version}", seq=row.seq)
         most = row.attempt or 0
-    claims = _claims(told)
+    claims = _claims(kept)
     if claims is not None and claims != job.attempts:
-        detail = f"it counts {job.attempts} attempts, and its journal tells of {claims} claims"
+        detail = f"the job counts {job.attempts} attempts, but its journal has {claims} claims"
         yield of_job(case, "claims", detail, attempts=job.attempts, claims=claims)
     greatest = max((execution.attempt for execution in tried), default=0)
     if greatest != job.attempts and not (greatest < job.attempts and not case.history.whole):
-        detail = f"it counts {job.attempts} attempts, and its last execution is attempt {greatest}"
+        detail = f"the job counts {job.attempts} attempts, but its last execution is attempt {greatest}"
         yield of_job(case, "executions", detail, attempts=job.attempts, greatest=greatest)
     lost = greatest - len({execution.attempt for execution in tried})
     if lost > 0 and case.history.whole and not (job.slimmed and context.evidence.archived_until):
-        detail = f"it counts {job.attempts} attempts, and {lost} of those before the last are not on record"
+        detail = f"the job counts {job.attempts} attempts, but {lost} executions before the last are missing"
         yield of_job(case, "lost", detail, attempts=job.attempts, lost=lost)
     excused = sum(execution.excused for execution in tried)
     all_there = len(tried) == job.attempts or case.history.whole
     if job.excused > job.attempts or excused > job.excused or (all_there and excused != job.excused):
-        detail = f"it counts {job.excused} excused of {job.attempts} attempts, and {excused} executions were excused"
+        detail = (
+            f"the job counts {job.excused} of {job.attempts} attempts as excused, but {excused} executions are excused"
+        )
         yield of_job(case, "excused", detail, excused=job.excused, executions=excused)
 
 
-def _claims(told: tuple[Entry, ...]) -> int | None:
-    """Return how many claims the journal adds up to, from where it begins or a repair last settled it."""
-    if not told:
+def _claims(kept: tuple[Entry, ...]) -> int | None:
+    """Return the number of claims in the journal, counted from its start or from the last repair."""
+    if not kept:
         return None
-    start = max((index for index, row in enumerate(told) if row.maintenance_id is not None), default=0)
-    later = sum(row.target == JobState.RUNNING for row in told[start + 1 :])
-    return (told[start].attempt or 0) + later
+    start = max((index for index, row in enumerate(kept) if row.maintenance_id is not None), default=0)
+    later = sum(row.target == JobState.RUNNING for row in kept[start + 1 :])
+    return (kept[start].attempt or 0) + later
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -191,26 +202,26 @@ def _claims(told: tuple[Entry, ...]) -> int | None:
 
 
 def results(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield results that are missing, unreadable, too early, or kept beyond their time."""
+    """Yield results that are missing, are not JSON, come before a commit, or were not dropped with the payload."""
     job = case.job
     committed = job.state == JobState.SUCCEEDED or any(e.status in COMMITTED for e in case.executions)
     if job.slimmed:
         if job.state not in JOB.final:
-            yield of_job(case, "slimmed", f"it is {job.state}, and what it was to do has been dropped")
+            yield of_job(case, "slimmed", f"the job is {job.state}, but its payload was dropped")
         if job.result is not None:
-            yield of_job(case, "kept", "its payload has been dropped, and its result has not")
+            yield of_job(case, "kept", "the job's payload was dropped, but its result was not")
         if case.checkpoints:
-            yield of_job(case, "kept", f"its payload has been dropped, and {case.checkpoints} checkpoints have not")
+            yield of_job(case, "kept", f"the job's payload was dropped, but {case.checkpoints} checkpoints were not")
     elif job.state == JobState.SUCCEEDED and job.result is None:
-        yield of_job(case, "missing", "it has succeeded, and its result is not there")
+        yield of_job(case, "missing", "the job is succeeded, but has no result")
     if job.result is not None and not committed:
-        yield of_job(case, "early", f"it is {job.state} and has a result, and no execution has committed one")
+        yield of_job(case, "early", f"the job is {job.state} and has a result, but no committed execution")
     if job.result is not None and not is_json(job.result):
-        yield of_job(case, "not_json", "its result is not JSON")
+        yield of_job(case, "not_json", "the job's result is not JSON")
 
 
 def is_json(text: str) -> bool:
-    """Tell whether a text is JSON."""
+    """Return whether a text is JSON."""
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -219,45 +230,57 @@ def is_json(text: str) -> bool:
 
 
 def fields(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield columns of the job and its executions that no verb could have left so."""
+    """Yield values of the job and its executions that Holdfast never writes."""
     job = case.job
     for name, least in (("attempts", 0), ("excused", 0), ("max_attempts", 1), ("replay_attempts", 0)):
         if getattr(job, name) < least:
-            yield of_job(case, name, f"{name} is {getattr(job, name)}")
+            yield of_job(case, name, f"{name} is {getattr(job, name)}; the least is {least}")
     if job.payload is not None and digest_of(job.operation, job.payload) != job.digest:
-        yield of_job(case, "digest", "its digest is not the digest of its operation and payload")
+        yield of_job(case, "digest", "the stored digest differs from the digest of operation and payload")
     yield from _error_fields(case)
     if (job.state == JobState.QUARANTINED) != (job.quarantine_code is not None):
-        code = "has no quarantine code" if job.quarantine_code is None else f"has the code {job.quarantine_code!r}"
-        yield of_job(case, "quarantine_code", f"it is {job.state} and {code}", code=job.quarantine_code)
+        code = "no quarantine code" if job.quarantine_code is None else f"the quarantine code {job.quarantine_code!r}"
+        yield of_job(case, "quarantine_code", f"the job is {job.state} and has {code}", code=job.quarantine_code)
     for tried in case.tried:
         execution = tried.execution
         known = execution.status in EXECUTION.states
         if known and (execution.status in EXECUTION.final) != (execution.finished_at is not None):
             has = "no" if execution.finished_at is None else "a"
             yield of_execution(
-                case, tried.history, "finished_at", f"it is {execution.status} and has {has} time of its end"
+                case, tried.history, "finished_at", f"the execution is {execution.status} and has {has} finished_at"
             )
         if not is_fit(execution.error_message):
-            yield of_execution(case, tried.history, "error_message", "its message is too long, or a stack trace")
+            yield of_execution(
+                case,
+                tried.history,
+                "error_message",
+                f"error_message is longer than {MESSAGE_MAX} characters, or a stack trace",
+            )
 
 
 def _error_fields(case: Case) -> Iterator[Finding]:
-    job, told = case.job, case.history.told
+    job, kept = case.job, case.history.kept
     rests = job.state in (JobState.FAILED, JobState.QUARANTINED)
     failed = any(e.status not in OPEN | COMMITTED and not e.excused for e in case.executions)
     if job.last_error_code is None and (rests or failed):
-        yield of_job(case, "last_error_code", "it has failed, and has no error code")
+        yield of_job(case, "last_error_code", "an attempt failed, but last_error_code is empty")
     whole = case.history.whole and len(case.executions) == job.attempts
-    ruled_out = any(row.target == JobState.QUARANTINED for row in told)
+    ruled_out = any(row.target == JobState.QUARANTINED for row in kept)
     if job.last_error_code is not None and whole and not (failed or ruled_out):
-        yield of_job(case, "last_error_code", "it has never failed, and has an error code", code=job.last_error_code)
+        yield of_job(
+            case,
+            "last_error_code",
+            f"no attempt failed, but last_error_code is {job.last_error_code!r}",
+            code=job.last_error_code,
+        )
     if job.last_error_message is not None and job.last_error_code is None:
-        yield of_job(case, "last_error_message", "it has an error message without a code")
+        yield of_job(case, "last_error_message", "last_error_message is set, but last_error_code is empty")
     if not is_fit(job.last_error_message):
-        yield of_job(case, "last_error_message", "its message is too long, or a stack trace")
+        yield of_job(
+            case, "last_error_message", f"last_error_message is longer than {MESSAGE_MAX} characters, or a stack trace"
+        )
 
 
 def is_fit(message: str | None) -> bool:
-    """Tell whether an error message is one that a verb could have written."""
+    """Return whether Holdfast could have written an error message: short enough, and no stack trace."""
     return message is None or (len(message) <= MESSAGE_MAX and _TRACEBACK not in message)

@@ -1,6 +1,6 @@
-"""Rules about the ledger as a whole: counts, keys, orphans, seals, what enforces, and the database itself.
+"""Rules about the ledger as a whole: counts, keys, orphans, seals, triggers, and the database itself.
 
-Invariants: each question is one statement, or short ones page by page; none restates a transition.
+Invariants: each rule is one statement, or short ones page by page; none repeats a rule of the transition tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.store.verbs.seals import SEQ_MIN
 OVERDUE_S = 60.0
 ROWS_A_PAGE = 50_000
 NAMED_MAX = 20
-_FOREIGN = "is none of Holdfast's, and stands on a table of the ledger, where it can undo what is written"
+_FOREIGN = "does not belong to Holdfast, but is on a table of the ledger and can change what is written"
 _PARTITION_INDEX = re.compile(r"holdfast_journal_p\d+_(subject|grant)")
 
 
@@ -39,7 +39,7 @@ def _of(machine: str, subject: int, kind: str, detail: str, **evidence: object) 
 
 
 def ids_once(context: RuleContext) -> Iterator[Finding]:
-    """Yield ids that two records share, and that are therefore in two states."""
+    """Yield ids that two records share."""
     for machine, subject, n in context.evidence.ask("ids_twice"):
         yield _of(machine, subject, "id", f"{n} records have this id", n=n)
 
@@ -47,37 +47,43 @@ def ids_once(context: RuleContext) -> Iterator[Finding]:
 def keys_once(context: RuleContext) -> Iterator[Finding]:
     """Yield jobs with the client and key of an older one."""
     for job_id, first, client, key in context.evidence.ask("keys_twice", n=context.limit):
-        detail = f"it has the key of job {first}: client {client!r}, key {key!r}"
+        detail = f"job {first} has the same client {client!r} and key {key!r}"
         yield _of(JOB.name, job_id, "key", detail, job_id=job_id, first=first, client=client, key=key)
 
 
 def leases(context: RuleContext) -> Iterator[Finding]:
-    """Yield, from the few jobs and executions that are under way, those that do not belong together."""
+    """Yield running jobs without exactly one open execution, and open executions of jobs that are not running."""
     for job_id, n in context.evidence.ask("running_without_lease", n=context.limit):
-        yield _of(JOB.name, job_id, "leases", f"it is running under {n} open executions", job_id=job_id)
+        yield _of(
+            JOB.name,
+            job_id,
+            "leases",
+            f"the job is running with {n} open executions; it must have exactly 1",
+            job_id=job_id,
+        )
     for exec_id, job_id, status, state in context.evidence.ask("leases_without_running", n=context.limit):
-        detail = f"it is {status}, and its job {job_id} is {state}"
+        detail = f"the execution is {status}, but its job {job_id} is {state}, not running"
         yield _of(EXECUTION.name, exec_id, "open", detail, job_id=job_id, status=status, state=state)
 
 
 def overdue(context: RuleContext) -> Iterator[Finding]:
-    """Yield leases that ran out so long ago that somebody should have noticed."""
+    """Yield leases that expired so long ago that a worker should have ended them."""
     for exec_id, job_id, owner, until in context.evidence.overdue(
         context.now - timedelta(seconds=OVERDUE_S), context.limit
     ):
         ago_s = int((context.now - until).total_seconds())
-        detail = f"the lease of {owner} on job {job_id} ran out {ago_s} s ago, and nobody has ended it"
+        detail = f"the lease of {owner} on job {job_id} expired {ago_s} s ago, and no worker has ended it"
         yield _of(EXECUTION.name, exec_id, "overdue", detail, job_id=job_id, until=time_text(until))
 
 
 def counts(context: RuleContext) -> Iterator[Finding]:
-    """Yield counts that are not the number of jobs."""
-    for operation, queue, state, told, found in context.evidence.ask("counts_to_check", n=context.limit):
+    """Yield counts that differ from the number of jobs."""
+    for operation, queue, state, counted, found in context.evidence.ask("counts_to_check", n=context.limit):
         yield Finding(
             f"COUNTS {operation}/{queue}/{state}",
-            f"{int(told)} are counted, and there are {int(found)}",
+            f"the count is {int(counted)}, but there are {int(found)} jobs",
             evidence={
-                "kind": "count", "operation": operation, "queue": queue, "state": state, "told": int(told),
+                "kind": "count", "operation": operation, "queue": queue, "state": state, "told": int(counted),
                 "found": int(found),
             },
         )  # fmt: skip
@@ -88,21 +94,23 @@ def counts(context: RuleContext) -> Iterator[Finding]:
 
 
 def orphans(context: RuleContext) -> Iterator[Finding]:
-    """Yield what belongs to something that is not there."""
+    """Yield executions, checkpoints, replacements and journal rows whose record does not exist."""
     ask, n = context.evidence.ask, context.limit
     for exec_id, job_id in ask("orphan_executions", n=n):
-        yield _of(EXECUTION.name, exec_id, "execution", f"there is no job {job_id}", job_id=job_id)
+        yield _of(EXECUTION.name, exec_id, "execution", f"job {job_id} of the execution does not exist", job_id=job_id)
     for job_id, name in ask("orphan_checkpoints", n=n):
         evidence = {"kind": "checkpoint", "job_id": job_id, "name": name}
-        yield Finding(f"CHECKPOINT {job_id}/{name}", f"there is no job {job_id}", evidence=evidence)
+        yield Finding(
+            f"CHECKPOINT {job_id}/{name}", f"job {job_id} of the checkpoint does not exist", evidence=evidence
+        )
     for job_id, replaced in ask("orphan_replacements", n=n):
-        detail = f"it replaces job {replaced}, which is not there"
+        detail = f"the job replaces job {replaced}, which does not exist"
         yield _of(JOB.name, job_id, "replaces", detail, job_id=job_id, replaces=replaced)
     yield from _orphan_rows(context)
 
 
 def _orphan_rows(context: RuleContext) -> Iterator[Finding]:
-    """Yield records of which only the journal tells, unless their rows are archived already."""
+    """Yield records that exist in the journal only, unless their rows are archived."""
     until = context.evidence.archived_until
     after = looked_at = 0
     lost: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -117,10 +125,10 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding]:
     context.evidence.rows_surveyed = looked_at
     for (machine, subject), seqs in lost.items():
         known = machine in MACHINES
-        what = "and there is no such record" if known else "and there is no such machine"
+        what = "the record does not exist" if known else "the machine does not exist"
         yield Finding(
             f"{machine} {subject}",
-            f"the journal tells of it in {len(seqs)} rows, {what}",
+            f"the journal has {len(seqs)} rows, but {what}",
             machine if known else None,
             subject if known else None,
             {"kind": "journal", "rows": len(seqs), "seqs": seqs[:NAMED_MAX]},
@@ -128,38 +136,38 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding]:
 
 
 def governance(context: RuleContext) -> Iterator[Finding]:
-    """Yield steps, values and evidence of what is not there, and evidence that is not what was kept."""
+    """Yield steps, values and evidence without their owner, and evidence that does not have its digest."""
     ask, after = context.evidence.ask, 0
     for kind, subject, what, missing in ask("orphans_of_governance", n=context.limit):
         machine, number = (kind, subject) if kind in MACHINES else (None, None)
         evidence = {"kind": what, what: missing}
-        yield Finding(f"{kind} {subject}", f"there is no {what} {missing}", machine, number, evidence)
+        yield Finding(f"{kind} {subject}", f"{what} {missing} does not exist", machine, number, evidence)
     while kept := ask("evidence_to_check", after=after, n=context.batch):
         for after, content, digest in kept:
             if sha256(content) != digest:
-                detail = "it is not what was kept: its digest is another"
+                detail = "the content does not have the digest that was stored with it"
                 yield Finding(f"EVIDENCE {after}", detail, evidence={"kind": "digest", "digest": digest})
 
 
 def approvals(context: RuleContext) -> Iterator[Finding]:
-    """Yield grants that were used by nobody, and active ones that nobody, or nobody else, has approved."""
+    """Yield consumed grants without a consumer, and active grants without an approver, or approved by the requester."""
     by_another = context.evidence.meta().get("environment", DEV) != DEV
     for grant_id, state, requester, approver in context.evidence.ask(
         "grants_to_doubt", by_another=by_another, n=context.limit
     ):
         if state == GrantState.CONSUMED:
-            yield _of(GRANT.name, grant_id, "consumed_by", "it was used, and does not say by whom")
+            yield _of(GRANT.name, grant_id, "consumed_by", "the grant is consumed, but consumed_by is empty")
         elif approver is None:
-            yield _of(GRANT.name, grant_id, "approved_by", "it is active, and nobody has approved it")
+            yield _of(GRANT.name, grant_id, "approved_by", "the grant is active, but approved_by is empty")
         else:
-            detail = f"it is active, and {requester} has approved it, who asked for it"
+            detail = f"the grant is active, but its requester {requester} approved it"
             yield _of(GRANT.name, grant_id, "approved_by", detail, requested_by=requester)
 
 
 def maintenance(context: RuleContext) -> Iterator[Finding]:
-    """Yield acts of maintenance of which the journal does not tell from the opening of the door to its shutting."""
+    """Yield maintenance whose journal rows do not run from its start to its end."""
     for subject, n, first, last, shut in context.evidence.ask("broken_maintenance", n=context.limit):
-        detail = f"the journal has {n} rows of it, from version {first} to {last}, and shuts the door {shut} times"
+        detail = f"the journal has {n} rows, versions {first} to {last}, with {shut} ends; it must have exactly 1 end"
         yield Finding(f"MAINTENANCE {subject}", detail, evidence={"kind": "maintenance", "rows": n})
 
 
@@ -168,7 +176,7 @@ def maintenance(context: RuleContext) -> Iterator[Finding]:
 
 
 def seals(context: RuleContext) -> Iterator[Finding]:
-    """Yield where the chain of seals does not hold, from the first seal to the last, and what its hints hide."""
+    """Yield where the chain of seals is broken, from the first seal to the last, and rows that its floor hides."""
     before: Seal | None = None
     after, horizons, sound = SEQ_MIN, _horizons(context), True
     while found := context.evidence.seals(after, context.batch):
@@ -186,7 +194,7 @@ def seals(context: RuleContext) -> Iterator[Finding]:
 
 
 def last_seal(context: RuleContext) -> Iterator[Finding]:
-    """Yield whether the last seal follows the one before it, and is the one that the ledger noted."""
+    """Yield a last seal that does not follow the one before it, or is not the one that the settings name."""
     last = context.evidence.last_seal()
     if last:
         *before, last = context.evidence.seals(last.seal_id - 2, 2)
@@ -196,23 +204,25 @@ def last_seal(context: RuleContext) -> Iterator[Finding]:
 
 def _link(context: RuleContext, before: Seal | None, seal: Seal, horizons: Horizons | None) -> Iterator[Finding]:
     if seal.seal_id < 1:
-        yield _of_seal(seal, "id", "it was inserted: the first seal is number 1")
+        yield _of_seal(seal, "id", "the seal was inserted: the first seal is number 1")
         return
     if seal.seal_id != (before.seal_id + 1 if before else 1):
-        yield _of_seal(seal, "id", f"it follows seal {before.seal_id if before else 0}: those between are gone")
+        yield _of_seal(
+            seal, "id", f"the seals between {before.seal_id if before else 0} and {seal.seal_id} are missing"
+        )
     elif seal.previous != (before.hash if before else genesis(context.evidence.meta().get("ledger_id", ""))):
-        yield _of_seal(seal, "previous", "it does not name the hash of the one before it")
+        yield _of_seal(seal, "previous", "the seal does not contain the hash of the seal before it")
     if before and seal.end <= before.end:
-        yield _of_seal(seal, "end", "it ends before the one before it")
+        yield _of_seal(seal, "end", "the seal ends before the end of the seal before it")
     if seal.hash != seal_hash(seal):
-        yield _of_seal(seal, "hash", "its hash is not the hash of what it says")
+        yield _of_seal(seal, "hash", "the stored hash differs from the hash of the seal's fields")
     elif horizons:
         for number, why in horizons.flaws(seal):
             yield Finding(f"SEAL {number}", why, evidence={"kind": "horizon", "seal_id": number})
 
 
 def _horizons(context: RuleContext) -> Horizons | None:
-    """Return a judge of horizons; none where the ledger's epoch is gone, which is told elsewhere."""
+    """Return what judges horizons; None if the ledger has no epoch, which `enforcement` reports."""
     try:
         return Horizons(context.evidence.sealed, context.evidence.meta(), one_writer=context.evidence.one_writer)
     except StoreDamagedError:
@@ -220,13 +230,13 @@ def _horizons(context: RuleContext) -> Horizons | None:
 
 
 def _hints(context: RuleContext, last: Seal | None) -> Iterator[Finding]:
-    """Yield where the number up to which all rows are said to be sealed is none, or hides rows from the sealer."""
+    """Yield a floor that no seal supports, and a row below the floor that is not sealed."""
     reading, meta = context.evidence.sealed, context.evidence.meta()
     if flaw := floor_flaw(reading, meta):
         yield Finding("LEDGER", flaw, evidence={"kind": "floor"})
     if found := hidden_row(reading, meta, last):
         seq, floor = found
-        detail = f"row {seq} is not sealed, and no sealer will look at it: seals say that all rows up to {floor} are"
+        detail = f"row {seq} is not sealed, and will not be: the seals say that all rows up to {floor} are sealed"
         yield Finding("LEDGER", detail, evidence={"kind": "floor", "seq": seq, "floor": floor})
 
 
@@ -234,7 +244,7 @@ def _end(context: RuleContext, last: Seal | None) -> Iterator[Finding]:
     try:
         require_sound_end(context.evidence.meta(), last)
     except SealsBrokenError as broken:
-        if last is None or seal_hash(last) == last.hash:  # else it has been said
+        if last is None or seal_hash(last) == last.hash:  # else `_link` has reported it
             yield Finding("LEDGER", broken.message, evidence={"kind": "head"})
 
 
@@ -247,22 +257,22 @@ def _of_seal(seal: Seal, kind: str, detail: str) -> Finding:
 
 
 def enforcement(context: RuleContext) -> Iterator[Finding]:
-    """Yield triggers, functions, indexes and machines that are not those of this version, and a door left open."""
+    """Yield triggers, functions, indexes and machines that differ from this version, and maintenance left open."""
     try:
         found = context.evidence.drift()
-    except StoreDamagedError as error:  # no epoch: nothing can be compared
+    except StoreDamagedError as error:  # without an epoch nothing can be compared
         yield Finding("LEDGER", error.message, evidence={"kind": "epoch"})
         return
     for name in found:
         if name == DOOR_OPEN:
-            yield Finding("DOOR", "the maintenance door stands open", evidence={"kind": "door"})
+            yield Finding("DOOR", "a maintenance was left open", evidence={"kind": "door"})
         elif name.startswith("machine "):
             machine = name.removeprefix("machine ")
-            detail = "the ledger was made by another table of transitions"
+            detail = "the stored transition table differs from this version"
             yield Finding(f"MACHINE {machine}", detail, evidence={"kind": "machine", "name": machine})
         elif name.startswith("rule "):
             rule = name.removeprefix("rule ")
-            yield Finding(f"RULE {rule}", f"it {_FOREIGN}", evidence={"kind": "rule", "name": rule})
+            yield Finding(f"RULE {rule}", f"the rule {_FOREIGN}", evidence={"kind": "rule", "name": rule})
         else:
             kind = (
                 "index"
@@ -270,25 +280,25 @@ def enforcement(context: RuleContext) -> Iterator[Finding]:
                 else "trigger"
             )
             ours = name.startswith("holdfast_")
-            detail = "it is missing, or not as this version writes it" if ours else f"it {_FOREIGN}"
+            detail = f"the {kind} is missing, or differs from this version" if ours else f"the {kind} {_FOREIGN}"
             yield Finding(f"{kind.upper()} {name}", detail, evidence={"kind": kind, "name": name})
 
 
 def sequences(context: RuleContext) -> Iterator[Finding]:
-    """Yield tables whose next number was given out before: a lease could have the token of another."""
+    """Yield tables whose next id was used before: two leases could get the same token."""
     for table, last, greatest in context.evidence.behind():
-        detail = f"it goes on after {last}, and {greatest} was given out before"
+        detail = f"the next id follows {last}, but {greatest} was used before"
         yield Finding(f"SEQUENCE {table}", detail, evidence={"kind": "sequence", "name": table, "greatest": greatest})
 
 
 def settings(context: RuleContext) -> Iterator[Finding]:
-    """Yield settings and defaults of operations that are missing, or are none that were ever written."""
+    """Yield settings and defaults of operations that are missing or invalid."""
     found = context.evidence.meta()
     for name, fits in REQUIRED.items():
         if name not in found:
-            yield Finding(f"SETTING {name}", "it is missing", evidence={"kind": "setting", "name": name})
+            yield Finding(f"SETTING {name}", "the setting is missing", evidence={"kind": "setting", "name": name})
         elif not fits(found[name]):
-            detail = f"it is {found[name][:40]!r}, which it can never have been"
+            detail = f"the value {found[name][:40]!r} is invalid"
             yield Finding(f"SETTING {name}", detail, evidence={"kind": "setting", "name": name})
     for operation, _, defaults in context.evidence.ask("operations_to_check"):
         try:
@@ -298,7 +308,7 @@ def settings(context: RuleContext) -> Iterator[Finding]:
 
 
 def database(context: RuleContext) -> Iterator[Finding]:
-    """Yield what the database itself finds wrong."""
+    """Yield the errors that the database finds in itself."""
     for subject, detail in context.evidence.faults():
         machine, _, number = subject.partition(" ")
         known = machine in MACHINES and number.isdecimal()

@@ -36,10 +36,10 @@ def check(
     batch: int = BATCH,
     on_progress: Progress | None = None,
 ) -> CheckReport:
-    """Check a ledger, page by page; the store need not be verified, so that one whose triggers are gone can be."""
+    """Check a ledger and return the report; the store need not be verified, so that missing triggers can be found."""
     walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
     invariants = _chosen(only, cheap=cheap)
-    with store.reading():  # one that cannot even be opened is an error
+    with store.reading():  # a database that cannot be opened is an error, not a violation
         pass
     LedgerCheck(walker, invariants).run(cheap=cheap)
     return walker.report()
@@ -53,14 +53,14 @@ def check_in(
     limit: int = LIMIT,
     batch: int = BATCH,
 ) -> CheckReport:
-    """Check a ledger inside the caller's own view of it, or its own transaction."""
+    """Check a ledger inside the caller's read transaction or transaction, and return the report."""
     walker = Walker(lambda: nullcontext(reading), KINDS, limit=limit, batch=batch)
     LedgerCheck(walker, _chosen(only, cheap=cheap)).run(cheap=cheap)
     return walker.report()
 
 
 def check_jobs(reading: Reading, job_ids: Iterable[int]) -> list[Violation]:
-    """Return how the given jobs and their executions break the rules that a job is judged by alone."""
+    """Return the violations by these jobs and their executions of the rules that look at one job alone."""
     walker = Walker(lambda: nullcontext(reading), KINDS, limit=UNLIMITED, batch=BATCH)
     ledger_check = LedgerCheck(walker, INVARIANTS)
     context = ledger_check.context(reading)
@@ -78,7 +78,7 @@ class LedgerCheck:
     def __init__(self, walker: Walker, invariants: Sequence[LedgerInvariant]) -> None:
         self._walker, self._invariants = walker, invariants
         self._of_record = [(one, one.of_record) for one in invariants if one.of_record]
-        # Of a record that cannot be read, only that can be said.
+        # On a record that cannot be read, the other rules would fail.
         self._of_unreadable = [pair for pair in self._of_record if pair[0].name in ("fields_valid", "one_state")]
         self._of_job = [(one, one.of_job) for one in invariants if one.of_job]
         self._rows_walked = 0

@@ -36,8 +36,8 @@ def chosen(catalogue: Iterable[SomeInvariant], only: Collection[str] | None) -> 
     unknown = sorted(set(only or ()) - by_name.keys())
     if unknown:
         raise InputError(
-            f"there is no invariant {unknown[0]!r}",
-            next_step=f"Choose among {', '.join(by_name)}.",
+            f"unknown invariant {unknown[0]!r}",
+            next_step=f"Use one of: {', '.join(by_name)}.",
             context={"unknown": unknown},
         )
     return [invariant for name, invariant in by_name.items() if only is None or name in only]
@@ -56,7 +56,7 @@ class Walker:
         on_progress: Progress | None = None,
     ) -> None:
         if limit < 1 or batch < 1:
-            raise InputError("a check looks at one row at a time or more, and reports one violation or more")
+            raise InputError("limit and batch of a check must be at least 1")
         self.violations: list[Violation] = []
         self.checked = dict.fromkeys(kinds, 0)
         self.batch = batch

@@ -1,1 +1,1 @@
-"""Files that carry a ledger or parts of it: snapshots, archives, slips."""
+"""Files with a ledger or parts of it: snapshots, archives, slips."""

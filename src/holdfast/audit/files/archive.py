@@ -2,9 +2,9 @@
 
 JSON Lines, compressed: a header with the seals, then each seal's rows in order, the executions, and a trailer.
 
-Invariants: a file under its name is whole and durable, and was compared with its seals while it was written; the same
-history makes the same bytes; an archive that was cut off, altered or mixed up is refused with ArchiveInvalidError; no
-more of a file is held in memory than one line, unless the caller asks for all of it.
+Invariants: a file under its name is complete and durable, and was compared with its seals while it was written; the
+same history makes the same bytes; an archive that was cut off or changed is refused with ArchiveInvalidError; one line
+is in memory at a time, unless the caller reads all of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.store.files import Draft
 VERSION = 1
 LEVEL = 6
 LINE_BYTES_MAX = 64 << 20
-STALE_S = 3600.0  # no archive takes so long to write: a draft as old as that was left by somebody who was killed
+STALE_S = 3600.0  # no archive takes so long to write: an older draft was left by a killed process
 _DRAFT = re.compile(r"\.journal-\d+-\d+\.[0-9a-f]{32}\.part")
 
 Row = tuple[
@@ -44,7 +44,7 @@ Row = tuple[
 
 
 class ArchiveHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first line: whose history this is, and the seals that close it."""
+    """The first line: the ledger of the history, and the seals over it."""
 
     holdfast_archive: int
     ledger_id: str
@@ -67,7 +67,7 @@ class _Trailer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WrittenArchive(msgspec.Struct, frozen=True):
-    """An archive that has just been written: its name and what is in it."""
+    """An archive that was written: its file name, its SHA-256 and its counts."""
 
     file: str
     sha256: str
@@ -76,7 +76,7 @@ class WrittenArchive(msgspec.Struct, frozen=True):
 
 
 class ArchiveContents(msgspec.Struct, frozen=True):
-    """Everything that an archive holds."""
+    """All lines of an archive."""
 
     header: ArchiveHeader
     journal: list[Row]
@@ -84,7 +84,7 @@ class ArchiveContents(msgspec.Struct, frozen=True):
 
 
 def archive_name(first_seal: int, last_seal: int) -> str:
-    """Return the name of the archive that holds these seals."""
+    """Return the file name of the archive of these seals."""
     return f"journal-{first_seal}-{last_seal}.jsonl.gz"
 
 
@@ -93,13 +93,13 @@ def archive_name(first_seal: int, last_seal: int) -> str:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise ArchiveUnwritableError unless archives can be written here; remove what a killed writer left."""
+    """Raise ArchiveUnwritableError unless archives can be written here; remove old drafts of killed processes."""
     with _file_errors(directory):
         if not directory.is_dir():
             missing = errno.ENOTDIR if directory.exists() else errno.ENOENT
             raise OSError(missing, os.strerror(missing))
         for path in list(directory.iterdir()):
-            with suppress(FileNotFoundError):  # another writer's draft, which has got its name meanwhile
+            with suppress(FileNotFoundError):  # another writer has renamed its draft meanwhile
                 if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < time.time() - STALE_S:
                     path.unlink()
         draft = directory / _draft_of(0, 0)
@@ -108,7 +108,7 @@ def require_directory(directory: Path) -> None:
 
 
 class ArchiveWriter:
-    """Writes one archive: its blocks in order, then the executions, then its name; nothing is left if that fails."""
+    """Writes one archive: its blocks in order, then the executions, then its name. On an error it leaves no file."""
 
     def __init__(self, directory: Path, ledger_id: str, seals: Sequence[Seal]) -> None:
         self._header = ArchiveHeader(VERSION, ledger_id, seals[0].seal_id, seals[-1].seal_id, tuple(seals))
@@ -133,7 +133,7 @@ class ArchiveWriter:
         self._draft.discard()
 
     def add_block(self, rows: Iterable[Row]) -> None:
-        """Write the rows of the next seal; raise SealsBrokenError if they are not what was sealed."""
+        """Write the rows of the next seal; raise SealsBrokenError if they differ from what was sealed."""
         seal = next(self._sealed)
         block = _BlockHash(seal)
         with _file_errors(self._path):
@@ -143,8 +143,8 @@ class ArchiveWriter:
         flaw = block.flaw()
         if flaw:
             raise SealsBrokenError(
-                f"block {seal.seal_id} cannot be archived: {flaw}",
-                context={"seal_id": seal.seal_id},
+                f"block {seal.seal_id} cannot be archived: {flaw[1]}",
+                context={"seal_id": seal.seal_id, "kind": flaw[0]},
             )
         self._rows += block.rows
 
@@ -155,8 +155,8 @@ class ArchiveWriter:
         self._executions += 1
 
     def finish(self) -> WrittenArchive:
-        """Make the archive durable, give it its name, and return what was written."""
-        invariant(next(self._sealed, None) is None, "an archive without the rows of one of its seals")
+        """Make the archive durable under its name, and return its SHA-256 and counts."""
+        invariant(next(self._sealed, None) is None, "an archive has the rows of each of its seals")
         with _file_errors(self._path):
             self._lines.write(json_line(_Trailer(self._rows, self._executions)))
             self._lines.close()
@@ -165,9 +165,9 @@ class ArchiveWriter:
         return WrittenArchive(self._path.name, self._hashed.sha256, self._rows, self._executions)
 
     def _refuse_to_replace_another(self) -> None:
-        """Let this very history be replaced, whole or not, but never that of another ledger, or what nobody can read.
+        """Raise ArchiveUnwritableError if the file exists, unless it is an archive of the same seals, complete or not.
 
-        A writer that was killed leaves no part of a file under this name; a disk or a copy may.
+        A killed writer leaves no incomplete file under this name; a full disk or an interrupted copy may.
         """
         if not self._path.exists() or not self._path.stat().st_size:
             return
@@ -175,14 +175,14 @@ class ArchiveWriter:
             there = read_header(self._path)
         except ArchiveInvalidError as error:
             raise ArchiveUnwritableError(
-                f"{self._path} is there already, and nobody can tell whose history it holds",
-                next_step="Move the file away, and look whose it is; then run `holdfast gc` again.",
+                f"{self._path} exists already, and its first line is not that of an archive",
+                next_step=f"Move {self._path} to another directory, then run `holdfast gc` again.",
                 context={"file": str(self._path), "why": error.message},
             ) from None
         if (there.ledger_id, there.seals) != (self._header.ledger_id, self._header.seals):
             raise ArchiveUnwritableError(
-                f"{self._path} holds the history of another ledger, or of another copy of this one",
-                next_step="Give each ledger, and each copy of one, a directory of its own: holdfast gc --set …",
+                f"{self._path} exists already, with history of ledger {there.ledger_id} under other seals",
+                next_step="Use one directory for each ledger and each copy of a ledger: holdfast gc --set …",
                 context={"file": str(self._path), "ledger_id": there.ledger_id},
             )
 
@@ -209,7 +209,7 @@ class _HashedFile:
 
 
 class _BlockHash:
-    """What is known of a seal's rows while they pass."""
+    """Counts and hashes the rows of a seal."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
@@ -220,14 +220,14 @@ class _BlockHash:
         self._digest.update(line)
         self.rows += 1
 
-    def flaw(self) -> str | None:
-        """Return what is wrong with the rows that have passed, or None."""
+    def flaw(self) -> tuple[str, str] | None:
+        """Return what is wrong with the rows: a stable word and a sentence; None if they are as sealed."""
         if self.rows != self._seal.rows:
-            return f"it has {self.rows} rows, and {self._seal.rows} were sealed"
+            return "row_count", f"it has {self.rows} rows, but {self._seal.rows} were sealed"
         if self._digest.hexdigest() != self._seal.digest:
-            return "its rows are not those that were sealed"
+            return "rows_changed", "its rows differ from those that were sealed"
         if seal_hash(self._seal) != self._seal.hash:
-            return "its seal was altered"
+            return "seal_changed", "the fields of its seal do not have the hash of the seal"
         return None
 
 
@@ -237,13 +237,13 @@ def _draft_of(first_seal: int, last_seal: int) -> str:
 
 @contextmanager
 def _file_errors(where: Path) -> Iterator[None]:
-    """Turn what the file system refuses into words."""
+    """Turn an OSError into ArchiveUnwritableError."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise ArchiveUnwritableError(
-            f"no archive can be written at {where}: {reason}",
+            f"cannot write an archive to {where}: {reason}",
             context={"path": str(where), "errno": errno.errorcode.get(error.errno or 0)},
         ) from error
 
@@ -253,10 +253,10 @@ def _file_errors(where: Path) -> Iterator[None]:
 
 
 def verify(path: Path, *, sha256: str | None = None) -> ArchiveHeader:
-    """Read an archive through and return its header; raise ArchiveInvalidError unless it is whole and unaltered.
+    """Read an archive to its end and return its header; raise ArchiveInvalidError unless it is complete and unchanged.
 
-    Its seals are compared with its rows and with each other; whether the ledger has the same seals is for the caller.
-    Executions are under no seal: only the SHA-256, which the ledger has and its journal tells, speaks for them.
+    Its seals are compared with its rows and with each other; the caller compares them with the ledger's. No seal covers
+    the executions: only the SHA-256, which is in the ledger and its journal, does.
     """
     lines = _checked(path, sha256)
     header = cast("ArchiveHeader", next(lines))
@@ -266,13 +266,13 @@ def verify(path: Path, *, sha256: str | None = None) -> ArchiveHeader:
 
 
 def read_header(path: Path) -> ArchiveHeader:
-    """Return the header of an archive, whether the rest of it is whole or not."""
+    """Return the header of an archive, whether the rest of it is complete or not."""
     with _opened(path) as (_, lines):
         return _header(path, lines)
 
 
 def read(path: Path, *, sha256: str | None = None) -> ArchiveContents:
-    """Return all that an archive holds; raise ArchiveInvalidError unless it is whole and unaltered."""
+    """Return all lines of an archive; raise ArchiveInvalidError unless it is complete and unchanged."""
     lines = _checked(path, sha256)
     contents = ArchiveContents(cast("ArchiveHeader", next(lines)), [], [])
     for line in lines:
@@ -292,16 +292,16 @@ def _opened(path: Path) -> Iterator[tuple[BufferedReader, LineReader]]:
         with path.open("rb") as file:
             yield file, LineReader(file, partial(_invalid, path), line_bytes_max=LINE_BYTES_MAX)
     except OSError as error:
-        raise _invalid(path, f"it cannot be read: {error.strerror or error}") from None
+        raise _invalid(path, "unreadable", f"the file cannot be read: {error.strerror or error}") from None
 
 
 def _checked(path: Path, sha256: str | None) -> Iterator[_Line]:
-    """Yield the lines of an archive, each checked as it passes; what ends without an error was whole."""
+    """Yield the lines of an archive, each verified; if this ends without an error, the archive is complete."""
     with _opened(path) as (file, lines):
         if sha256 is not None:
             found = hashlib.file_digest(file, "sha256").hexdigest()
             if found != sha256:
-                raise _invalid(path, "its SHA-256 is not the one that the ledger knows")
+                raise _invalid(path, "sha256", f"its SHA-256 is {found}, but the ledger has {sha256}")
             file.seek(0)
         yield from _parsed(path, lines)
 
@@ -317,7 +317,7 @@ def _parsed(path: Path, lines: LineReader) -> Iterator[_Line]:
             block.add(row_lines([parsed.journal]))
             yield parsed
         if flaw := block.flaw():
-            raise _invalid(path, f"block {seal.seal_id}: {flaw}")
+            raise _invalid(path, flaw[0], f"block {seal.seal_id}: {flaw[1]}")
         rows += block.rows
     for text in lines:
         if not text.startswith(b'{"execution"'):
@@ -326,27 +326,34 @@ def _parsed(path: Path, lines: LineReader) -> Iterator[_Line]:
         yield lines.decode(text, _ExecutionLine)
         executions += 1
     else:
-        raise _invalid(path, "it has no end")
+        raise _invalid(path, "cut_short", "the last line is missing")
     if trailer != _Trailer(rows, executions):
-        raise _invalid(path, f"it has {rows} rows and {executions} executions, and its end says otherwise")
+        raise _invalid(
+            path,
+            "counts",
+            f"it has {rows} rows and {executions} executions, but its last line says {trailer.rows} and"
+            f" {trailer.executions}",
+        )
     if lines.read():
-        raise _invalid(path, "something follows its end")
+        raise _invalid(path, "trailing_data", "data follows the last line")
 
 
 def _header(path: Path, lines: LineReader) -> ArchiveHeader:
     header = lines.decode(lines.read(), ArchiveHeader)
     if header.holdfast_archive != VERSION:
-        raise _invalid(path, f"it is of version {header.holdfast_archive}, and this Holdfast knows {VERSION}")
+        raise _invalid(
+            path, "version", f"its format has version {header.holdfast_archive}; this Holdfast reads version {VERSION}"
+        )
     ids = [seal.seal_id for seal in header.seals]
     if not ids or ids != list(range(header.first_seal, header.last_seal + 1)):
-        raise _invalid(path, "its seals are not those that it names")
+        raise _invalid(path, "seal_range", f"its seals are not {header.first_seal} to {header.last_seal}")
     if header.first_seal == 1 and header.seals[0].previous != genesis(header.ledger_id):
-        raise _invalid(path, "its first seal is of another ledger")
+        raise _invalid(path, "ledger", f"seal 1 does not belong to ledger {header.ledger_id}")
     for before, seal in zip(header.seals, header.seals[1:], strict=False):
         if seal.previous != before.hash:
-            raise _invalid(path, f"seal {seal.seal_id} does not follow the one before it")
+            raise _invalid(path, "seal_order", f"seal {seal.seal_id} does not contain the hash of the seal before it")
     return header
 
 
-def _invalid(path: Path, why: str) -> ArchiveInvalidError:
-    return ArchiveInvalidError(f"{path} is not an archive to trust: {why}", context={"file": str(path)})
+def _invalid(path: Path, kind: str, detail: str) -> ArchiveInvalidError:
+    return ArchiveInvalidError(f"{path} is not a valid archive: {detail}", context={"file": str(path), "kind": kind})

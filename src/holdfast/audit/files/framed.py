@@ -1,7 +1,7 @@
-"""JSON Lines, compressed: how snapshots and archives frame what they carry.
+"""Compressed JSON Lines: the framing of snapshots and archives.
 
 Invariants: the same lines make the same bytes; a stream that was cut off or cannot be decompressed, and a line that is
-too long or has no end, is refused with the error that the kind of file has for that; one line is in memory at a time.
+too long or does not end, raise the error of the kind of file, with a stable `kind`; one line is in memory at a time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def compressed(file: BinaryIO, *, level: int) -> gzip.GzipFile:
 
 
 class LineReader:
-    """Reads the lines of a compressed file; `refuse` makes the error that says why it cannot."""
+    """Reads the lines of a compressed file; `refuse(kind, detail)` makes the error if the file is not valid."""
 
-    def __init__(self, file: BinaryIO, refuse: Callable[[str], HoldfastError], *, line_bytes_max: int) -> None:
+    def __init__(self, file: BinaryIO, refuse: Callable[[str, str], HoldfastError], *, line_bytes_max: int) -> None:
         self._stream = gzip.GzipFile(fileobj=file, mode="rb")
         self._refuse, self._line_bytes_max = refuse, line_bytes_max
         self.number = 0  # of the line that was read last
@@ -45,14 +45,14 @@ class LineReader:
         try:
             text = self._stream.readline(self._line_bytes_max)
         except EOFError:
-            raise self._refuse("it is cut short") from None
+            raise self._refuse("cut_short", "the file was cut off") from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            raise self._refuse(f"it cannot be decompressed: {error}") from None
+            raise self._refuse("not_compressed", f"the file cannot be decompressed: {error}") from None
         except OSError as error:
-            raise self._refuse(f"it cannot be read: {error.strerror or error}") from error
+            raise self._refuse("unreadable", f"the file cannot be read: {error.strerror or error}") from error
         self.number += 1
         if text and not text.endswith(b"\n"):
-            raise self._refuse(f"line {self.number} does not end")
+            raise self._refuse("line_without_end", f"line {self.number} has no line feed, or is too long")
         return text
 
     def __iter__(self) -> Iterator[bytes]:
@@ -60,8 +60,8 @@ class LineReader:
         return iter(self.read, b"")
 
     def decode(self, text: bytes, shape: type[T]) -> T:
-        """Return the value of a line that was read last."""
+        """Return the value of the line that was read last."""
         try:
             return msgspec.json.decode(text, type=shape)
         except BAD_LINE as error:
-            raise self._refuse(f"line {self.number} cannot be read: {error}") from None
+            raise self._refuse("bad_line", f"line {self.number} is not valid: {error}") from None

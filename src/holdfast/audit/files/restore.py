@@ -1,10 +1,9 @@
-"""Restoring: a snapshot becomes a ledger, in an empty place, in a new epoch.
+"""Restore: makes a ledger from a snapshot, in an empty database, in a new epoch.
 
-Invariants: the snapshot is read through and found right before anything is opened; the ledger is written in one
-transaction under the maintenance door, so a restore that fails or is killed leaves the place as empty as it was; rows
-keep their ids, numbers, epochs and transaction ids; nobody who worked before goes on: open leases are ended as
-journalled moves of the new epoch, and no fencing token that was ever given out is given out again. What is not a dev
-ledger is restored under a slip, which becomes a used grant of the ledger that is made.
+Invariants: the snapshot is verified to its end before a database is opened; the ledger is written in one transaction
+under maintenance, so that a restore that fails or is killed leaves the database empty; rows keep their ids, numbers,
+epochs and transaction ids; no old worker can go on: open leases are ended as journalled moves of the new epoch, and no
+fencing token is used twice. A ledger outside dev needs a slip, which becomes a consumed grant of the new ledger.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ BATCH_LEASES = 1000
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore has made."""
+    """A ledger that was restored."""
 
     ledger_id: str
     epoch: int
     environment: str
     sha256: str
     rows: dict[str, int]
-    expired: int  # attempts that were under way, ended
-    finished: int  # attempts that had committed, done
-    grant_id: int | None  # what the slip has become
+    expired: int  # open attempts that were ended
+    finished: int  # committed attempts that were finished
+    grant_id: int | None  # the grant made from the slip
 
 
 class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Who restores, why, by whose leave, and whether the tables beside the ledger are of the same moment."""
+    """Who restores and why, the slip, and whether the application's tables are from the same moment."""
 
     who: str
     why: str
@@ -73,7 +72,10 @@ def restore(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> Restored:
-    """Make a ledger from a snapshot: in a new file, an empty database, or a ledger that has no work and no history."""
+    """Make a ledger from a snapshot, in a new file, an empty database or an empty ledger, and return what was made.
+
+    Raise SnapshotInvalidError, SealsBrokenError, LedgerNotEmptyError, EffectsMayBeNewerError or AuthorityError.
+    """
     verified = verify(path, progress=progress)
     now = (clock or host_clock)()
     permit = permit_restore(request.slip, verified, executor=request.who, now=now)
@@ -84,7 +86,7 @@ def restore(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The place
+# The destination
 
 
 @contextmanager
@@ -111,9 +113,9 @@ def _refuse_newer_effects(place: Store[Any], request: RestoreRequest) -> None:
     if tables:
         more = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise EffectsMayBeNewerError(
-            f"the table {tables[0]}{more} may hold effects of jobs that the snapshot does not know as done:"
-            " they would be applied again",
-            next_step="Restore these tables from the same moment and say --tables-from-same-snapshot, or restore into"
+            f"the table {tables[0]}{more} may hold effects of jobs that are not finished in the snapshot;"
+            " these jobs would run again and apply their effects twice",
+            next_step="Restore these tables from the same moment and add --tables-from-same-snapshot, or restore into"
             " a database without them.",
             context={"tables": tables[:20]},
         )
@@ -136,7 +138,7 @@ def _write_ledger(
         store.lock_schema(connection)
         existed = bool(store.tables(connection))
         schema_steps.prepare(store, connection, epoch)
-        # Its tables are locked now: nobody can put work into them.
+        # The tables are locked now: no other process can insert work.
         _require_empty(transaction)
         if existed:
             _require_alike(transaction.settings.read(), verified)
@@ -177,28 +179,30 @@ def _write_ledger(
 def _require_empty(transaction: Transaction) -> None:
     tables = transaction.portable.occupied()
     if tables:
-        raise LedgerNotEmptyError(f"the ledger has rows in {', '.join(tables)}", context={"tables": tables})
+        raise LedgerNotEmptyError(
+            f"the ledger is not empty: it has rows in {', '.join(tables)}", context={"tables": tables}
+        )
 
 
 def _require_alike(settings: dict[str, str], verified: VerifiedSnapshot) -> None:
-    """Refuse to make another kind of ledger of one that was made on purpose."""
+    """Raise RefusedError if an existing ledger has another environment or governance than the snapshot."""
     for name, theirs in (
         ("environment", verified.header.environment),
         ("governed", "yes" if verified.header.governed else "no"),
     ):
         if settings[name] != theirs:
             raise RefusedError(
-                f"the ledger was made with {name} {settings[name]}, and the snapshot is of one with {theirs}",
-                next_step="What a ledger is for is written once: restore into a new file or an empty database.",
+                f"{name} of the ledger is {settings[name]}, but {name} of the snapshot is {theirs}",
+                next_step="These settings of a ledger cannot be changed: restore into a new file or an empty database.",
                 context={"setting": name, "ledger": settings[name], "snapshot": theirs},
             )
 
 
 def _next_ids(verified: VerifiedSnapshot, store: Store[Any]) -> dict[str, int]:
-    """Return where ids and numbers go on.
+    """Return the greatest used id of each table.
 
-    Executions go on at the time in microseconds. Whoever worked after the snapshot was taken may hold a token that it
-    does not know of; as long as fewer than a million leases a second are given out, all of those are below.
+    Executions continue at the time in microseconds: workers that ran after the snapshot was taken may hold tokens that
+    it does not contain; with fewer than a million leases a second, all of them are smaller.
     """
     microseconds = int(store.now().timestamp() * 1_000_000)
     return {**verified.given_out, "executions": max(verified.given_out.get("executions", 0), microseconds)}
@@ -219,24 +223,24 @@ def _load_tables(transaction: Transaction, path: Path, verified: VerifiedSnapsho
                     raise
         again = snapshot.finish()
     if again.trailer != verified.trailer:
-        raise SnapshotInvalidError(f"{path} was changed while it was restored")
+        raise SnapshotInvalidError(f"{path} was changed during the restore", context={"kind": "changed"})
 
 
 def _refused(table: Table, error: RefusedByDatabaseError) -> SnapshotInvalidError:
     return SnapshotInvalidError(
         f"the database refuses rows of {table.name}: {error.message}",
-        next_step="Use another snapshot, or restore into the other database: this one cannot hold these rows.",
+        next_step="Restore another snapshot, or restore into the kind of database that this one was taken from.",
         context={"table": table.name},
     )
 
 
 def _rows_to_load(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
-    # The ledger has an epoch of its own.
+    # The restored ledger has a new epoch.
     return (row for row in rows if row[0] != "epoch") if table.name == "meta" else rows
 
 
 def _batches(snapshot: SnapshotFile, table: Table) -> Iterator[list[Row]]:
-    """Yield a table's rows, no more at once than memory should hold."""
+    """Yield the rows of a table in batches of limited size."""
     batch: list[Row] = []
     begun = snapshot.bytes_read
     for row in _rows_to_load(table, snapshot.rows(table)):
@@ -249,15 +253,16 @@ def _batches(snapshot: SnapshotFile, table: Table) -> Iterator[list[Row]]:
 
 
 def _end_open_leases(transaction: Transaction) -> tuple[int, int]:
-    """End every attempt that was under way; return how many expired and how many had committed and are done."""
+    """End every open attempt; return how many expired, and how many were committed and are done now."""
     expired = finished = 0
-    while transaction.portable.end_leases():  # twice only if the clock was set back meanwhile
+    while transaction.portable.end_leases():  # a second time only if the clock was set back
         while ended := transaction.executions.recover(actor=ACTOR, n=BATCH_LEASES):
             for attempt, answer in ended:
                 if isinstance(answer, Refused):
                     raise SnapshotInvalidError(
-                        f"attempt {attempt.execution.exec_id} was under way and cannot be ended: {answer.message}",
-                        next_step="Repair the ledger that the snapshot was taken of, and take another.",
+                        f"execution {attempt.execution.exec_id} of job {attempt.job.job_id} cannot be ended:"
+                        f" {answer.message}",
+                        next_step="Repair the original ledger with `holdfast repair`, and take another snapshot.",
                         context={"exec_id": attempt.execution.exec_id, "job_id": attempt.job.job_id},
                     )
                 done = answer.steps[-1].target == JobState.SUCCEEDED

@@ -1,10 +1,10 @@
-"""Slips: permission to make a ledger where there is none yet, carried as a file, and kept as a grant of what was made.
+"""Slips: permissions in files, for a restore into a place that has no ledger and so no grants.
 
-What is signed are the bytes `holdfast slip v1`, a line feed, and the canonical JSON of every field but the signature.
+The signed bytes are `holdfast slip v1`, a line feed, and the canonical JSON of every field but the signature.
 
-Invariants: a slip is judged by the same rules and codes as a grant, before anything is opened; by whom it must be is
-said by the environment of the snapshot, and by the approvers that the snapshot carries; in the ledger that is made it
-is requested, approved and consumed in the transaction that makes it.
+Invariants: a slip is judged by the same rules and codes as a grant, before a database is opened; the environment and
+the approvers in the snapshot decide who must have signed it; in the restored ledger it becomes a grant that is
+requested, approved and consumed in the transaction of the restore.
 """
 
 from __future__ import annotations
@@ -62,19 +62,24 @@ def write_slip(
     key: Path | None = None,
     now: datetime | None = None,
 ) -> Slip:
-    """Return a permission for one act elsewhere, signed if there is a key to sign it with."""
+    """Return a slip that permits one restore, signed if a key is given.
+
+    Raise InputError for another act or a wrong duration, and AuthorityError for wildcards.
+    """
     if action != Act.RESTORE:
         raise InputError(
-            f"{action} is done in a ledger, which keeps its grants itself",
-            next_step=f"A slip is for {Act.RESTORE}; else use `holdfast grant request`.",
+            f"a slip cannot permit {action}: the ledger has grants for that",
+            next_step=f"Use --action {Act.RESTORE}, or `holdfast grant request` for {action}.",
             context={"field": "action"},
         )
     require_words(target=target, executor=executor, approver=approved_by)
     require_words(TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
     if not timedelta(0) < ttl <= TTL_MAX:
-        raise InputError(f"a slip is good for some time, and for {TTL_MAX.days} days at most", context={"field": "ttl"})
+        raise InputError(
+            f"the ttl of a slip must be more than 0 and at most {TTL_MAX.days} days", context={"field": "ttl"}
+        )
     if not is_exact(target, executor):
-        raise AuthorityError("a slip says exactly what it permits: no wildcards", code=Reject.GENERIC_SCOPE)
+        raise AuthorityError("target and executor of a slip must not contain wildcards", code=Reject.GENERIC_SCOPE)
     private = private_key(key) if key else None
     begun = now or datetime.now(UTC)
     slip = Slip(
@@ -93,7 +98,7 @@ def write_slip(
 
 
 def read_slip(path: Path) -> Slip:
-    """Return the slip that a file holds, or raise SpecInvalidError with the path of what is wrong."""
+    """Return the slip in a file; raise SpecInvalidError with the path of the wrong field."""
     try:
         with path.open("rb") as file:
             text = file.read(SLIP_BYTES_MAX + 1)
@@ -101,22 +106,22 @@ def read_slip(path: Path) -> Slip:
         raise InputError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from None
     try:
         if len(text) > SLIP_BYTES_MAX:
-            raise msgspec.ValidationError("it is too large to be one")
+            raise msgspec.ValidationError(f"it has more than {SLIP_BYTES_MAX} bytes")
         slip = msgspec.json.decode(text, type=Slip)
         _require_sound(slip)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecInvalidError(f"{path} holds no slip: {error}", context={"path": str(path)}) from None
+        raise SpecInvalidError(f"{path} is not a valid slip: {error}", context={"path": str(path)}) from None
     return slip
 
 
 def _require_sound(slip: Slip) -> None:
     if slip.holdfast_slip != VERSION:
-        raise msgspec.ValidationError(f"its version is {slip.holdfast_slip}, and this Holdfast knows {VERSION}")
+        raise msgspec.ValidationError(f"its version is {slip.holdfast_slip}; this Holdfast reads version {VERSION}")
     if (slip.signature is None) != (slip.public_key is None):
-        raise msgspec.ValidationError("it has half of a signature")
+        raise msgspec.ValidationError("it has only one of signature and public_key")
     for field, word in msgspec.structs.asdict(slip).items():
         if isinstance(word, str) and (not word.strip() or "\0" in word) and field != "rollback_plan":
-            raise msgspec.ValidationError(f"it says nothing - at `$.{field}`")
+            raise msgspec.ValidationError(f"the text must not be empty - at `$.{field}`")
     for field in ("issued_at", "expires_at"):
         try:
             moment = time_from(getattr(slip, field))
@@ -126,15 +131,15 @@ def _require_sound(slip: Slip) -> None:
         if not sound:
             raise msgspec.ValidationError(f"a time such as 2030-01-31T12:00:00.000000Z is expected - at `$.{field}`")
     if time_from(slip.expires_at) - time_from(slip.issued_at) > TTL_MAX:
-        raise msgspec.ValidationError(f"it is good for more than {TTL_MAX.days} days - at `$.expires_at`")
+        raise msgspec.ValidationError(f"it is valid for more than {TTL_MAX.days} days - at `$.expires_at`")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Judging
+# Permitting
 
 
 class RestorePermit(msgspec.Struct, frozen=True, kw_only=True):
-    """A slip that permits an act, and how its approver was known."""
+    """A slip that permits a restore, and how its approver was authenticated."""
 
     slip: Slip
     wanted: Wanted
@@ -144,15 +149,16 @@ class RestorePermit(msgspec.Struct, frozen=True, kw_only=True):
 def permit_restore(
     slip: Slip | None, snapshot: VerifiedSnapshot, *, executor: str, now: datetime
 ) -> RestorePermit | None:
-    """Return the permission to restore a snapshot; None where it needs none and has none. Raise where it may not be."""
+    """Return the permit to restore a snapshot; None for a dev ledger without a slip.
+
+    Raise AuthorityError or ApprovalError if the restore is not permitted.
+    """
     environment = snapshot.header.environment
     wanted = Wanted(act=Act.RESTORE, target=snapshot.trailer.sha256, environment=environment, executor=executor)
     if slip is None:
         if environment == DEV:
             return None
-        raise _rejection(
-            Rejected(Reject.MISSING, f"to restore a {environment} ledger needs a slip, and there is none"), wanted
-        )
+        raise _rejection(Rejected(Reject.MISSING, f"restoring a {environment} ledger needs a slip"), wanted)
     method = _method(slip, snapshot)
     verdict = judge(None, [_as_grant(slip, wanted)], wanted, now)
     if isinstance(verdict, Rejected):
@@ -162,50 +168,50 @@ def permit_restore(
 
 
 def _method(slip: Slip, snapshot: VerifiedSnapshot) -> str:
-    """Return how the approver is known, or raise ApprovalError where that is not enough."""
+    """Return how the approver was authenticated; raise ApprovalError if that is not enough."""
     environment, name = snapshot.header.environment, slip.approved_by
     strict = environment not in (DEV, STAGE)
     if environment != DEV and name == slip.executor:
-        raise ApprovalError("the slip needs the approval of somebody else than who restores", code="self_approval")
+        raise ApprovalError(f"the approver of the slip must not be {slip.executor}, who restores", code="self_approval")
     if slip.signature is None or slip.public_key is None:
         if strict:
             raise ApprovalError(
-                "in prod a word is not enough: the slip is not signed",
+                "in prod a slip must be signed",
                 code="approver_not_authenticated",
-                next_step="Let a registered approver write it with `holdfast grant slip … --key FILE`.",
+                next_step="A registered approver signs it with `holdfast grant slip … --key FILE`.",
             )
         return CLAIMED
     if not verified(slip.text, slip.signature, slip.public_key):
         raise ApprovalError(
-            "the signature of the slip does not hold: it or the slip was altered",
+            "the signature of the slip is wrong: the slip or its signature was changed",
             code="signature_invalid",
-            next_step="Let it be written anew: `holdfast grant slip … --key FILE`.",
+            next_step="Write a new slip: `holdfast grant slip … --key FILE`.",
         )
     if snapshot.approvers.get(name) == slip.public_key:
         return KEY
     if not strict:
         return CLAIMED
     if not snapshot.approvers:
-        return BOOTSTRAP  # as in a ledger that knows nobody yet: the first key is believed, and that is recorded
+        return BOOTSTRAP  # as in a ledger without approvers: the first key is accepted, and that is recorded
     raise ApprovalError(
-        f"the snapshot knows no approver {name} with the key that signed the slip",
+        f"the snapshot has no approver {name} with the key that signed the slip",
         code="approver_unknown",
-        next_step="Let somebody sign it who was registered, and not revoked, when the snapshot was taken.",
+        next_step="Use a slip signed by an approver who was registered when the snapshot was taken.",
         context={"known": sorted(who for who, key in snapshot.approvers.items() if key)},
     )
 
 
 def _as_grant(slip: Slip, wanted: Wanted) -> Grant:
-    """Return a slip as the grant that it stands for."""
+    """Return the grant that a slip is equivalent to."""
     begun = time_from(slip.issued_at)
-    asked = msgspec.structs.replace(wanted, executor=slip.executor)
+    request = msgspec.structs.replace(wanted, executor=slip.executor)
     return Grant(
         grant_id=0,
         state=GrantState.ACTIVE,
         version=len(GRANT.path("request", None).edges) + len(GRANT.path("approve", GrantState.DRAFT).edges),
         action=slip.action,
         target=slip.target,
-        scope=asked.scope(slip.rollback_plan).text,
+        scope=request.scope(slip.rollback_plan).text,
         requested_by=slip.executor,
         approved_by=slip.approved_by,
         consumed_by=None,
@@ -222,18 +228,18 @@ def _rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
     return AuthorityError(
         rejected.message,
         code=rejected.code,
-        next_step=f"Let somebody else write one: `holdfast grant slip --action {wanted.act} --target {wanted.target}"
+        next_step=f"An approver writes one: `holdfast grant slip --action {wanted.act} --target {wanted.target}"
         " --executor … --rollback-plan … --reason … --as NAME --key FILE > slip.json`, and give --grant slip.json.",
         context={"action": str(wanted.act), "target": wanted.target, "environment": wanted.environment},
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Keeping
+# The grant
 
 
 def keep_as_grant(transaction: Transaction, permit: RestorePermit, *, ledger_id: str, reason: str) -> int:
-    """Make a slip a grant of the ledger that is being made, used up by this transaction; return its id."""
+    """Write a slip into the restored ledger as a grant that this transaction consumes; return its id."""
     slip, wanted = permit.slip, permit.wanted
     grant_id = transaction.grants.request(
         action=slip.action,
@@ -250,12 +256,12 @@ def keep_as_grant(transaction: Transaction, permit: RestorePermit, *, ledger_id:
     for command, moved, why in ((approval, mark, slip.reason), (GrantEvent("consume", wanted.executor), None, reason)):
         grant = _known(transaction, grant_id)
         answer = transaction.grants.move(grant, command, reason=why, via=canonical(permit.via), move_id=moved)
-        if isinstance(answer, Refused):  # its time was up meanwhile
+        if isinstance(answer, Refused):  # it has expired meanwhile
             raise AuthorityError(answer.message, code=Reject.EXPIRED)
     return grant_id
 
 
 def _known(transaction: Transaction, grant_id: int) -> Grant:
     grant = transaction.grants.get(grant_id)
-    invariant(grant is not None, "a grant that was written is there")
+    invariant(grant is not None, "a grant that was written exists")
     return grant  # type: ignore[return-value] # checked above

@@ -1,10 +1,10 @@
-"""Snapshots: a whole ledger in one file that either database can write, and either can read.
+"""Snapshots: a whole ledger in one file, which both databases can write and read.
 
-The file is a gzip stream of JSON Lines: a header; the rows of every table that travels, in a fixed order, each as
+The file is a gzip stream of JSON Lines: a header; the rows of each table, in a fixed order, each as
 `[table, value, …]`; and a trailer with the number of rows by table and the SHA-256 of all lines before it.
 
-Invariants: a snapshot is of one moment; the same ledger gives the same lines; no more than a few rows are in memory;
-a file under its final name is whole, and is never replaced. Whatever is not exactly so is SnapshotInvalidError.
+Invariants: a snapshot shows one moment; the same ledger gives the same lines; only a few rows are in memory; a file
+under its final name is complete, and is never replaced. Any other file raises SnapshotInvalidError.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from holdfast.store.tables import NUMBERED, TABLES, Kind, Row, Table
 from holdfast.store.transaction import Reading
 
 FORMAT = 1
-LEVEL = 3  # of compression: beyond it, a snapshot takes longer and is hardly smaller
+LEVEL = 3  # of compression: a higher level takes longer and saves little
 CHUNK = 1 << 18
 LINE_MAX = 1 << 30
-PROGRESS_ROWS = 2000  # rows between two words about progress
+PROGRESS_ROWS = 2000  # rows between two calls of `progress`
 
-Progress = Callable[[str, int, int], None]  # what is done, how far it is, and of how much
+Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, and the total
 
 _TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$"
 _KINDS: dict[Kind, Any] = {
@@ -47,7 +47,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: which ledger this is, when it was taken, and what its rows are."""
+    """The first line: the ledger, the time of the snapshot, and the columns of its rows."""
 
     holdfast_snapshot: int
     ledger_id: str
@@ -57,19 +57,19 @@ class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str
     environment: str
     governed: bool
-    sequences: dict[str, _Number]  # the greatest id that each table has given out
+    sequences: dict[str, _Number]  # the greatest id that each table has assigned
     tables: dict[str, list[str]]  # the columns of each table
 
 
 class SnapshotTrailer(msgspec.Struct, frozen=True, kw_only=True):
-    """The last line."""
+    """The last line: the number of rows by table, and the SHA-256 of all lines before it."""
 
     rows: dict[str, int]
     sha256: str
 
 
 class SnapshotSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be said of a snapshot that is whole."""
+    """A complete snapshot: its file, size, first and last line."""
 
     file: str
     bytes: int
@@ -78,7 +78,7 @@ class SnapshotSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotSource(Protocol):
-    """What can be read table by table, in order: a snapshot, or a ledger."""
+    """A snapshot or a ledger, read table by table, in order."""
 
     @property
     def header(self) -> SnapshotHeader: ...
@@ -87,7 +87,7 @@ class SnapshotSource(Protocol):
 
 
 def schema_number(dialect: str) -> int:
-    """Return the number of the last migration that this version knows."""
+    """Return the number of the last migration of this version."""
     return migrations(dialect)[-1].number
 
 
@@ -101,7 +101,7 @@ def line_of(table: Table, row: Row) -> bytes:
 
 
 def row_of(table: Table, text: bytes) -> Row:
-    """Return the row that a line holds; raise one of BAD_LINE if it is no row of the table."""
+    """Return the row in a line; raise one of BAD_LINE if it is not a row of the table."""
     row: tuple[Any, ...] = _DECODERS[table.name].decode(text)
     return row[1:]
 
@@ -120,7 +120,7 @@ _DECODERS = {table.name: _decoder(table) for table in TABLES}
 
 
 class LiveLedger:
-    """A ledger at one moment, as a source."""
+    """A ledger at one moment, as the source of a snapshot."""
 
     def __init__(self, store: Store[Any], reading: Reading) -> None:
         meta = reading.settings.read()
@@ -143,15 +143,18 @@ class LiveLedger:
         return self._reading.portable.rows_of(table)
 
     def size(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return sum(self._reading.portable.count_of(table) for table in TABLES)
 
 
 def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -> SnapshotSummary:
-    """Write a snapshot of a ledger to a new file."""
+    """Write a snapshot of a ledger to a new file, and return its summary.
+
+    Raise FileThereError if the file exists, and InputError if it cannot be written.
+    """
     if not path.parent.is_dir():
-        raise InputError(f"there is no directory {path.parent}", next_step="Create it, or correct the path.")
-    # For its owner only: it has every payload in it.
+        raise InputError(f"the directory {path.parent} does not exist", next_step="Create it, or correct the path.")
+    # Readable by its owner only: it contains every payload.
     with new_file(path, mode=0o600) as file, store.standing(path.parent) as reading:
         ledger = LiveLedger(store, reading)
         trailer = _write(ledger, file, progress, ledger.size() if progress else 0)
@@ -185,7 +188,7 @@ def _write(source: SnapshotSource, file: BinaryIO, progress: Progress | None, to
 
 
 class SnapshotFile:
-    """A snapshot, read from its first line to its last. Use as a context; `finish` tells whether it was whole."""
+    """A snapshot, read from its first line to its last. Use as a context; `finish` verifies that it is complete."""
 
     def __init__(self, path: Path, *, progress: Progress | None = None, doing: str = "reading") -> None:
         self.path = path
@@ -197,7 +200,9 @@ class SnapshotFile:
         try:
             self._file = path.open("rb")
         except (OSError, ValueError) as error:
-            raise SnapshotInvalidError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
+            raise SnapshotInvalidError(
+                f"{path} cannot be read: {getattr(error, 'strerror', error)}", context={"kind": "unreadable"}
+            ) from error
         try:
             self._size = os.fstat(self._file.fileno()).st_size
             self._lines = LineReader(self._file, self._invalid, line_bytes_max=LINE_MAX)
@@ -222,10 +227,12 @@ class SnapshotFile:
             try:
                 row = row_of(table, self._line)
             except BAD_LINE as error:
-                raise self._invalid(f"line {self._lines.number} is no row of {table.name}: {error}") from None
+                raise self._invalid(
+                    "bad_line", f"line {self._lines.number} is not a row of {table.name}: {error}"
+                ) from None
             key = table.key_of(row)
             if last and key <= last:
-                raise self._invalid(f"line {self._lines.number} is out of order")
+                raise self._invalid("order", f"line {self._lines.number} is out of order")
             last = key
             self._counts[table.name] += 1
             self._note(table, row)
@@ -233,23 +240,25 @@ class SnapshotFile:
             yield row
 
     def finish(self) -> SnapshotSummary:
-        """Check what follows the last row: a trailer that agrees with everything before it, and then nothing."""
+        """Verify the last line and the end of the file, and return the summary."""
         if not self._line:
-            raise self._invalid("it is cut short: the last line is missing")
+            raise self._invalid("cut_short", "the last line is missing")
         try:
             trailer = msgspec.json.decode(self._line, type=SnapshotTrailer)
         except BAD_LINE:
-            raise self._invalid(f"line {self._lines.number} is neither a row in its place nor the last line") from None
+            raise self._invalid(
+                "order", f"line {self._lines.number} is neither the next row nor the last line"
+            ) from None
         if trailer.rows != self._counts:
-            raise self._invalid("its last line counts other rows than it has")
+            raise self._invalid("counts", "the number of rows differs from the last line")
         if trailer.sha256 != self._digest.hexdigest():
-            raise self._invalid("its SHA-256 is not that of its lines")
+            raise self._invalid("sha256", "the SHA-256 of the lines differs from the last line")
         if self._lines.read():
-            raise self._invalid("something follows its last line")
+            raise self._invalid("trailing_data", "data follows the last line")
         return SnapshotSummary(file=str(self.path), bytes=self._size, header=self.header, trailer=trailer)
 
     def given_out(self) -> dict[str, int]:
-        """Return the greatest id of each table that was given out or read, by table."""
+        """Return the greatest id that each table has assigned or contains."""
         known = self.header.sequences
         return {name: max(known.get(name, 0), self._greatest.get(name, 0)) for name in NUMBERED}
 
@@ -258,26 +267,25 @@ class SnapshotFile:
             fields = msgspec.json.decode(self._line, type=dict[str, msgspec.Raw])
             version = msgspec.json.decode(fields.get("holdfast_snapshot", b"0"), type=int)
         except BAD_LINE:
-            raise self._invalid("its first line is not a snapshot's") from None
+            raise self._invalid("header", "its first line is not that of a snapshot") from None
         if version != FORMAT:
-            unknown = f"its format is {version}, and this Holdfast knows {FORMAT}" if version else "it is no snapshot"
-            raise self._invalid(unknown, format=version)
+            detail = f"its format is {version}; this Holdfast reads format {FORMAT}"
+            raise self._invalid("format", detail if version else "it has no snapshot format", format=version)
         try:
             header = msgspec.json.decode(self._line, type=SnapshotHeader)
         except BAD_LINE as error:
-            raise self._invalid(f"its first line is not a snapshot's: {error}") from None
+            raise self._invalid("header", f"its first line is not that of a snapshot: {error}") from None
         known = schema_number("sqlite")  # both dialects have the same numbers
         if header.schema != known:
             raise SnapshotInvalidError(
-                f"{self.path} has the schema {header.schema:04d}, and this Holdfast has {known:04d}",
-                next_step="Restore it with the version of Holdfast that made it"
-                + (
-                    ", and run `holdfast migrate` with this one." if header.schema < known else ", or upgrade this one."
-                ),
-                context={"schema": header.schema, "holdfast": known},
+                f"{self.path} has schema {header.schema:04d}; this Holdfast has schema {known:04d}",
+                next_step="Restore it with the Holdfast that made it, then run `holdfast migrate` with this version."
+                if header.schema < known
+                else "Upgrade Holdfast to the version that made it.",
+                context={"kind": "schema", "schema": header.schema, "holdfast": known},
             )
         if header.tables != {table.name: table.names for table in TABLES}:
-            raise self._invalid("its tables are not those of its schema")
+            raise self._invalid("tables", "its tables differ from those of its schema")
         return header
 
     def _note(self, table: Table, row: Row) -> None:
@@ -293,5 +301,5 @@ class SnapshotFile:
         if self._progress and self._lines.number % PROGRESS_ROWS == 0:
             self._progress(self._doing, self._file.tell(), self._size)
 
-    def _invalid(self, what: str, **context: object) -> HoldfastError:
-        return SnapshotInvalidError(f"{self.path} is not a snapshot that can be used: {what}", context=context)
+    def _invalid(self, kind: str, detail: str, **context: object) -> HoldfastError:
+        return SnapshotInvalidError(f"{self.path} is not a valid snapshot: {detail}", context={"kind": kind, **context})

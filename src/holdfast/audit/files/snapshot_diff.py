@@ -1,8 +1,8 @@
-"""What two ledgers, or snapshots of ledgers, say differently.
+"""The differences between two ledgers or snapshots.
 
-Invariants: both are read side by side, in order, in flat memory; every row and every column that travels is compared,
-but for what a restore must change: the epoch itself, and what the journal and its seals say of epochs that only one of
-the two has come to. What happened in such an epoch shows all the same: no record moves without its row changing.
+Invariants: both are read side by side, in order, in constant memory; every row and column of a snapshot is compared,
+except for what a restore must change: the epoch, and journal rows and seals of epochs that only one of the two has.
+Moves in such an epoch are found all the same, because they change the row of a record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.store import open_store
 from holdfast.store.tables import TABLES, Row, Table
 
 SHOWN = 20
-# The epoch is a restore's to change; the others repeat what the seals say.
+# A restore changes the epoch; the other settings repeat the last seal.
 _OWN = frozenset({"epoch", "seal_head", "seal_floor"})
 _EPOCHS = ("journal", "seals")
 _EPOCH_COLUMN = 1
@@ -38,7 +38,7 @@ Key = tuple[Any, ...]
 
 
 class TableDifferences(msgspec.Struct, kw_only=True):
-    """How the rows of one table differ: how many, and the keys of the first ones."""
+    """The differences of one table: their numbers, and the keys of the first ones."""
 
     only_a: int = 0
     only_b: int = 0
@@ -49,11 +49,11 @@ class TableDifferences(msgspec.Struct, kw_only=True):
 
     @property
     def total(self) -> int:
-        """Return how many rows differ."""
+        """Return the number of rows that differ."""
         return self.only_a + self.only_b + self.changed
 
     def add(self, which: str, key: Key) -> None:
-        """Count a row that differs, and keep its key if it is one of the first."""
+        """Count a row that differs, and keep its key if it is among the first."""
         setattr(self, which, getattr(self, which) + 1)
         shown: list[Key] = getattr(self, f"keys_{which}")
         if len(shown) < SHOWN:
@@ -61,21 +61,21 @@ class TableDifferences(msgspec.Struct, kw_only=True):
 
 
 class SnapshotComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two sources, side by side."""
+    """Two sources and their differences."""
 
     a: SnapshotHeader
     b: SnapshotHeader
-    rows: int  # compared, of the longer one
+    rows: int  # compared
     tables: dict[str, TableDifferences]  # only those that differ
 
     @property
     def same(self) -> bool:
-        """Tell whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.tables
 
 
 def diff(a: str, b: str, *, schema: str = "public", progress: Progress | None = None) -> SnapshotComparison:
-    """Compare two snapshots or ledgers, each given as a file or a URL."""
+    """Compare two snapshots or ledgers, each given as a file or a URL, and return the differences."""
     with ExitStack() as opened:
         one, other = (opened.enter_context(_source(place, schema)) for place in (a, b))
         epoch = min(one.header.epoch, other.header.epoch)
@@ -100,8 +100,8 @@ def diff(a: str, b: str, *, schema: str = "public", progress: Progress | None = 
 
 @contextmanager
 def _source(place: str, schema: str) -> Iterator[SnapshotSource]:
-    """Open what a word names: a snapshot if it is a file that is packed, else a ledger."""
-    if "://" not in place and _is_packed(place):
+    """Open a snapshot, if the place is a compressed file, or else a ledger."""
+    if "://" not in place and _is_compressed(place):
         with SnapshotFile(Path(place)) as snapshot:
             yield snapshot
         return
@@ -113,19 +113,19 @@ def _source(place: str, schema: str) -> Iterator[SnapshotSource]:
         yield LiveLedger(store, reading)
 
 
-def _is_packed(place: str) -> bool:
+def _is_compressed(place: str) -> bool:
     try:
         with Path(place).open("rb") as file:
             return file.read(len(GZIP)) == GZIP
     except (OSError, ValueError) as error:
         raise InputError(
             f"{place!r} cannot be read: {getattr(error, 'strerror', error)}",
-            next_step="Name a snapshot, or a ledger by its file or URL.",
+            next_step="Give a snapshot file, or the file or URL of a ledger.",
         ) from error
 
 
 def _compared_rows(table: Table, source: SnapshotSource, epoch: int) -> Iterator[Row]:
-    """Yield the rows that count."""
+    """Yield the rows to compare."""
     if table.name == "meta":
         return (row for row in source.rows(table) if row[0] not in _OWN)
     if table.name in _EPOCHS:
@@ -136,7 +136,7 @@ def _compared_rows(table: Table, source: SnapshotSource, epoch: int) -> Iterator
 def _pairs(
     table: Table, a: Iterator[Row], b: Iterator[Row]
 ) -> Iterator[tuple[Key, Sequence[Any] | None, Sequence[Any] | None]]:
-    """Yield each key with the row that either side has under it; both come in order."""
+    """Yield each key with its row on both sides; both sides are in the order of keys."""
     left, right = next(a, None), next(b, None)
     while left is not None or right is not None:
         left_key = None if left is None else table.key_of(left)

@@ -1,7 +1,7 @@
-"""Whether a snapshot is whole, and whether its history is what was sealed.
+"""Verifies a snapshot: that the file is complete, and that its history is what was sealed.
 
-Invariants: one pass over the file, line by line; a snapshot that passes can be restored as far as a file can tell. What
-is wrong with the file is SnapshotInvalidError; a sound file whose history breaks its seals is SealsBrokenError.
+Invariants: the file is read once, line by line; a snapshot that passes can be restored, as far as the file shows. An
+invalid file raises SnapshotInvalidError; a valid file whose history differs from its seals raises SealsBrokenError.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from holdfast.store.tables import TABLES, Row
 
 
 class VerifiedSnapshot(SnapshotSummary, frozen=True, kw_only=True):
-    """A snapshot that was read through and found right."""
+    """A snapshot that was read to its end and is valid."""
 
     seals: int
     head: str  # the hash of the last seal
-    sealed: int  # rows of the journal, those of archived blocks included
+    sealed: int  # journal rows, with those of archived blocks
     unsealed: int
     given_out: dict[str, int]  # the greatest id of each table
-    approvers: dict[str, str | None]  # the public key of everybody who ever might approve; None if that was revoked
+    approvers: dict[str, str | None]  # the public key of each registered approver; None if it was revoked
 
 
 def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
-    """Read a snapshot through, and raise unless it is whole and its history is what was sealed."""
+    """Read a snapshot to its end, and return its summary.
+
+    Raise SnapshotInvalidError if the file is not valid, and SealsBrokenError if its history is not what was sealed.
+    """
     with SnapshotFile(path, progress=progress, doing="verifying") as snapshot:
         sealed = SealedHistory(snapshot.header.ledger_id)
         carried = _Carried(sealed)
@@ -47,7 +50,7 @@ def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
             for row in snapshot.rows(table):
                 if take:
                     take(row)
-        summary = snapshot.finish()  # first: of a file that was altered, the seals tell less
+        summary = snapshot.finish()  # first: for a changed file, this error says more than the seals
         given_out = snapshot.given_out()
     carried.require_agreement(summary)
     sealed.finish()
@@ -63,7 +66,7 @@ def verify(path: Path, *, progress: Progress | None = None) -> VerifiedSnapshot:
 
 
 class _Carried:
-    """What a snapshot says of the ledger itself."""
+    """The approvers and the environment in a snapshot."""
 
     def __init__(self, sealed: SealedHistory) -> None:
         self.approvers: dict[str, str | None] = {}
@@ -80,16 +83,17 @@ class _Carried:
         self.approvers[name] = public_key if revoked_at is None else None
 
     def require_agreement(self, summary: SnapshotSummary) -> None:
-        """Raise unless the first line says of which environment it is: who may restore it depends on that."""
+        """Raise unless the first line has the environment of the settings: who may restore depends on it."""
         if self._environment != summary.header.environment:
             raise SnapshotInvalidError(
-                f"{summary.file} is not a snapshot that can be used: its first line calls it one of a"
-                f" {summary.header.environment} ledger, and its settings one of a {self._environment} ledger"
+                f"{summary.file} is not a valid snapshot: its first line has the environment"
+                f" {summary.header.environment}, its settings have {self._environment}",
+                context={"kind": "environment"},
             )
 
 
 class SealedHistory:
-    """The seals of a ledger and, while they pass in the order of their number, the rows that each of them closed."""
+    """The seals of a ledger, and the hashes of their rows, which are taken in the order of their numbers."""
 
     def __init__(self, ledger_id: str) -> None:
         self.seals: list[Seal] = []
@@ -98,12 +102,12 @@ class SealedHistory:
         self._ends: list[tuple[int, int, int]] = []
         self._open: dict[int, hashlib._Hash] = {}
         self._passed: list[int] = []
-        self._noted: str | None = None  # what the ledger itself says of the last seal
-        self._archived = 0  # the last seal whose rows may be gone
+        self._noted: str | None = None  # the setting seal_head
+        self._archived = 0  # the last seal whose rows may be missing
         self._flaws: list[str] = []
 
     def take_setting(self, row: Row) -> None:
-        """Take one of the ledger's settings."""
+        """Take a row of the settings."""
         if row[0] == "seal_head":
             self._noted = row[1]
 
@@ -112,16 +116,16 @@ class SealedHistory:
         seal = Seal(*row)
         number = len(self.seals) + 1
         if seal.seal_id != number or seal.previous != self.head or (self._ends and seal.end <= self._ends[-1]):
-            self._flaws.append(f"seal {seal.seal_id} does not follow the one before it")
+            self._flaws.append(f"seal {seal.seal_id} does not follow the seal before it")
         if seal_hash(seal) != seal.hash:
-            self._flaws.append(f"seal {seal.seal_id} was altered")
+            self._flaws.append(f"the fields of seal {seal.seal_id} do not have its hash")
         self.seals.append(seal)
         self._ends.append(seal.end)
         self._passed.append(0)
         self.head = seal.hash
 
     def take_archive(self, row: Row) -> None:
-        """Take the record of an archive: the rows of its seals may be gone from the journal."""
+        """Take the record of an archive: the rows of its seals may be missing from the journal."""
         self._archived = max(self._archived, Archive(*row).last_seal)
 
     def take_row(self, row: Row) -> None:
@@ -138,20 +142,20 @@ class SealedHistory:
         self._passed[index] += 1
         if self._passed[index] == self.seals[index].rows:
             if hashed.hexdigest() != self.seals[index].digest:
-                self._flaws.append(f"the rows of seal {index + 1} are not those that were sealed")
+                self._flaws.append(f"the rows of seal {index + 1} differ from those that were sealed")
             del self._open[index]
 
     def finish(self) -> None:
-        """Raise SealsBrokenError unless every row that was sealed has passed, and no other."""
+        """Raise SealsBrokenError unless every sealed row was taken, and no other."""
         if self._noted != (f"{len(self.seals)} {self.head}" if self.seals else None):
-            self._flaws.append("the last seal is not the one that the ledger has noted")
+            self._flaws.append(f"the last seal is {len(self.seals)}, but the setting seal_head is {self._noted!r}")
         for seal, passed in zip(self.seals, self._passed, strict=True):
-            # The rows of an archived block leave when they can, on PostgreSQL with their partition.
+            # The rows of an archived block are removed later; on PostgreSQL with their partition.
             if passed > seal.rows or (passed < seal.rows and seal.seal_id > self._archived):
-                self._flaws.append(f"seal {seal.seal_id} has {seal.rows} rows, and {passed} are there")
+                self._flaws.append(f"seal {seal.seal_id} has {seal.rows} rows, but the snapshot has {passed}")
         if self._flaws:
             raise SealsBrokenError(
-                f"the snapshot's history is not what was sealed: {self._flaws[0]}",
-                next_step="Use a snapshot from before; this one keeps what was altered, for whoever looks into it.",
+                f"the history in the snapshot differs from its seals: {self._flaws[0]}",
+                next_step="Restore an older snapshot: holdfast snapshot restore FILE …. Keep this one as evidence.",
                 context={"flaws": self._flaws[:20]},
             )

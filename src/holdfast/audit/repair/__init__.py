@@ -1,1 +1,1 @@
-"""Repair: what is wrong with a record, and what puts it right."""
+"""Repair: the diagnosis of records that break an invariant, and their correction."""

@@ -1,8 +1,7 @@
-"""What is wrong with one job or one execution, and what would put it right.
+"""The diagnosis of one job and its executions: which acts repair them.
 
-Invariants: nothing is written here; what a sound journal says of a record is right if the record's last move vouches
-for it, and so is what a committed execution says of its job; where neither can tell, the job is quarantined; a payload
-that is not what was submitted is never run.
+Invariants: nothing is written here; a sound journal is right if its last move is the record's, and so is a committed
+execution; where neither decides, the job is quarantined; a payload that differs from what was submitted is never run.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ LOST, UNSOUND = "lost", "integrity"
 
 
 class RepairedExecution(msgspec.Struct, frozen=True):
-    """An execution as it will be once it is repaired."""
+    """An execution as it is after the repair."""
 
     exec_id: int
     attempt: int
@@ -39,27 +38,27 @@ class RepairedExecution(msgspec.Struct, frozen=True):
 def repair_execution(
     record: ExaminedRecord, *, succeeded: bool = False, alone: bool = False
 ) -> tuple[RepairedExecution, list[RepairAct]]:
-    """Return an execution as it will be, and what makes it so.
+    """Return an execution as it is after the repair, and the acts that repair it.
 
-    `succeeded` if its job is known to have; `alone` if nothing but the execution can tell whether it has.
+    `succeeded`: its job is known to have succeeded. `alone`: only this execution shows whether it has.
     """
     image, last = record.image or {}, record.last
     if record.vouched and last is not None:
-        status, anew, why = last.target, False, f"its journal says {last.target}"
+        status, restart, why = last.target, False, f"the journal ends at {last.target}"
     else:
         status = record.state if record.state in EXECUTION.final else ExecutionStatus.ABORTED
-        anew, why = True, "its journal cannot be believed"
+        restart, why = True, "the journal is not sound"
     committed_here = ExecutionStatus.COMMITTED in (status, record.state)
     if succeeded and committed_here and record.state != ExecutionStatus.DONE:
-        status, why = ExecutionStatus.DONE, "it has committed, and its job has succeeded"
+        status, why = ExecutionStatus.DONE, "the execution is committed, and its job succeeded"
     elif alone and status == ExecutionStatus.COMMITTED:
-        status, why = ExecutionStatus.DONE, "it has committed, and its job cannot be believed"
+        status, why = ExecutionStatus.DONE, "the execution is committed, and the journal of its job is not sound"
     columns = _execution_columns(record, status)
     attempt = int(str(columns.get("attempt", image["attempt"])))
     settled = RepairedExecution(
         record.id, attempt, ExecutionStatus(status), bool(image["excused"]), image["error_code"]
     )
-    return settled, list(record.put(status, why, anew=anew, **columns))
+    return settled, list(record.put(status, why, restart=restart, **columns))
 
 
 def _execution_columns(record: ExaminedRecord, status: str) -> dict[str, Json]:
@@ -72,9 +71,9 @@ def _execution_columns(record: ExaminedRecord, status: str) -> dict[str, Json]:
     elif time_or_none(image["finished_at"]) is None:
         columns["finished_at"] = columns["updated_at"]
     begun = [row for row in record.kept if row.target == ExecutionStatus.IN_PROGRESS] if record.sound else []
-    for name, told in (("started_at", written_at(begun[0]) if begun else None), ("cancel_asked_at", None)):
+    for name, value in (("started_at", written_at(begun[0]) if begun else None), ("cancel_asked_at", None)):
         if image[name] is not None and time_or_none(image[name]) is None:
-            columns[name] = told
+            columns[name] = value
     if time_or_none(image["lease_expires_at"]) is None:
         columns["lease_expires_at"] = columns["updated_at"]
     if not is_fit(image["error_message"]):
@@ -83,12 +82,12 @@ def _execution_columns(record: ExaminedRecord, status: str) -> dict[str, Json]:
 
 
 def restored_execution(record: ExaminedRecord, job_id: int) -> RepairAct:
-    """Return what puts back an execution whose row is gone, from what the journal says of it."""
+    """Return the act that inserts a missing execution again, with the values that its journal has."""
     first, last = record.rows[0], record.rows[-1]
     ended = last.target in EXECUTION.final
     return record.act(
         "put_back",
-        f"its row is gone; the journal tells of it, as attempt {first.attempt} of job {job_id}",
+        f"the row is missing; by the journal it was attempt {first.attempt} of job {job_id}",
         exec_id=record.id, job_id=job_id, attempt=first.attempt, status=last.target, version=last.version,
         lease_owner=first.actor, lease_expires_at=written_at(last), excused=last.event == "give_back",
         error_code=LOST if last.target == ExecutionStatus.ABORTED else None, created_at=written_at(first),
@@ -104,9 +103,9 @@ def restored_execution(record: ExaminedRecord, job_id: int) -> RepairAct:
 def repair_job(
     reading: Reading, job_id: int, *, doubt: str | None = None, without: Iterable[str] = ()
 ) -> list[RepairAct]:
-    """Return what puts a job and its executions right.
+    """Return the acts that repair a job and its executions.
 
-    `doubt` is a reason to quarantine it in any case; `without` are columns that it must lose.
+    `doubt` is a reason to quarantine the job in any case; `without` are columns to empty.
     """
     job = ExaminedRecord(reading, JOB, job_id)
     if job.image is None:
@@ -114,37 +113,37 @@ def repair_job(
     executions, acts = _settled(reading, job)
     if job.archived:
         return acts + _slimmed(job, executions)
-    target, anew, why = _verdict(job, executions, doubt)
+    target, restart, why = _verdict(job, executions, doubt)
     past = [execution.status for execution in executions if execution.status in COMMITTED]
     if target == JobState.QUARANTINED and past == [ExecutionStatus.COMMITTED]:
-        # Its effects are there: it is finished, whatever is wrong with its job.
+        # The effects are applied, so the execution is finished even if its job is damaged.
         executions, acts = _settled(reading, job, alone=True)
-        target, anew, why = _verdict(job, executions, doubt)
+        target, restart, why = _verdict(job, executions, doubt)
     if target == JobState.QUARANTINED:
         acts += _stopped(reading, executions)
-    anew = anew or _contradicts_itself(job, executions, target)
+    restart = restart or _contradicts_itself(job, executions, target)
     columns = _columns(job, executions, target, why) | dict.fromkeys(without)
-    acts += job.put(target, why, anew=anew, **columns)
+    acts += job.put(target, why, restart=restart, **columns)
     return acts
 
 
 def _settled(
     reading: Reading, job: ExaminedRecord, *, alone: bool = False
 ) -> tuple[list[RepairedExecution], list[RepairAct]]:
-    """Return the executions of a job as they will be, first attempt first, and what makes them so."""
+    """Return the executions of a job after the repair, first attempt first, and the acts that repair them."""
     executions: list[RepairedExecution] = []
     acts: list[RepairAct] = []
     succeeded = job.vouched and job.last is not None and job.last.target == JobState.SUCCEEDED
     for image in reading.maintenance.images("holdfast_executions", job_id=job.id):
         record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
-        settled, mended = repair_execution(record, succeeded=succeeded, alone=alone)
+        settled, repairs = repair_execution(record, succeeded=succeeded, alone=alone)
         executions.append(settled)
-        acts += mended
+        acts += repairs
     return sorted(executions, key=lambda execution: execution.attempt), acts
 
 
 def has_committed(reading: Reading, job_id: int) -> bool:
-    """Tell whether the journal of one of a job's executions says that it committed."""
+    """Return whether a job has an execution whose trusted journal ends with a commit."""
     for image in reading.maintenance.images("holdfast_executions", job_id=job_id):
         record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
         if record.vouched and record.last is not None and record.last.target in COMMITTED:
@@ -153,50 +152,50 @@ def has_committed(reading: Reading, job_id: int) -> bool:
 
 
 def _verdict(job: ExaminedRecord, executions: Sequence[RepairedExecution], doubt: str | None) -> tuple[str, bool, str]:
-    """Return where the job belongs, whether its history must begin anew, and why."""
+    """Return the state of the job after the repair, whether its history must restart, and why."""
     past = [execution for execution in executions if execution.status in COMMITTED]
     if len(past) > 1:
-        return JobState.QUARANTINED, not job.vouched, f"{len(past)} of its executions have committed"
+        return JobState.QUARANTINED, not job.vouched, f"{len(past)} executions of the job are committed"
     done = past and past[0].status == ExecutionStatus.DONE
     last = job.last
     doubt = doubt or _unfit(job, executions)
     if job.vouched and last is not None:
         projected = project(executions, rulings_of(job.kept))
         if job.state == JobState.QUARANTINED and last.target == JobState.PENDING:
-            # Perhaps only its state was touched; but out of quarantine leads nothing but a grant.
-            return JobState.QUARANTINED, False, "it was found quarantined, against its journal"
+            # Perhaps only the state was edited; but only a grant may move a job out of quarantine.
+            return JobState.QUARANTINED, False, "the job is quarantined, but its journal ends at pending"
         if projected == last.target and (doubt is None or last.target in JOB.final):
-            return last.target, False, f"its journal and its executions say {last.target}"
-        doubt = doubt or f"its journal says {last.target}, its executions say {projected}"
+            return last.target, False, f"by its journal and its executions the job is {last.target}"
+        doubt = doubt or f"by its journal the job is {last.target}, by its executions {projected}"
     if done:
-        return JobState.SUCCEEDED, not job.vouched, doubt or "its journal cannot be believed; its execution is done"
-    return JobState.QUARANTINED, not job.vouched, doubt or "its journal cannot be believed"
+        return JobState.SUCCEEDED, not job.vouched, doubt or "the journal is not sound; an execution is done"
+    return JobState.QUARANTINED, not job.vouched, doubt or "the journal is not sound"
 
 
 def _unfit(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> str | None:
-    """Return why a job cannot be run as it stands, if it cannot."""
+    """Return why a job must not be run as it is, or None."""
     image = job.image or {}
     if not image["payload"]:
-        return "its payload is gone"
+        return "the payload is missing"
     if image["digest"] != digest_of(image["operation"], image["payload"]):
-        return "its payload is not what was submitted"
+        return "the payload differs from what was submitted"
     if image["history_from"] == 1 and not _all_there(executions):
-        return "not all of its attempts are there"
+        return "executions of earlier attempts are missing"
     return None
 
 
 def _stopped(reading: Reading, executions: Iterable[RepairedExecution]) -> Iterator[RepairAct]:
-    """Yield what ends the executions of a job that is being quarantined: the open ones, and commits after the first."""
+    """Yield the acts that abort executions of a job to quarantine: open ones, and committed ones after the first."""
     past = 0
     for execution in executions:
         past += execution.status in COMMITTED
         if execution.status in OPEN or (execution.status in COMMITTED and past > 1):
             record = ExaminedRecord(reading, EXECUTION, execution.exec_id)
-            yield _aborted(record, "its job is quarantined")
+            yield _aborted(record, "the job is quarantined")
 
 
 def _columns(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str, why: str) -> dict[str, Json]:
-    """Return what the other columns of a job must be, where that can be told."""
+    """Return the other columns of a job after the repair, where they are known."""
     image, columns = job.image or {}, _numbers_and_times(job, executions)
     columns |= _errors(job, executions, target)
     columns["quarantine_code"] = None
@@ -208,15 +207,15 @@ def _columns(job: ExaminedRecord, executions: Sequence[RepairedExecution], targe
 
 
 def _numbers_and_times(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> dict[str, Json]:
-    """Return what a job must count, and its times, as far as its executions and its journal tell."""
+    """Return the counts and times of a job that follow from its executions and its journal."""
     image, columns = job.image or {}, record_times(job)
     attempts, excused = _attempts(job, executions), sum(execution.excused for execution in executions)
-    if attempts != len(executions):  # of those that are not there, so many may have been excused as it says
+    if attempts != len(executions):  # of the missing ones, as many may be excused as the job counts
         most = attempts - len(executions) + excused
         excused = max(excused, min(image["excused"], most))
     columns |= {"attempts": attempts, "excused": excused}
     if image["max_attempts"] < 1:
-        columns["max_attempts"] = max(1, len(executions))  # no attempt more than it has had
+        columns["max_attempts"] = max(1, len(executions))  # it gets no further attempt
     if image["replay_attempts"] < 0:
         columns["replay_attempts"] = 0
     if time_or_none(image["run_at"]) is None:
@@ -227,12 +226,12 @@ def _numbers_and_times(job: ExaminedRecord, executions: Sequence[RepairedExecuti
 
 
 def _attempts(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> int:
-    """Return how many attempts a job has had: those that are there, where all are; else what its journal counts."""
+    """Return the number of attempts: the executions if none is missing, else what the journal counts."""
     image, greatest = job.image or {}, max((execution.attempt for execution in executions), default=0)
     if image["history_from"] == 1 and _all_there(executions):
         return len(executions)
-    told = job.last.attempt if job.vouched and job.last is not None else None
-    return max(greatest, len(executions), image["attempts"] if told is None else told)
+    journalled = job.last.attempt if job.vouched and job.last is not None else None
+    return max(greatest, len(executions), image["attempts"] if journalled is None else journalled)
 
 
 def _all_there(executions: Sequence[RepairedExecution]) -> bool:
@@ -240,16 +239,16 @@ def _all_there(executions: Sequence[RepairedExecution]) -> bool:
 
 
 def _contradicts_itself(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str) -> bool:
-    """Tell whether a history that is sound counts other attempts than there are, and nothing would be told of it."""
+    """Return whether a sound history counts other attempts than exist, although the repair would not journal it."""
     image, last = job.image or {}, job.last
     if image["history_from"] == 1 and not _all_there(executions):
         return True
-    still = last is not None and target == job.state == last.target
-    return still and last is not None and (last.attempt or 0) != _attempts(job, executions)
+    unmoved = last is not None and target == job.state == last.target
+    return unmoved and last is not None and (last.attempt or 0) != _attempts(job, executions)
 
 
 def _errors(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str) -> dict[str, Json]:
-    """Return the error that a job shows: its own, or its last attempt's; none if it never failed."""
+    """Return the error of a job: its own, or that of its last failed attempt; none if none failed."""
     image = job.image or {}
     blamed = [e for e in executions if e.status == ExecutionStatus.ABORTED and not e.excused]
     ruled_out = target == JobState.QUARANTINED or any(row.target == JobState.QUARANTINED for row in job.kept)
@@ -265,7 +264,7 @@ def _errors(job: ExaminedRecord, executions: Sequence[RepairedExecution], target
 
 
 def _kept_or_dropped(image: dict[str, Any], target: str, *, committed: bool) -> dict[str, Json]:
-    """Return payload and result as they must be: as they were, or gone."""
+    """Return which of payload and result must be emptied."""
     payload, result = image["payload"], image["result"]
     trusted = payload is not None and image["digest"] == digest_of(image["operation"], payload)
     whole = result is not None and is_json(result)
@@ -277,18 +276,18 @@ def _kept_or_dropped(image: dict[str, Any], target: str, *, committed: bool) -> 
 
 
 def _slimmed(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> list[RepairAct]:
-    """Return what a job of which all history is archived may not keep, and the columns that can be told."""
+    """Return the act that corrects a job whose whole history is archived: a slimmed job has no payload or result."""
     image = job.image or {}
     after = _kept_or_dropped(image, job.state, committed=job.state == JobState.SUCCEEDED)
     dropped = {name: value for name, value in after.items() if image[name] != value}
     counted = _numbers_and_times(job, executions)
     changed = dropped | {name: value for name, value in counted.items() if image[name] != value}
-    why = "a slimmed job keeps neither payload nor result" if dropped else "its history is archived"
+    why = "a slimmed job has no payload and no result" if dropped else "the history is archived"
     return [job.act("mend", why, **changed)] if changed else []
 
 
 def _tombstone(reading: Reading, job: ExaminedRecord) -> Iterator[RepairAct]:
-    """Yield what stands in for a job whose row is gone: it can never run again, and its history is kept."""
+    """Yield the acts that insert a placeholder for a missing job, which never runs again and keeps the history."""
     last = job.rows[-1] if job.rows else None
     state = last.target if last and last.target in JOB.states else JobState.PENDING
     at = (written_at(last) if last else None) or time_text(EPOCH)
@@ -296,11 +295,11 @@ def _tombstone(reading: Reading, job: ExaminedRecord) -> Iterator[RepairAct]:
     at = max(at, created_at)
     executions = reading.maintenance.images("holdfast_executions", job_id=job.id)
     if not job.rows and not executions:
-        return  # nothing tells of it any more: what had its id has got its own back
+        return  # no journal row is left: the record that had this id was renamed
     claimed = [row.attempt or 0 for row in job.rows]
     put_back = job.act(
         "put_back",
-        "its row is gone",
+        "the row is missing",
         job_id=job.id, operation=LOST, operation_version="0", client=LOST, key=None, queue=LOST, state=state,
         version=job.base, attempts=max([image["attempt"] for image in executions] + claimed, default=0),
         excused=sum(row.event == "give_back" and row.target == JobState.FAILED for row in job.rows),
@@ -317,10 +316,10 @@ def _tombstone(reading: Reading, job: ExaminedRecord) -> Iterator[RepairAct]:
         yield from acts
         done = done or settled.status == ExecutionStatus.DONE
         if settled.status in OPEN:
-            yield _aborted(record, "its job is gone")
+            yield _aborted(record, "the job's row is missing")
     target = JobState.SUCCEEDED if done else JobState.QUARANTINED
     code = None if done else LOST
-    yield from job.put(target, "its row was gone", anew=True, quarantine_code=code, reason="its row was gone")
+    yield from job.put(target, "the row was missing", restart=True, quarantine_code=code, reason="the row was missing")
 
 
 def _aborted(record: ExaminedRecord, why: str) -> RepairAct:

@@ -1,6 +1,6 @@
-"""A record as a diagnosis looks at it: as it stands, what its journal says of it, and whether the two can be believed.
+"""A record under examination: its row, its journal, and whether the two can be trusted.
 
-Invariants: nothing is written here; a journal is believed if it is sound, and the record's last move vouches for it.
+Invariants: nothing is written here; a journal is trusted if it is sound and its last row has the move id of the record.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ from holdfast.store.verbs.evidence import Entry, Evidence, History
 
 GUARDED_BY_NAME = {guarded.machine.name: guarded for guarded in GUARDED}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-VERSION_MAX = 1 << 62  # a version that leaves no room for the next ones was never written
+VERSION_MAX = 1 << 62  # Holdfast never writes a version so great that none can follow it
 
 
 class RepairAct(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a repair does, with what stands there before."""
+    """One change that a repair makes, with the row before it."""
 
     kind: str  # mend, move, tell, put_back, forget; and for the whole ledger: recount, rewrite, recover
     subject: str
@@ -39,18 +39,18 @@ class RepairAct(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExaminedRecord:
-    """One record, its journal, and whether the two can be believed."""
+    """One record, its journal, and whether the two can be trusted."""
 
     def __init__(self, reading: Reading, machine: Machine, subject: int) -> None:
         self.guarded, self.machine, self.id = GUARDED_BY_NAME[machine.name], machine, subject
         images = reading.maintenance.images(self.guarded.table, **{self.guarded.id: subject})
         self.image: dict[str, Any] | None = images[0] if images else None
         evidence = Evidence(reading)
-        self.rows, readable = evidence.told(machine, subject)
+        self.rows, readable = evidence.journal_of(machine, subject)
         begins = 1 if self.image is None else self.image["history_from"]
         self.kept = [row for row in self.rows if row.version >= begins]
         kept_payload = machine is JOB and self.image is not None and self.image["payload"] is not None
-        # Gone without an archive that could have them: a job is slimmed before its history is archived.
+        # Missing, and not in an archive: a job is slimmed before its history is archived.
         lost = record_rules.lacks_rows(self.rows, begins) and (kept_payload or evidence.archived_until is None)
         self.archived = begins > 1 and not self.kept and not lost
         self.sound = self.archived or (
@@ -63,7 +63,7 @@ class ExaminedRecord:
 
     @property
     def vouched(self) -> bool:
-        """Whether the record was last written by the move that its journal ends with: then the journal is believed."""
+        """Whether the record was last written by the last move in its journal: then the journal is trusted."""
         last = self.last
         return (
             self.sound
@@ -78,7 +78,7 @@ class ExaminedRecord:
 
     @property
     def base(self) -> int:
-        """The version that the next move follows: the journal's, where there is one."""
+        """The version before the next move: the journal's last one, if it has rows."""
         if self.rows:
             return max(row.version for row in self.rows)
         return 1 if self.image is None else int(self.image["version"])
@@ -95,24 +95,24 @@ class ExaminedRecord:
             after=words,
         )
 
-    def put(self, state: str, why: str, *, anew: bool = False, **columns: Json) -> Iterator[RepairAct]:
-        """Yield what brings the record to a state and its journal's version; `anew` begins its history here."""
+    def put(self, state: str, why: str, *, restart: bool = False, **columns: Json) -> Iterator[RepairAct]:
+        """Yield the acts that bring the record to a state and its journal's version; `restart` restarts its history."""
         if self.image is None:
             return
         if self.image["version"] != self.base:
-            # With all the rest: a row that breaks a constraint of the table takes no change but to a whole one.
-            yield self.act("mend", f"its journal ends at version {self.base}", version=self.base, **columns)
-        history = {"history_from": self.base + 1} if anew else {}
+            # All columns at once: a row that breaks a constraint can be updated only to one that does not.
+            yield self.act("mend", f"the journal ends at version {self.base}", version=self.base, **columns)
+        history = {"history_from": self.base + 1} if restart else {}
         if state != self.state:
             yield self.act("move", why, **{self.guarded.state: state}, **history, **columns)
-        elif anew or (self.last is not None and self.last.target != state):
+        elif restart or (self.last is not None and self.last.target != state):
             yield self.act("tell", why, **{self.guarded.state: state}, **history, **columns)
         elif changed := {name: value for name, value in columns.items() if self.image[name] != value}:
             yield self.act("mend", why, **changed)
 
 
 def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, context: RuleContext) -> bool:
-    """Tell whether rows make a whole history, as `check` would judge a record that stands where they end."""
+    """Return whether rows are a complete history by the rules of `check`, for a record in their last state."""
     if not rows:
         return False
     history = History(
@@ -120,12 +120,14 @@ def is_sound(machine: Machine, rows: Sequence[Entry], begins: int, context: Rule
         created_at=rows[0].at, updated_at=rows[-1].at, rows=tuple(rows),
     )  # fmt: skip
     found = chain(record_rules.continuous(history, context), record_rules.legal(history, context))
-    faults = (fault for fault in found if fault.evidence["kind"] != "taken")  # of rows before these, others judge
+    faults = (
+        fault for fault in found if fault.evidence["kind"] != "taken"
+    )  # missing rows before these are judged elsewhere
     return next(faults, None) is None and rows[-1].target in machine.states and _counts_up(machine, rows)
 
 
 def _counts_up(machine: Machine, rows: Sequence[Entry]) -> bool:
-    """Tell whether the attempts that a job's rows name grow by one with each claim, and only then."""
+    """Return whether the attempts in a job's rows increase by one with each claim, and only then."""
     return machine is not JOB or all(
         row.maintenance_id is not None or (row.attempt or 0) == (before.attempt or 0) + (row.target == JobState.RUNNING)
         for before, row in pairwise(rows)
@@ -133,7 +135,7 @@ def _counts_up(machine: Machine, rows: Sequence[Entry]) -> bool:
 
 
 def is_torn(row: dict[str, Any]) -> bool:
-    """Tell whether a row of the journal holds what nobody wrote there, so that nothing can be read from it."""
+    """Return whether a journal row holds values that Holdfast never writes, so that it cannot be used."""
     words = (row["target"], row["event"], row["move_id"])
     numbers = [row[name] or 0 for name in ("attempt", "grant_id", "maintenance_id")]
     return (
@@ -145,22 +147,22 @@ def is_torn(row: dict[str, Any]) -> bool:
 
 
 def time_or_none(text: object) -> datetime | None:
-    """Return the moment that a text names, if it names one."""
+    """Return the time that a text holds, or None."""
     try:
         moment = time_from(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return moment if moment is not None and moment.tzinfo is not None else None  # without a zone it is no moment
+    return moment if moment is not None and moment.tzinfo is not None else None  # a time without a zone is not valid
 
 
 def written_at(row: Entry) -> str | None:
-    """Return when a row of the journal was written, if that can be read."""
-    at: Any = row.at  # None where the journal holds what is no time
+    """Return when a journal row was written, or None if its time cannot be read."""
+    at: Any = row.at  # None where the journal does not hold a time
     return time_text(at) if at else None
 
 
 def record_times(record: ExaminedRecord) -> dict[str, Json]:
-    """Return when a record was made and last changed, as its journal knows it."""
+    """Return when a record was created and last changed, by its journal where that has it."""
     image, first, last = record.image or {}, record.rows[0] if record.rows else None, record.last
     created, updated = time_or_none(image["created_at"]), time_or_none(image["updated_at"])
     if first is not None and first.version == 1 and written_at(first):

@@ -1,11 +1,11 @@
-"""Repair: mends what can be recomputed, quarantines the rest, and keeps what was there before.
+"""Repair: recomputes what can be recomputed, quarantines the rest, and journals every row as it was before.
 
-A dry run is the real run, rolled back: what it shows is what applying does, and its digest says whether it still is.
-What can be neither mended nor quarantined is found by trying: then the round is undone, and the next one leaves it out.
+A dry run is the real run, rolled back: it shows what applying does, and its digest shows whether that is still so.
+Records that can be neither repaired nor quarantined are found by trying: the round is undone, and the next skips them.
 
-Invariants: everything happens in one transaction under the maintenance door, with every before-image in the journal;
-the door has the number of a grant for this very plan, used up by the same transaction; a unit is mended so that `check`
-finds nothing more, or it is as it was and is named in `left`; whatever else would still be broken, nothing has changed.
+Invariants: everything happens in one transaction under maintenance, with every row as it was before in the journal; the
+maintenance names a grant for this plan, consumed by the same transaction; a unit is repaired so that `check` finds no
+violation, or it is unchanged and listed in `left`; if anything else would be broken, nothing is changed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,13 +32,13 @@ from holdfast.store.verbs.seals import SEQ_MAX
 
 ConsumeGrant = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises
 UNREPAIRABLE = frozenset({"database", "governance_whole", "seals_chained", "settings_readable"})
-"""What no repair can mend: damaged pages, governance that is missing, and seals that are not what they were."""
-ALL = 1 << 62  # a repair that knew of a part only could not say what is left
+"""Invariants that no repair can restore: damaged pages, missing governance, settings, changed seals."""
+ALL = 1 << 62  # a repair must know every violation to report which are left
 ROUNDS_MAX = 20
 
 
 class Unrepaired(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a repair leaves as it is, why, and what to restore by hand."""
+    """A unit that a repair does not change, why, and what to restore by hand."""
 
     subject: str
     why: str
@@ -46,7 +46,7 @@ class Unrepaired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repair found, did or would do, and what is left."""
+    """The violations that a repair found, the acts that it did or would do, and the violations that are left."""
 
     applied: bool
     digest: str
@@ -57,18 +57,18 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger is, or would be, as it should."""
+        """Whether no violation is left."""
         return not self.left
 
 
-class _DryRunDone(Exception):  # not an error: the way out of a transaction that must leave nothing
+class _DryRunDone(Exception):  # not an error: rolls back the transaction of a dry run
     def __init__(self, repair: RepairReport) -> None:
         super().__init__()
         self.repair = repair
 
 
 def plan(store: Store[Any]) -> RepairReport:
-    """Return what a repair would do; nothing is changed."""
+    """Return the report of what a repair would do; nothing is changed."""
     try:
         with store.transaction() as transaction:
             raise _DryRunDone(_repaired(store, transaction, who="plan", why="dry run", permit=None))
@@ -77,17 +77,19 @@ def plan(store: Store[Any]) -> RepairReport:
 
 
 def repair(store: Store[Any], *, operator: str, reason: str, expected: str, permit: ConsumeGrant) -> RepairReport:
-    """Carry out the plan whose digest is `expected`; raise PlanStaleError if it is another one by now.
+    """Carry out the plan with the digest `expected`, and return the report.
 
-    `permit` is asked once there is something to do: `engine.grants.permission` makes one.
+    `permit` consumes the grant, once there is something to do: `governance.grants.permission` makes one.
+    Raise PlanStaleError if the plan has changed, and InputError without an operator or a reason.
     """
     if not operator.strip() or not reason.strip():
-        raise InputError("a repair names its operator and its reason")
+        raise InputError("operator and reason of a repair must not be empty")
     with store.transaction() as transaction:
         done = _repaired(store, transaction, who=operator, why=reason, permit=permit)
         if done.digest != expected:
             raise PlanStaleError(
-                "the ledger has changed since the plan was made", context={"expected": expected, "found": done.digest}
+                f"the ledger has changed since the plan {expected} was made; the plan is now {done.digest}",
+                context={"expected": expected, "found": done.digest},
             )
     return done
 
@@ -99,7 +101,7 @@ def _repaired(
     require_ledger(store, connection)
     if store.journal_is_full(connection):
         raise StoreDamagedError(
-            f"row {SEQ_MAX} of holdfast_journal has the last number there is: nothing can be journalled after it",
+            f"row {SEQ_MAX} of holdfast_journal has the greatest possible number: no row can follow it",
             context={"table": "holdfast_journal", "seq": SEQ_MAX},
         )
     transaction.maintenance.lock_records()
@@ -114,7 +116,7 @@ def _repaired(
         break
     else:
         raise RepairIncompleteError(
-            "what is left out of a repair breaks ever more of the rest", context={"violations": sorted(rounds.given_up)}
+            f"no consistent repair found after {ROUNDS_MAX} rounds", context={"violations": sorted(rounds.given_up)}
         )
     return RepairReport(
         applied=permit is not None,
@@ -126,12 +128,12 @@ def _repaired(
     )
 
 
-class _RoundUndone(Exception):  # not an error: the way out of a round that must leave nothing
+class _RoundUndone(Exception):  # not an error: undoes a round, so that the next one skips more units
     pass
 
 
 class _RepairRounds:
-    """One repair, tried until what it leaves out is all that cannot be mended."""
+    """One repair, tried in rounds until only the units that cannot be repaired are skipped."""
 
     def __init__(
         self,
@@ -147,17 +149,17 @@ class _RepairRounds:
         self._store = store
         self._transaction = transaction
         self._violations = violations
-        self._caused: list[Violation] = []  # by mending the others: to be mended with them
+        self._caused: list[Violation] = []  # by the repair itself: to be repaired with the others
         self._who = who
         self._why = why
         self._permit = permit
 
     def carry_out(self) -> tuple[list[RepairAct], tuple[Violation, ...]]:
-        """Mend what was not given up; return what was done and what is left. Raise _RoundUndone to do it otherwise."""
-        acts = self._mend()
+        """Repair all units but the skipped ones; return the acts and the violations left, or raise _RoundUndone."""
+        acts = self._repair()
         left = check_in(self._transaction, limit=ALL).violations if acts else self._violations
         found, tried = set(map(_name, self._violations)), set(map(_name, self._caused))
-        stubborn: dict[str, str] = {}
+        unrepaired: dict[str, str] = {}
         caused, worse = [], []
         for violation in left:
             unit = unit_of(self._transaction, violation)
@@ -166,15 +168,17 @@ class _RepairRounds:
             if unit in self.given_up:
                 worse += [violation] if _name(violation) not in found else []
             elif _name(violation) in found | tried:
-                stubborn.setdefault(unit, f"it would still break {violation.invariant}: {violation.detail}")
+                unrepaired.setdefault(
+                    unit, f"after the repair it would still break {violation.invariant}: {violation.detail}"
+                )
             else:
                 caused.append(violation)
-        if caused or stubborn:
+        if caused or unrepaired:
             self._caused += caused
-            self._give_up(stubborn)
+            self._give_up(unrepaired)
         if worse:
             raise RepairIncompleteError(
-                f"{worse[0].subject} would break {worse[0].invariant}: {worse[0].detail}",
+                f"the repair would make {worse[0].subject} break {worse[0].invariant}: {worse[0].detail}",
                 context={"violations": [f"{v.invariant}: {v.subject}" for v in worse[:20]]},
             )
         return acts, left
@@ -183,39 +187,39 @@ class _RepairRounds:
         self.given_up |= units
         raise _RoundUndone
 
-    def _mend(self) -> list[RepairAct]:
+    def _repair(self) -> list[RepairAct]:
         store, transaction = self._store, self._transaction
         acts: list[RepairAct] = []
         found = (*self._violations, *self._caused)
         wanted = [v for v in found if unit_of(transaction, v) not in self.given_up and v.invariant not in UNREPAIRABLE]
         differs = sorted(v.subject for v in wanted if v.invariant == "enforcement")
-        standing = [int(door) for (door,) in transaction.execute("SELECT maintenance_id FROM holdfast_maintenance")]
-        if standing:
-            differs.append("DOOR")  # which a check inside a transaction takes for that transaction's own
+        left_open = [int(door) for (door,) in transaction.execute("SELECT maintenance_id FROM holdfast_maintenance")]
+        if left_open:
+            differs.append("DOOR")  # inside a transaction, check takes an open maintenance for the transaction's own
         if differs:
-            # First, so that what follows is guarded and journalled; the unique indexes last, when nothing is doubled.
-            why = "what it enforces differs"
+            # First, so that the acts below are guarded and journalled; the unique indexes last, without duplicates.
+            why = "triggers, indexes or machines differ from this version"
             acts.append(RepairAct(kind="rewrite", subject="LEDGER", why=why, before={"differs": differs}))
             rewrite_enforcement(store, transaction)
-        if standing or wanted:
-            acts += self._operate(found, standing)
+        if left_open or wanted:
+            acts += self._operate(found, left_open)
         if differs:
             self._index_again()
         return acts
 
-    def _operate(self, violations: Sequence[Violation], standing: Iterable[int]) -> list[RepairAct]:
+    def _operate(self, violations: Sequence[Violation], left_open: Iterable[int]) -> list[RepairAct]:
         transaction = self._transaction
         grant_id = self._permit(transaction) if self._permit else None
         with transaction.maintenance.open(who=self._who, why=self._why, grant_id=grant_id) as door:
             surgeon = Surgeon(self._store, transaction, door, self._who, self.given_up)
-            surgeon.shut(standing)
-            surgeon.mend(violations)
+            surgeon.shut(left_open)
+            surgeon.repair(violations)
         if surgeon.failed:
             self._give_up(surgeon.failed)
         return surgeon.acts
 
     def _index_again(self) -> None:
-        """Write the unique indexes that are gone; what is left out of the repair may stand in the way of one."""
+        """Write the missing unique indexes; a skipped unit may have duplicates that prevent one."""
         try:
             with self._transaction.savepoint():
                 rewrite_enforcement(self._store, self._transaction, indexes=True)
@@ -230,16 +234,16 @@ def _name(violation: Violation) -> tuple[str, str]:
 
 def _given_up(subject: str, why: str) -> Unrepaired:
     machine = subject.partition(" ")[0]
-    restore = f"what a snapshot has of {subject}"
+    restore = f"the rows of {subject} from a snapshot"
     if machine == JOB.name:
-        restore += " in holdfast_jobs, holdfast_executions and holdfast_journal"
+        restore += ": holdfast_jobs, holdfast_executions, holdfast_journal"
     elif machine in GUARDED_BY_NAME:
-        restore += f" in {GUARDED_BY_NAME[machine].table} and holdfast_journal"
+        restore += f": {GUARDED_BY_NAME[machine].table}, holdfast_journal"
     return Unrepaired(subject=subject, why=why, restore=restore)
 
 
 def _digest(acts: Iterable[RepairAct]) -> str:
-    """Return what tells one plan from another; who carries it out does not, nor what was counted until then."""
+    """Return the digest of a plan, which does not depend on the operator or on the counts before it."""
     return digest(
         [
             [

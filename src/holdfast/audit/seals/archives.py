@@ -1,8 +1,8 @@
-"""Archives as a verification sees them: which blocks may be gone, and whether the files hold what was sealed.
+"""Archives in a verification: which blocks may be missing from the journal, and whether the files hold what was sealed.
 
-Invariants: a block may be missing from the journal only if a recorded archive holds it, and in part only where a whole
-partition has left; every archive was noted in the journal under a door; files are judged only if they are given, one at
-a time, and each of them fits into memory by the way it was made.
+Invariants: a block may be missing only if a recorded archive holds it, and in part only where a whole partition was
+dropped; every archive was journalled under maintenance; files are verified only if their folder is given, one at a
+time, and each fits into memory because of the way archives are made.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from holdfast.store.store import Store
 from holdfast.store.tables import MAINTENANCE
 from holdfast.store.verbs.seals import Key, SealedValues
 
-ARCHIVE_EVENT = "archive"  # the event under which an archive is noted
+ARCHIVE_EVENT = "archive"  # the event of the journal row about an archive
 _MACHINE, _EVENT, _REASON = 3, 8, 10
 
 Rows = Sequence[SealedValues]
 
 
 class _ArchiveNote(msgspec.Struct):
-    """What the journal says of an archive."""
+    """The reason of the journal row about an archive."""
 
     sha256: str
 
 
 class ArchiveVerifier:
-    """The archives of a ledger, and what was seen of them on the way through the journal."""
+    """Verifies the archives of a ledger while the journal is read."""
 
     def __init__(self, store: Store[Any], folder: Path | None, problems: SealProblems) -> None:
         self._store, self._folder, self._problems = store, folder, problems
-        self._noted: set[str] = set()
-        self._left_behind: dict[int, Key] = {}  # blocks that are here in part, and where they begin
+        self._journalled: set[str] = set()
+        self._left_behind: dict[int, Key] = {}  # blocks that are in the journal in part, and where they begin
         self._read()
         self._at_first = self._records
 
@@ -48,12 +48,12 @@ class ArchiveVerifier:
             self._begins = reading.seals.journal_begins()
 
     def seen(self, page: Rows) -> None:
-        """Look for notes among rows that pass."""
+        """Look for rows about archives in a page of the journal."""
         if self._at_first:
-            self._note(page)
+            self._find_notes(page)
 
     def explain(self, start: Key, seal: Seal) -> bool:
-        """Tell whether a block that is not whole has left as it should, perhaps while the pass was on its way."""
+        """Return whether an archive, perhaps made during the verification, explains that a block is not complete."""
         if not self._covered(seal):
             self._read()
         if not self._covered(seal):
@@ -61,21 +61,21 @@ class ArchiveVerifier:
         with self._store.reading() as reading:
             if not reading.seals.journal_block(start, seal, after=0, limit=1):
                 return True
-        self._read()  # where the journal begins may have changed since
+        self._read()  # the journal may begin later by now
         if seal.low_seq >= self._begins:
             return False
         self._left_behind[seal.seal_id] = start
         return True
 
     def took_whole(self, seal: Seal) -> bool:
-        """Tell whether all rows of a block have left together: only where there are partitions do some of them wait."""
+        """Return whether all rows of a block were removed at once; with partitions some of them stay longer."""
         return self._store.one_writer and self._covered(seal)
 
     def judge(self) -> None:
-        """Read the files, if they are given, and look for the note of each archive that must still have one.
+        """Verify the files, if their folder is given, and the journal row of each archive that must still have one.
 
-        The note of an archive that was made meanwhile may have been written behind the pass. An older one's note may
-        be in a later archive by now: without the files, only that of the newest is surely here.
+        The row about an archive that was made during the verification may have been missed. The row about an older
+        one may be in a later archive: without the files, only the newest must have its row in the journal.
         """
         self._read()
         judged = self._at_first
@@ -85,26 +85,26 @@ class ArchiveVerifier:
         else:
             judged = self._at_first[-1:] if self._records == self._at_first else []
         for record in judged:
-            if record.sha256 not in self._noted:
-                self._add("archive_unnoted", record, "the journal has no note of it")
+            if record.sha256 not in self._journalled:
+                self._add("archive_unnoted", record, "the journal has no row about it")
 
     def _judge_file(self, record: Archive, path: Path) -> None:
         if not path.exists():
-            self._add("archive_missing", record, f"there is no file {path}")
+            self._add("archive_missing", record, f"the file {path} does not exist")
             return
         try:
             contents = read(path, sha256=record.sha256)
         except ArchiveInvalidError as error:
             self._add("archive_changed", record, error.message)
             return
-        self._note(contents.journal)
+        self._find_notes(contents.journal)
         self._compare(record, contents)
 
     def _compare(self, record: Archive, contents: ArchiveContents) -> None:
-        """Compare an archive that is whole in itself with the ledger's seals, and with what is left of its blocks."""
+        """Compare a valid archive with the ledger's seals, and with its rows that are still in the journal."""
         found = (contents.header.first_seal, contents.header.last_seal, len(contents.journal), len(contents.executions))
         if found != (record.first_seal, record.last_seal, record.rows, record.executions):
-            self._add("archive_differs", record, "it does not hold what the ledger has on record")
+            self._add("archive_differs", record, "its seals, rows or executions differ from the ledger's record of it")
             return
         with self._store.reading() as reading:
             seals = reading.seals.page(
@@ -113,7 +113,7 @@ class ArchiveVerifier:
         hashes = {seal.seal_id: seal.hash for seal in seals}
         for seal in contents.header.seals:
             if hashes.get(seal.seal_id) != seal.hash:
-                self._add("archive_differs", record, f"its seal {seal.seal_id} is not the ledger's", seal)
+                self._add("archive_differs", record, f"its seal {seal.seal_id} differs from the ledger's", seal)
             elif seal.seal_id in self._left_behind:
                 self._compare_rest(record, seal, contents.journal)
 
@@ -123,15 +123,20 @@ class ArchiveVerifier:
         with self._store.reading() as reading:
             here = reading.seals.journal_block(start, seal, after=0, limit=seal.rows + 1)
         if row_lines(here) != row_lines(kept):
-            self._add("block_differs", record, "what is left of the block is not what was archived", seal)
+            self._add(
+                "block_differs",
+                record,
+                f"the rows of block {seal.seal_id} that are still in the journal differ from the archived ones",
+                seal,
+            )
 
-    def _note(self, rows: Rows) -> None:
+    def _find_notes(self, rows: Rows) -> None:
         for row in rows:
             if row[_EVENT] == ARCHIVE_EVENT and row[_MACHINE] == MAINTENANCE:
                 try:
-                    self._noted.add(msgspec.json.decode(row[_REASON] or "", type=_ArchiveNote).sha256)
+                    self._journalled.add(msgspec.json.decode(row[_REASON] or "", type=_ArchiveNote).sha256)
                 except msgspec.DecodeError:
-                    continue  # a note that nobody can read notes nothing
+                    continue  # a reason that cannot be read names no archive
 
     def _covered(self, seal: Seal) -> bool:
         return any(record.first_seal <= seal.seal_id <= record.last_seal for record in self._records)

@@ -1,11 +1,11 @@
-"""The export: seals and the journal rows that they close, as JSON Lines from which anybody can recompute the chain.
+"""The export: seals and their journal rows, as JSON Lines from which any program can recompute the chain.
 
-A header, then for each seal its rows as they are hashed (`{"journal": [seq, epoch, xid, …, at]}`, in order of seq) and
-the seal itself (`{"seal": {…}, "exported_rows": n}`), and a last line with the counts, without which the export was cut
-off. A seal whose rows have left the journal stands alone.
+It has a header; for each seal its rows as they are hashed (`{"journal": [seq, epoch, xid, …, at]}`, in order of seq)
+and the seal itself (`{"seal": {…}, "exported_rows": n}`); and a last line with the counts, without which the export was
+cut off. A seal whose rows were archived comes without rows.
 
 Invariants: blocks are read in short transactions, a page at a time; an export to a file appears under its name whole or
-not at all, and replaces nothing; what differs from its seal is exported as it is: judging is for whoever reads it.
+not at all, and replaces nothing; rows that differ from their seal are exported as they are: the reader verifies them.
 """
 
 from collections.abc import Iterator
@@ -44,8 +44,8 @@ def export(store: Store[Any], sink: BinaryIO, *, from_seal: int = 1, to_seal: in
     upto = newest if to_seal is None else to_seal
     if from_seal < 1 or upto > newest or (to_seal is not None and to_seal < from_seal) or from_seal > newest + 1:
         raise InputError(
-            f"there are seals 1 to {newest}, and {from_seal} to {upto} is no range of them",
-            next_step="Close what is open first with `holdfast audit head`, or name other seals.",
+            f"seals {from_seal} to {upto} do not exist: the ledger has seals 1 to {newest}",
+            next_step="Give --from-seal and --to-seal in that range, or seal newer rows with `holdfast audit head`.",
             context={"from_seal": from_seal, "to_seal": upto, "newest": newest},
         )
     start = before[0].end if before else BEFORE_ALL

@@ -1,10 +1,10 @@
-"""Heads as files, and their signatures: who vouches for where the chain ended.
+"""Heads in files, and their signatures.
 
-What is signed are the bytes `holdfast head v1`, a line feed, and the canonical JSON of the head's own fields; anybody
-can check it with the public key and no Holdfast at all.
+The signed bytes are `holdfast head v1`, a line feed, and the canonical JSON of the head's own fields; they can be
+verified with the public key and without Holdfast.
 
-Invariants: a head whose signature does not hold, or is not by the key that was named, is never compared with a ledger;
-without the extra `signing` everything but keys and signatures works.
+Invariants: a head whose signature is wrong, or not by the given key, is never compared with a ledger; without the extra
+`signing`, heads without signatures can be read.
 """
 
 from pathlib import Path
@@ -20,35 +20,35 @@ from holdfast.core.errors import HeadInvalidError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-HEADS_BYTES_MAX = 1 << 24  # some years of them, one every hour
+HEADS_BYTES_MAX = 1 << 24  # one head every hour for some years
 PREFIX = b"holdfast head v1\n"
 
 
 class SignedHead(Head, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A head as it is kept, with a signature or without."""
+    """A head as it is saved, with a signature or without."""
 
     signature: str | None = None
     public_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no chain can contain, so that no comparison is passed over."""
+        """Refuse negative numbers: no chain contains them, so they would never be compared."""
         if min(self.epoch, self.seal, self.rows) < 0:
-            msg = "a head has no negative numbers"
+            msg = "epoch, seal and rows must not be negative"
             raise ValueError(msg)
 
     @property
     def head(self) -> Head:
-        """Return what is vouched for."""
+        """Return the head without its signature."""
         return Head(**{name: getattr(self, name) for name in Head.__struct_fields__})
 
 
 def signed_bytes(head: Head) -> bytes:
-    """Return what is signed."""
+    """Return the bytes that are signed."""
     return PREFIX + canonical({name: getattr(head, name) for name in Head.__struct_fields__}).encode()
 
 
 def sign(head: Head, private: "Ed25519PrivateKey") -> SignedHead:
-    """Return a head with the signature of a private key."""
+    """Return a head, signed with a private key."""
     return SignedHead(
         **msgspec.structs.asdict(head),
         signature=private.sign(signed_bytes(head)).hex(),
@@ -57,15 +57,15 @@ def sign(head: Head, private: "Ed25519PrivateKey") -> SignedHead:
 
 
 def read_head(path: Path, *, public_key: Path | None = None) -> SignedHead:
-    """Return the head that a file holds; raise HeadInvalidError unless it is whole and its signature holds.
+    """Return the head in a file; raise HeadInvalidError unless it is complete and its signature is right.
 
-    With a public key it must be signed, and by that key.
+    With a public key the head must be signed with that key.
     """
     return _HeadFile(path, public_key).head(str(path), read_small(path, HeadInvalidError))
 
 
 def read_heads(path: Path, *, public_key: Path | None = None) -> list[SignedHead]:
-    """Return the heads that a file holds, one or one a line; raise HeadInvalidError unless each of them holds."""
+    """Return the heads in a file, one in all or one on each line; raise HeadInvalidError unless each is valid."""
     text = read_small(path, HeadInvalidError, HEADS_BYTES_MAX)
     lines = [(n, line) for n, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
     kept = _HeadFile(path, public_key)
@@ -75,7 +75,7 @@ def read_heads(path: Path, *, public_key: Path | None = None) -> list[SignedHead
 
 
 class _HeadFile:
-    """A file of heads, and the key that must have signed them."""
+    """A file with heads, and the key that must have signed them."""
 
     def __init__(self, path: Path, public_key: Path | None) -> None:
         self._context = {"path": str(path)}
@@ -83,18 +83,18 @@ class _HeadFile:
         self._key = public_key_text(public_key) if public_key is not None else None
 
     def head(self, where: str, text: bytes) -> SignedHead:
-        """Return a head, read and checked."""
+        """Return the head in a text, with its signature verified."""
         try:
             head = msgspec.json.decode(text, type=SignedHead)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise HeadInvalidError(f"{where} holds no head: {error}", context=self._context) from None
+            raise HeadInvalidError(f"{where} does not hold a head: {error}", context=self._context) from None
         if (head.signature is None) != (head.public_key is None):
-            raise HeadInvalidError(f"{where} has half of a signature", context=self._context)
+            raise HeadInvalidError(f"{where} has only one of signature and public_key", context=self._context)
         if self._key is not None and head.public_key is None:
             raise HeadInvalidError(f"the head in {where} is not signed", context=self._context)
         if self._key is not None and head.public_key != self._key:
             raise HeadInvalidError(
-                f"the head in {where} was signed by another key than {self._key_file}",
+                f"the head in {where} was not signed with the key of {self._key_file}",
                 context={**self._context, "signed_by": head.public_key, "expected": self._key},
             )
         if head.signature is not None and head.public_key is not None:
@@ -104,7 +104,7 @@ class _HeadFile:
     def _require_signature(self, where: str, head: SignedHead, signature: str, public_key: str) -> None:
         if not verified(signed_bytes(head), signature, public_key):
             raise HeadInvalidError(
-                f"the signature in {where} does not hold: the head or its signature was altered",
+                f"the signature in {where} is wrong: the head or its signature was changed",
                 context=self._context,
             )
 

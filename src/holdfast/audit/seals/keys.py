@@ -17,7 +17,10 @@ SMALL_BYTES_MAX = 1 << 16  # of a file with one key or one head
 
 
 def make_keys(path: Path) -> tuple[Path, Path]:
-    """Write a new private key and, beside it, its public key; return both paths."""
+    """Write a new private key and, in PATH.pub, its public key; return both paths.
+
+    Raise FileThereError if a file exists, and InputError if one cannot be written.
+    """
     ed25519 = _ed25519()
     serialization = _serialization()
     private = ed25519.Ed25519PrivateKey.generate()
@@ -44,7 +47,7 @@ def make_keys(path: Path) -> tuple[Path, Path]:
 
 
 def verified(message: bytes, signature: str, public_key: str) -> bool:
-    """Tell whether a signature is that of a public key, both given in hexadecimal digits, under a message."""
+    """Return whether a signature of a message was made with a key; signature and public key are hexadecimal."""
     from_raw = _ed25519().Ed25519PublicKey.from_public_bytes
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
 
@@ -56,21 +59,21 @@ def verified(message: bytes, signature: str, public_key: str) -> bool:
 
 
 def signature_of(message: bytes, path: Path) -> str:
-    """Return the signature under a message by the private key in a file, in hexadecimal digits."""
+    """Return the signature of a message with the private key in a file, as hexadecimal digits."""
     return private_key(path).sign(message).hex()
 
 
 def public_key_text(path: Path) -> str:
-    """Return the public key that a file holds, in hexadecimal digits."""
+    """Return the public key in a file, as hexadecimal digits."""
     return _public_key(path).public_bytes_raw().hex()
 
 
 def private_key(path: Path) -> "Ed25519PrivateKey":
-    """Return the private key that a file holds."""
+    """Return the private key in a file; raise KeyInvalidError if it holds none."""
     kind = _ed25519().Ed25519PrivateKey
     found = _loaded(path, lambda text: _serialization().load_pem_private_key(text, password=None))
     if not isinstance(found, kind):
-        raise KeyInvalidError(f"{path} holds no private Ed25519 key", context={"path": str(path)})
+        raise KeyInvalidError(f"{path} does not hold a private Ed25519 key", context={"path": str(path)})
     return cast("Ed25519PrivateKey", found)
 
 
@@ -78,7 +81,7 @@ def _public_key(path: Path) -> "Ed25519PublicKey":
     kind = _ed25519().Ed25519PublicKey
     found = _loaded(path, lambda text: _serialization().load_pem_public_key(text))
     if not isinstance(found, kind):
-        raise KeyInvalidError(f"{path} holds no public Ed25519 key", context={"path": str(path)})
+        raise KeyInvalidError(f"{path} does not hold a public Ed25519 key", context={"path": str(path)})
     return cast("Ed25519PublicKey", found)
 
 
@@ -89,7 +92,7 @@ def _loaded(path: Path, load: Any) -> object:
     try:
         return load(text)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        return None  # what it says may quote the key
+        return None  # the message of the error may contain the key
 
 
 def read_small(path: Path, refusal: type[InputError], bytes_max: int = SMALL_BYTES_MAX) -> bytes:
@@ -100,7 +103,7 @@ def read_small(path: Path, refusal: type[InputError], bytes_max: int = SMALL_BYT
     except OSError as error:
         raise refusal(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from None
     if len(text) > bytes_max:
-        raise refusal(f"{path} is too large to be one", context={"path": str(path)})
+        raise refusal(f"{path} has more than {bytes_max} bytes", context={"path": str(path)})
     return text
 
 
@@ -109,12 +112,12 @@ def _ed25519() -> Any:
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - an extra
     except ImportError:
         raise ExtraMissingError(
-            "signatures are not installed", next_step="Install them with: pip install 'holdfast[signing]'"
+            "the extra `signing` is not installed", next_step="Install it: pip install 'holdfast[signing]'"
         ) from None
     return ed25519
 
 
 def _serialization() -> Any:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra, asked for above
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra, required above
 
     return serialization

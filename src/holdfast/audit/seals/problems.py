@@ -1,7 +1,6 @@
-"""What a verification finds, each finding with its place.
+"""The problems that a verification finds, each with its seal and rows.
 
-Invariants: `kind` is one of KINDS, which scripts match on; the list has an end, however broken the ledger is, and what
-was left out is counted.
+Invariants: `kind` is one of KINDS, which scripts match on; at most LISTED_MAX problems are listed, the rest counted.
 """
 
 import msgspec
@@ -9,24 +8,24 @@ import msgspec
 KINDS = (
     "row_changed",  # a row that cannot be read
     "row_missing",  # a block has fewer rows than were sealed
-    "row_inserted",  # it has more, or rows lie where none was sealed
-    "block_differs",  # as many rows as were sealed, but not the same
-    "seal_changed",  # a seal that does not have its own hash
+    "row_inserted",  # a block has more rows than were sealed, or rows with impossible numbers
+    "block_differs",  # as many rows as were sealed, but not the same ones
+    "seal_changed",  # a seal whose fields do not have its hash
     "seal_missing",
     "seal_order",  # a seal that does not follow the one before it
-    "head_differs",  # the chain does not contain the head, or does not end where the ledger has noted
-    "floor_differs",  # the number up to which all rows are said to be sealed is not one, or hides rows
+    "head_differs",  # the chain does not contain a head, or does not end at the seal in seal_head
+    "floor_differs",  # the floor below which all rows are sealed is false, or hides rows
     "archive_missing",
-    "archive_changed",  # a file with another SHA-256, or that cannot be read
-    "archive_differs",  # its seals are not the ledger's
-    "archive_unnoted",  # the journal does not tell of it
-    "more",  # how many others there are
+    "archive_changed",  # a file that cannot be read, or has another SHA-256
+    "archive_differs",  # an archive whose seals differ from the ledger's
+    "archive_unnoted",  # the journal has no row about the archive
+    "more",  # the number of problems that are not listed
 )
 LISTED_MAX = 1000
 
 
 class SealProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding: which seal, from which row to which, from when to when, and in words."""
+    """One problem: its seal, its first and last row with their times, and a sentence."""
 
     kind: str
     seal: int | None = None
@@ -38,7 +37,7 @@ class SealProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealProblems:
-    """A list of problems that does not outgrow memory."""
+    """A list of problems of limited size."""
 
     def __init__(self) -> None:
         self._listed: list[SealProblem] = []
@@ -46,7 +45,7 @@ class SealProblems:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is added now is counted only."""
+        """Whether further problems are only counted."""
         return len(self._listed) >= LISTED_MAX
 
     def add(self, problem: SealProblem) -> None:
@@ -55,7 +54,7 @@ class SealProblems:
             self._listed.append(problem)
 
     def listed(self) -> tuple[SealProblem, ...]:
-        """Return the problems, in the order in which they were found."""
+        """Return the problems in the order in which they were found, with the number of those not listed."""
         left_out = self.found - len(self._listed)
         more = [SealProblem(kind="more", detail=f"{left_out} more problems are not listed")] if left_out else []
         return (*self._listed, *more)

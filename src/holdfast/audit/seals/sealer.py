@@ -1,7 +1,7 @@
-"""The sealer: it closes blocks of the journal, each by a hash that includes the hash of the one before.
+"""The sealer: it seals blocks of journal rows, each with a hash that includes the hash of the block before.
 
-Invariants: every row is closed by exactly one seal, in the order of its key (epoch, transaction id, number), and no row
-can appear later below a key that was closed; no seal is added to a chain whose end is broken; rows are read in short
+Invariants: every row is in exactly one seal, in the order of its key (epoch, transaction id, number), and no row can
+appear later below a key that was sealed; no seal is added to a chain whose end is broken; rows are read in short
 transactions, a page at a time, and each seal is written in a transaction of its own; equal rows have equal bytes on
 both databases.
 
@@ -13,11 +13,11 @@ would not do: it is one above the last transaction that has *ended*, and one tha
 its numbers already.) A transaction takes its id before its first number, numbers are given out one at a time, and ids
 only grow; so a transaction with an id above `horizon_xid` has only numbers above `horizon_seq`, and the sealing one has
 none. Hence: once all rows of transactions below B are sealed and B >= horizon_xid, every unsealed row is numbered above
-horizon_seq. B is the `last_xid` of the last seal, because blocks are closed in the order of their keys; after a sealing
-that has closed all it saw, B is the oldest transaction that was running then, and if that lifts the floor, which
+horizon_seq. B is the `last_xid` of the last seal, because blocks are sealed in the order of their keys; after a sealing
+that has sealed all it saw, B is the oldest transaction that was running then, and if that lifts the floor, which
 happens when nothing has been written since, the floor is kept in the meta table. On SQLite writers take turns, numbers
-follow the commits, and the highest sealed number is the floor. No hash covers horizons and floors: `horizons.py` judges
-which of them are believed.
+follow the commits, and the highest sealed number is the floor. No hash covers horizons and floors: `horizons.py`
+verifies them.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from holdfast.store.transaction import Reading
 from holdfast.store.verbs.seals import BEFORE_ALL, Block, Bounds, Key
 
 BLOCK_ROWS = 8192
-WINDOW = 16 * BLOCK_ROWS  # how many numbers are looked at in one transaction
+WINDOW = 16 * BLOCK_ROWS  # numbers that one transaction reads
 PAGE = 4096
 HASHED = (
     "seal_id", "epoch", "last_xid", "last_seq", "low_seq", "high_seq", "rows", "digest", "previous", "sealed_at",
@@ -45,33 +45,33 @@ row_lines = msgspec.json.Encoder().encode_lines
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the chain ends: what to keep elsewhere, because nobody can rewrite it there."""
+    """The end of the chain: save it outside the ledger, where it cannot be changed together with the ledger."""
 
     ledger_id: str
     epoch: int
     seal: int
     hash: str
-    rows: int  # closed by this seal and all before it
+    rows: int  # in this seal and all before it
     sealed_at: str | None
 
 
 def genesis(ledger_id: str) -> str:
-    """Return what the first seal of a ledger follows."""
+    """Return the hash that the first seal of a ledger contains as the one before it."""
     return sha256(f"holdfast:{ledger_id}")
 
 
 def seal_hash(seal: Seal) -> str:
-    """Return the hash that a seal should have."""
+    """Return the hash of a seal's fields."""
     return digest({name: getattr(seal, name) for name in HASHED})
 
 
 def seal(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> list[Seal]:
-    """Close all rows that can be closed, in blocks of so many at most, and return the new seals.
+    """Seal all rows that can be sealed, at most `block_rows` in each block, and return the new seals.
 
-    Any number of processes may seal at once: whoever is late looks again at what is left.
+    Several processes may seal at once: one that loses a race reads again what is left.
     """
     if block_rows < 1:
-        raise InputError("a block has at least one row", context={"block_rows": block_rows})
+        raise InputError(f"block_rows must be at least 1, not {block_rows}", context={"block_rows": block_rows})
     made: list[Seal] = []
     view = _SealingView(store, block_rows)
     while True:
@@ -89,14 +89,14 @@ def seal(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> list[Seal]:
 
 
 def head(store: Store[Any]) -> Head:
-    """Close what can be closed, and return where the chain ends."""
+    """Seal all rows that can be sealed, and return the head of the chain."""
     seal(store)
     with store.reading() as reading:
         return head_now(reading)
 
 
 def head_now(reading: Reading) -> Head:
-    """Return where the chain ends, without closing anything."""
+    """Return the head of the chain, without sealing."""
     meta, last = reading.settings.read(), reading.seals.last()
     require_sound_end(meta, last)
     return head_of(meta, last, reading.seals.sealed_rows(last.seal_id) if last else 0)
@@ -116,31 +116,33 @@ def head_of(meta: dict[str, str], last: Seal | None, rows: int) -> Head:
 
 
 def require_sound_end(meta: dict[str, str], last: Seal | None) -> None:
-    """Raise SealsBrokenError if seals were cut off or the last one was changed: another would cover it up."""
+    """Raise SealsBrokenError if last seals were removed or the last one was changed: a new seal would hide that."""
     noted = meta.get("seal_head")
     found = last.mark if last else None
     if noted != found:
         raise SealsBrokenError(
-            f"the last seal is {_named(found)}, but the ledger has noted {_named(noted)}",
+            f"the last seal is {_named(found)}, but the setting seal_head names {_named(noted)}",
             context={"found": found, "noted": noted},
         )
     if last and seal_hash(last) != last.hash:
-        raise SealsBrokenError(f"seal {last.seal_id} was changed", context={"seal": last.seal_id})
+        raise SealsBrokenError(
+            f"seal {last.seal_id} was changed: its fields do not have its hash", context={"seal": last.seal_id}
+        )
 
 
 def _named(noted: str | None) -> str:
-    return f"number {noted.split(' ')[0]}" if noted else "none"
+    return f"seal {noted.split(' ')[0]}" if noted else "none"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What can be closed
+# What can be sealed
 
 
 class _SealingView:
-    """What a sealing sees: the rows of transactions that had ended when it began, and no others, a part at a time.
+    """The rows that one sealing may seal: those of transactions that ended before it began, one part at a time.
 
-    Whoever is late looks again at the same rows, so that a sealing ends while others write. A part are the numbers up
-    to a top, and of those only the rows whose keys come before all that lie beyond it.
+    After a lost race it reads the same rows again, so that a sealing ends while other processes write. A part has the
+    numbers up to a limit, and of those only the rows whose keys come before all keys above the limit.
     """
 
     def __init__(self, store: Store[Any], block_rows: int) -> None:
@@ -154,7 +156,7 @@ class _SealingView:
         self.is_whole = False  # whether this part is the last one
 
     def look(self) -> None:
-        """Find the next blocks that can be closed."""
+        """Find the next blocks that can be sealed."""
         with self._store.reading() as reading:
             meta, last = reading.settings.read(), reading.seals.last()
             require_sound_end(meta, last)
@@ -179,16 +181,16 @@ class _SealingView:
         )
         if not self.is_whole:
             if self.blocks and self.blocks[-1].rows < self._block_rows:
-                self.blocks.pop()  # there is more to come for it
-            # A transaction that was open for long holds up all behind it: then only a larger part has anything.
+                self.blocks.pop()  # the next part has more rows for it
+            # A transaction that was open for long delays all rows after it: then only a larger part has blocks.
             self._window = 2 * self._window if not self.blocks else max(WINDOW, 2 * self._block_rows)
 
     def _require_present(self, reading: Reading) -> None:
-        """Raise EpochError if rows, sealed or not, are of transactions that this database has not come to yet."""
+        """Raise EpochError if rows have transaction ids that this database has not assigned yet."""
         next_xid, last = self.bounds.next_xid, self.last
         if last and last.epoch > self.epoch:
             raise EpochError(
-                f"the last seal is of epoch {last.epoch}, and the ledger is at {self.epoch} only",
+                f"the last seal has epoch {last.epoch}, but the ledger is at epoch {self.epoch}",
                 context={"epoch": self.epoch, "sealed_epoch": last.epoch},
             )
         ahead = reading.seals.ahead_of_time(epoch=self.epoch, floor=self.floor, next_xid=next_xid)
@@ -196,29 +198,29 @@ class _SealingView:
             ahead = last.last_xid
         if ahead is not None:
             raise EpochError(
-                f"the journal has rows of transaction {ahead}, and this database has come to {next_xid} only",
+                f"the journal has rows of transaction {ahead}, but the next transaction of this database is {next_xid}",
                 context={"epoch": self.epoch, "transaction": ahead, "next": next_xid},
             )
 
     @property
     def bounds(self) -> Bounds:
-        """Return what the first look was sure of."""
-        invariant(self._bounds, "nothing was looked at yet")
+        """Return the bounds at the start of the sealing."""
+        invariant(self._bounds, "look() comes first")
         return cast("Bounds", self._bounds)
 
     @property
     def start(self) -> Key:
-        """Return the key after which nothing is sealed."""
+        """Return the last key that is sealed."""
         return self.last.end if self.last else BEFORE_ALL
 
     @property
     def previous(self) -> str:
-        """Return the hash that the next seal follows."""
+        """Return the hash of the last seal."""
         return self.last.hash if self.last else genesis(self.ledger_id)
 
 
 def _keep_floor(store: Store[Any], view: _SealingView) -> None:
-    """Keep the floor that a finished sealing has shown, if the seals alone do not tell of it."""
+    """Store the floor after a finished sealing, if it is above the one that follows from the seals."""
     with store.reading() as reading:
         known = floor_of(reading.seals, reading.settings.read(), reading.seals.last())
         shown = reading.seals.horizon(view.epoch, view.bounds.xid, below=view.bounds.seq + 1)
@@ -228,11 +230,11 @@ def _keep_floor(store: Store[Any], view: _SealingView) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Closing
+# Sealing
 
 
 def _close(store: Store[Any], view: _SealingView, block: Block) -> Seal | None:
-    """Hash a block and write its seal; None if somebody else has sealed meanwhile."""
+    """Hash a block and write its seal; return None if another process has sealed meanwhile."""
     hashed, rows, after = hashlib.sha256(), 0, block.low_seq - 1
     while rows < block.rows:
         with store.reading() as reading:

@@ -1,9 +1,9 @@
-"""The verifier: it recomputes every block from the journal's rows, and says where they differ from their seals.
+"""The verifier: it hashes every block of the journal again, and reports where the hashes differ from the seals.
 
-Invariants: it reads and never writes; one pass over the journal in the order of its numbers, a page a transaction, with
-the seals read beside it, so that memory does not grow with the ledger; only seals that stood when it began are judged,
-because a row that appears behind the pass can belong to a later one only; a row counts for the block that its key falls
-into, wherever it lies. A block that was archived and removed is no problem; its file is judged if it is given.
+Invariants: nothing is written; the journal is read once, in the order of its numbers, one page in a transaction, with
+the seals read in parallel, so that memory does not grow with the ledger; only seals that existed at the start are
+verified, because a row that appears behind the reader can only belong to a later seal; a row belongs to the block that
+its key falls into, whatever its number is. A block that was archived is no problem; its file is verified if given.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MAX, SEQ_MIN, Key, SealedValues
 
 GREATEST_KEY: Key = (SEQ_MAX, SEQ_MAX, SEQ_MAX)
-LEAST_KEY: Key = (SEQ_MIN, SEQ_MIN, SEQ_MIN)  # numbers that nobody gave out
-SHOWN = 20  # how many numbers of missing rows a problem lists
-_AT = -1  # where a row's time stands
+LEAST_KEY: Key = (SEQ_MIN, SEQ_MIN, SEQ_MIN)  # below every key that Holdfast writes
+SHOWN = 20  # missing numbers that a problem lists
+_AT = -1  # the position of a row's time
 
 Rows = Sequence[SealedValues]
 Progress = Callable[[int, int], None]
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """What a verification found: rows in blocks that seals close, rows not sealed yet, rows only archives have."""
+    """The result of a verification, with the number of rows that are sealed, not sealed yet, and in archives only."""
 
     ok: bool
     sealed: int
@@ -51,20 +51,22 @@ def verify(
     archives: Path | None = None,
     on_progress: Progress | None = None,
 ) -> VerifyReport:
-    """Recompute the whole chain. `head`, one or more, must be part of it; `archives` is where the archives' files are.
+    """Verify the whole chain, and return the report.
 
-    `on_progress` is called with the number that the pass has reached, and the last one there was at its start.
+    `head`: one or more saved heads that must be in the chain. `archives`: the folder with the archive files.
+    `on_progress` is called with the number of the last row read, and the last number at the start.
+    Raise HeadInvalidError if a head belongs to another ledger.
     """
     heads = () if head is None else (head,) if isinstance(head, Head) else head
     return _Verification(store, heads, archives, on_progress or (lambda _reached, _last: None)).run()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where a row belongs
+# Ranges of keys
 
 
 class _KeyRange(Protocol):
-    """A range of keys; rows of it are given to `take`."""
+    """A range of keys; `take` receives the rows in it."""
 
     start: Key
     end: Key
@@ -73,7 +75,7 @@ class _KeyRange(Protocol):
 
 
 class _PassingBlock:
-    """A sealed block while its rows pass by."""
+    """A sealed block while its rows are read."""
 
     def __init__(self, link: ChainLink, misplaced: Callable[[int, Rows], None]) -> None:
         self.start, self.seal, self.after_gap = link
@@ -88,7 +90,7 @@ class _PassingBlock:
         if self.settled or rows[0][0] < low or rows[-1][0] > high:
             outside = [row for row in rows if self.settled or not low <= row[0] <= high]
             rows = [row for row in rows if not self.settled and low <= row[0] <= high]
-            if not self.after_gap:  # else they are those of a seal that is not believed
+            if not self.after_gap:  # else they belong to a seal that is not trusted
                 self._misplaced(self.seal.seal_id, outside)
         self.rows += len(rows)
         self._hashed.update(row_lines(rows))
@@ -99,7 +101,7 @@ class _PassingBlock:
 
 
 class _Tail:
-    """The rows that no seal has closed yet; those up to the floor no sealer will ever look at."""
+    """The rows that are not sealed yet; the sealer never reads those up to the floor."""
 
     def __init__(self, start: Key, floor: int) -> None:
         self.start, self.end = start, GREATEST_KEY
@@ -118,7 +120,7 @@ class _Tail:
 
 
 class _ClosedKeys:
-    """Keys of blocks that were compared already: no row of theirs can still come."""
+    """Keys of blocks that were compared already: a row with such a key is misplaced."""
 
     def __init__(self, end: Key, late: Callable[[Rows], None]) -> None:
         self.start, self.end = LEAST_KEY, end
@@ -126,11 +128,11 @@ class _ClosedKeys:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The pass
+# The verification
 
 
 class _Verification:
-    """One verification: the blocks around the pass, and what was found."""
+    """One verification: the blocks whose rows are being read, and the problems."""
 
     def __init__(self, store: Store[Any], heads: Sequence[Head], archives: Path | None, on_progress: Progress) -> None:
         self._store, self._on_progress = store, on_progress
@@ -139,8 +141,8 @@ class _Verification:
         for head in heads:
             if head.ledger_id != self._chain.meta["ledger_id"]:
                 raise HeadInvalidError(
-                    f"the head is of another ledger, {head.ledger_id}",
-                    next_step="Give the head that was kept of this ledger.",
+                    f"the head belongs to ledger {head.ledger_id}; this is ledger {self._chain.meta['ledger_id']}",
+                    next_step="Give a head that was saved from this ledger: holdfast audit verify --head FILE.",
                     context={"head": head.ledger_id, "ledger": self._chain.meta["ledger_id"]},
                 )
         self._archives = ArchiveVerifier(store, archives, self._problems)
@@ -148,7 +150,7 @@ class _Verification:
             self._last_seq = reading.seals.sealing_bounds().seq
         self._window: list[_PassingBlock] = []
         self._ends: list[Key] = []
-        self._left: Key = BEFORE_ALL  # the end of the last block that has left the window
+        self._left: Key = BEFORE_ALL  # the end of the last block that was compared and dropped
         self._tail: _Tail | None = None
         self._sealed = self._archived = 0
 
@@ -175,7 +177,7 @@ class _Verification:
         )
 
     def _pages(self) -> Iterator[Rows]:
-        """Yield the journal, a page a transaction; a row that the database cannot read is reported and passed over."""
+        """Yield the journal in pages, one in a transaction; report and skip a row that the database cannot read."""
         reached, limit = SEQ_MIN, PAGE
         while True:
             try:
@@ -192,7 +194,7 @@ class _Verification:
             reached, limit = page[-1][0], PAGE
 
     def _pass(self, page: Rows) -> None:
-        """Give each row to its place: runs of rows of one block, as most pages are."""
+        """Give each row to its range, in runs: most pages belong to one block."""
         place, begun = self._range_of(page[0]), 0
         start, end = place.start, place.end
         for index, row in enumerate(page):
@@ -214,14 +216,14 @@ class _Verification:
         return self._window[bisect_left(self._ends, key)]
 
     def _load(self, seq: int) -> None:
-        """Read the next seals; those that the pass, now at a number, has left behind already are compared at once."""
+        """Read the next seals, and compare those whose rows have all been read, now that the reader is at `seq`."""
         for link in self._chain.next_links():
             self._window.append(_PassingBlock(link, self._misplaced))
             self._ends.append(link.seal.end)
         self._settle(seq - 1)
 
     def _settle(self, reached: int) -> None:
-        """Compare the blocks that the pass has left behind, and let go of those before the first that it has not."""
+        """Compare the blocks whose rows have all been read, and drop the first ones that are done."""
         for block in self._window:
             if not block.settled and block.seal.high_seq <= reached:
                 block.settled = True
@@ -240,7 +242,7 @@ class _Verification:
             self._sealed += block.rows
             self._problems.add(self._difference(block))
 
-    # -- what is wrong ------------------------------------------------------------------------------------------------
+    # -- problems -----------------------------------------------------------------------------------------------------
 
     def _unreadable(self, after: int, error: StoreDamagedError) -> int:
         """Report the next row, which cannot be read, and return its number."""
@@ -248,12 +250,14 @@ class _Verification:
             seq = reading.seals.next_row(after)
         if seq is None:
             raise error
-        self._problems.add(SealProblem(kind="row_changed", seq=seq, to_seq=seq, detail=f"it cannot be read: {error}"))
+        self._problems.add(
+            SealProblem(kind="row_changed", seq=seq, to_seq=seq, detail=f"row {seq} cannot be read: {error}")
+        )
         return seq
 
     def _late(self, rows: Rows) -> None:
-        """Report rows whose key falls into blocks that were compared already."""
-        if self._problems.is_full:  # nobody reads on, and each look-up costs
+        """Report rows whose key belongs to blocks that were compared already."""
+        if self._problems.is_full:  # only counted, and each look-up costs a statement
             self._misplaced(None, rows)
             return
         with self._store.reading() as reading:
@@ -261,7 +265,7 @@ class _Verification:
                 self._misplaced(seal_id, list(some))
 
     def _misplaced(self, seal_id: int | None, rows: Rows) -> None:
-        """Report rows whose key falls into a block that they cannot be part of."""
+        """Report rows whose key belongs to a block, but whose number does not."""
         if rows:
             self._problems.add(
                 SealProblem(
@@ -271,12 +275,12 @@ class _Verification:
                     to_seq=rows[-1][0],
                     at=rows[0][_AT],
                     to_at=rows[-1][_AT],
-                    detail=f"{_rows(len(rows))} by key of seal {seal_id}, but not among the numbers that it has closed",
+                    detail=f"{_rows(len(rows))} inserted: the key belongs to seal {seal_id}, the number does not",
                 )
             )
 
     def _judge_floor(self) -> None:
-        """Report a floor that no seal speaks of, and rows that it hides, unless other problems explain them."""
+        """Report a floor that no seal supports, and rows that it hides, unless other problems explain them."""
         if self._problems.found:
             return
         if self._chain.floor_flaw:
@@ -290,20 +294,20 @@ class _Verification:
                     to_seq=tail.last_hidden[0],
                     at=tail.first_hidden[_AT],
                     to_at=tail.last_hidden[_AT],
-                    detail=f"{_rows(tail.hidden)} not sealed, where no sealer looks: it begins above {tail.floor}",
+                    detail=f"{_rows(tail.hidden)} not sealed, and below row {tail.floor}, where the sealer starts",
                 )
             )
 
     def _difference(self, block: _PassingBlock) -> SealProblem:
-        """Say what is evident: a hash over a block tells that it differs, not which of its rows does."""
+        """Return the problem of a block that differs; its hash does not show which of its rows differs."""
         seal, seqs, times = block.seal, list[int](), list[str]()
         after = seal.low_seq - 1
         while page := self._page_of(block, after):
             seqs += [row[0] for row in page]
             times += [row[_AT] for row in page]
             after = page[-1][0]
-        gone = seal.rows - block.rows
-        if gone > 0 and seqs and self._archives.took_whole(seal):
+        lost = seal.rows - block.rows
+        if lost > 0 and seqs and self._archives.took_whole(seal):
             return SealProblem(
                 kind="row_inserted",
                 seal=seal.seal_id,
@@ -311,21 +315,21 @@ class _Verification:
                 to_seq=seqs[-1],
                 at=min(times),
                 to_at=max(times),
-                detail=f"{_rows(len(seqs))} in a block that was archived, and has left the journal as a whole",
+                detail=f"{_rows(len(seqs))} inserted into block {seal.seal_id}, whose rows were archived and deleted",
             )
-        if gone > 0:
-            kind, what = "row_missing", f"{_rows(gone)} of {seal.rows} gone"
-        elif gone < 0:
-            kind, what = "row_inserted", f"{_rows(-gone)} more than the {seal.rows} that were sealed"
+        if lost > 0:
+            kind, what = "row_missing", f"{_rows(lost)} of {seal.rows} missing"
+        elif lost < 0:
+            kind, what = "row_inserted", f"{_rows(-lost)} more than the {seal.rows} that were sealed"
         else:
-            kind, what = "block_differs", f"{_rows(seal.rows)}, as sealed, but one or more of them changed"
+            kind, what = "block_differs", f"{_rows(seal.rows)}, as sealed, but at least one was changed"
         first, last = seal.low_seq, seal.high_seq
         missing = _gaps(seqs, seal)
         if missing:
             first, last = missing[0], missing[-1]
-            what += f"; missing: {', '.join(map(str, missing[:SHOWN]))}{', …' if len(missing) > SHOWN else ''}"
+            what += f"; missing numbers: {', '.join(map(str, missing[:SHOWN]))}{', …' if len(missing) > SHOWN else ''}"
         if block.after_gap:
-            what += "; the seal before it cannot be believed, so that its first rows are not known"
+            what += "; the seal before it is missing or changed, so the first row of the block is not known"
         return SealProblem(
             kind=kind,
             seal=seal.seal_id,
@@ -341,11 +345,11 @@ class _Verification:
             with self._store.reading() as reading:
                 return reading.seals.journal_block(block.start, block.seal, after=after, limit=PAGE)
         except StoreDamagedError:
-            return []  # reported where the pass came to it
+            return []  # reported when the row was read
 
 
 def _gaps(seqs: Sequence[int], seal: Seal) -> list[int]:
-    """Return the numbers that are missing for certain: those of a block that had all numbers from low to high."""
+    """Return the missing numbers of a block that has every number from low to high; nothing for other blocks."""
     if seal.high_seq - seal.low_seq + 1 != seal.rows:
         return []
     present = set(seqs)

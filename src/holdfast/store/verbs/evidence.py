@@ -53,7 +53,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unreadable: tuple[str, ...] = ()  # columns of the record, or rows of the journal, that hold what nobody wrote
 
     @property
-    def told(self) -> tuple[Entry, ...]:
+    def kept(self) -> tuple[Entry, ...]:
         """Return the rows that count: those from `history_from` on."""
         if not self.rows or self.rows[0].version >= self.history_from:
             return self.rows
@@ -128,7 +128,7 @@ class Evidence:
         journal = self._journal(machine, [row[0] for row in rows])
         return [self._history(machine, row[0], row[1:], journal, ()) for row in rows]
 
-    def told(self, machine: Machine, subject: int) -> tuple[list[Entry], bool]:
+    def journal_of(self, machine: Machine, subject: int) -> tuple[list[Entry], bool]:
         """Return what the journal says of one record, lowest version first, and whether all of it can be read."""
         rows = self._journal(machine, [subject]).get(subject, [])
         entries = sorted((row for row, _ in rows), key=lambda row: (_number(row.version), _number(row.seq)))
