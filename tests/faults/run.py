@@ -173,7 +173,7 @@ def _made() -> str:
     )
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} vCPU, {platform.system()}, "
-        f"SQLite {sqlite3.sqlite_version}, {server.stdout.split()[0].capitalize()} {server.stdout.split()[-1]}"
+        f"SQLite {sqlite3.sqlite_version}, PostgreSQL {server.stdout.split()[-1]}"
     )
 
 

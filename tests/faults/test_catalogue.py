@@ -44,7 +44,10 @@ def test_every_listed_test_exists(fault: SeededFault) -> None:
         assert path.is_file(), test
         if name:
             names = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
-            assert name.partition("[")[0] in names, test
+            function, _, case = name.rstrip("]").partition("[")
+            assert function in names, test
+            word = case.rpartition("-")[2]  # a case is a name of this folder, such as that of a corruption
+            assert any(word in beside.read_text(encoding="utf-8") for beside in path.parent.glob("*.py")), test
 
 
 def test_every_guard_of_decide_has_a_fault() -> None:

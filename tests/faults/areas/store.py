@@ -256,7 +256,8 @@ ANSWERED = (
         patches=(
             Patch("store/verbs/base.py", "redacted_move", "redacted(answer.error_message)", "answer.error_message"),
         ),
-        tests=(MESSAGES,),
+        tests=(f"{MESSAGES}::test_whichever_way_an_error_comes_in_it_is_fit_to_be_kept",),
+        databases=BOTH,
     ),
 )
 
