@@ -101,7 +101,7 @@ def lenient(tmp_path: Path) -> Datasets:
 
 
 STATUSES = ("status", "stac_status", "provenance_status", "last_error_code", "attempts")
-UNTOLD = "nothing tells which write of the object was read"
+UNTOLD = "the object has no ETag, version or sequencer that identifies its write"
 
 
 @pytest.mark.req("K-12", "K-21", "K-40", "K-45")

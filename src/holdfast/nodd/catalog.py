@@ -1,7 +1,7 @@
-"""The catalogue as static files: written from the rows of record, one file at a time, and rebuilt at any moment.
+"""The static catalogue: one file per item, written from the rows of nodd_items, which are the catalogue of record.
 
-Invariants: a file is whole or not there; it says what the row says; the rows are the catalogue, and the files can be
-deleted and made again. Whoever publishes twice writes the same bytes.
+Invariants: a file is complete or does not exist; it has the text of its row; the files can be deleted and written again
+at any time; publishing twice writes the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CATALOG_ID = "nodd"
 
 
 class PublishResult(msgspec.Struct, frozen=True):
-    """What was written: files of items, of which so many were new or had changed."""
+    """Counts of a publication: items, files that were new or had changed, and collections."""
 
     items: int
     written: int
@@ -39,7 +39,7 @@ class PublishResult(msgspec.Struct, frozen=True):
 
 
 def declare(ledger: Ledger, directory: Path, datasets: Datasets) -> None:
-    """Declare the operation that publishes an item to a ledger."""
+    """Declare the operation `nodd.publish`, which writes the file of an item."""
 
     def publish_one(_run: Execution, item_id: str, dataset: str) -> bool:
         publish_collection(directory, datasets[dataset])
@@ -49,32 +49,32 @@ def declare(ledger: Ledger, directory: Path, datasets: Datasets) -> None:
 
 
 def publish_call(item_id: str, dataset: str) -> Call:
-    """Return the call that writes an item's file: a job of its own, which reads the row when it runs."""
+    """Return the call of a job that writes an item's file; it reads the row when it runs."""
     payload: dict[str, Json] = {"item_id": item_id, "dataset": dataset}
     return Call(operation=PUBLISH, payload=payload, client=CLIENT, queue=PUBLISH_QUEUE)
 
 
 def publish(store: Store[Any], directory: Path, item_id: str) -> bool:
-    """Write the file of one item as its row says now; return whether that changed it."""
+    """Write the file of one item from its current row; return whether the file changed."""
     with store.reading() as reading:
         rows = run_statement(reading, "item_to_publish", item_id=item_id)
     return bool(rows) and write(directory / rows[0][0], rows[0][1])
 
 
 def publish_collection(directory: Path, dataset: Dataset) -> bool:
-    """Write the collection's file; return whether that changed it."""
+    """Write the file of a collection; return whether the file changed."""
     path = directory / stac.ROOT / dataset.name / "collection.json"
     return write(path, canonical(stac.collection_of(dataset)))
 
 
 def rebuild(store: Store[Any], directory: Path, datasets: Datasets) -> PublishResult:
-    """Write every file anew: the catalogue, its collections, and all items; raise if it cannot be written there."""
+    """Write all files: the catalogue, its collections and all items; raise InputError if it cannot write."""
     try:
         return _rebuilt(store, directory, datasets)
     except OSError as error:
         raise InputError(
             f"{directory} cannot be written: {error.strerror}",
-            next_step="Name a directory that can be made, or written to, and has room.",
+            next_step="Name a directory that exists or can be created, is writable, and has free space.",
             context={"directory": str(directory)},
         ) from None
 
@@ -113,7 +113,7 @@ def _items(store: Store[Any]) -> Iterator[tuple[str, str]]:
 
 
 def write(path: Path, text: str) -> bool:
-    """Give a file its text, whole or not at all; return whether it had another before."""
+    """Write a file atomically; return False if it already has this text."""
     data = text.encode() + b"\n"
     try:
         if path.read_bytes() == data:

@@ -1,10 +1,10 @@
-"""governance-gate: rules as data, asked of a unit before anything of it is catalogued.
+"""governance-gate: tests rules on a unit before it is catalogued.
 
-A unit passes four gates, in this order: its schema (message, structure and metadata), what makes data fair to find and
-use (FAIR), whose it is to give (CARE), and its provenance (PROV). The first three are asked here.
+A unit passes four gates in this order: schema (message, structure and metadata), FAIR (findable and usable data), CARE
+(rights in the data) and PROV (provenance). The first three are tested here.
 
-Invariants: the gate is the same for a first run and for a replay; a rule that is not known fails closed; a hard failure
-is never retried; no gate is asked before the one before it has let the unit through.
+Invariants: the gate is the same for a first run and for a replay; an unknown rule refuses the unit; a hard failure is
+never retried; a gate is tested only after the gate before it has passed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _BY_RULES = {"fair": FAIR, "care": CARE}
 
 
 class GovernanceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule: what it asks, of which datasets and keys, and what follows if the answer is no."""
+    """One rule: the condition that it tests, for which datasets and keys, and what follows if it does not hold."""
 
     id: str
     asks: str
-    gate: str = "care"  # or "fair", which comes before it
+    gate: str = "care"  # or "fair", which is tested first
     then: str = HARD_FAIL
     datasets: tuple[str, ...] = ("*",)
     keys: tuple[str, ...] = ("*",)
@@ -40,10 +40,10 @@ class GovernanceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class GovernanceRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every rule, in order. The shipped ones ask for a licence and for no key that is forbidden."""
+    """All rules in order. The shipped rules require a licence, and forbid restricted keys."""
 
     rules: tuple[GovernanceRule, ...] = (
-        GovernanceRule(id="license", asks="license", gate="fair", why="a collection names the terms of its data"),
+        GovernanceRule(id="license", asks="license", gate="fair", why="a collection must name the licence of its data"),
         GovernanceRule(
             id="not-forbidden", asks="allowed", keys=("*/restricted/*",), why="restricted data is not catalogued"
         ),
@@ -83,23 +83,23 @@ QUESTIONS: dict[str, Callable[[Unit, Dataset, _Verdicts], bool]] = {
 
 
 def gate(unit: Unit, dataset: Dataset, verdicts: _Verdicts, rules: GovernanceRules) -> OperatorVerdict:
-    """Return whether a unit may be catalogued; the first rule that says no decides, gate by gate."""
-    asked: list[str] = []
+    """Return the verdict on a unit: pass, hold or hard_fail. The first rule that does not hold decides."""
+    tested: list[str] = []
     passed: dict[str, str] = {}
 
     def verdict(status: str, issues: tuple[str, ...] = (), **data: object) -> OperatorVerdict:
-        told = {**data, "gates": passed}
+        details = {**data, "gates": passed}
         return OperatorVerdict(
-            operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(asked), data=told
+            operator=Operator.GOVERNANCE, status=status, issues=issues, checks_run=tuple(tested), data=details
         )
 
-    # Whoever comes here has a schema: what has none was refused by the operators before.
+    # The operators before this one have refused units without a valid schema.
     passed[SCHEMA] = PASS
     for name, gate_ in _BY_RULES.items():
         for rule in rules.rules:
             if rule.gate != name or not _concerns(rule, unit):
                 continue
-            asked.append(rule.id)
+            tested.append(rule.id)
             question = QUESTIONS.get(rule.asks)
             if question is None or not question(unit, dataset, verdicts):
                 passed[gate_] = FAIL
@@ -116,17 +116,17 @@ def _concerns(rule: GovernanceRule, unit: Unit) -> bool:
 
 
 def rules_from(path: Path) -> GovernanceRules:
-    """Return the rules that a TOML file holds."""
+    """Return the rules of a TOML file; raise SpecInvalidError if the file is not valid."""
     try:
         found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), GovernanceRules)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        words, _, where = str(error).partition(" - at `$")
-        raise SpecInvalidError(f"{path}: {words}", context={"path": where.strip("`.")}) from None
+        problem, _, where = str(error).partition(" - at `$")
+        raise SpecInvalidError(f"{path}: {problem}", context={"path": where.strip("`.")}) from None
     for number, rule in enumerate(found.rules):
         if rule.asks not in QUESTIONS or rule.then not in (HARD_FAIL, HOLD) or rule.gate not in _BY_RULES:
             raise SpecInvalidError(
-                f"{path}: the rule {rule.id!r} asks or does what is not known",
-                next_step=f"Ask one of {', '.join(QUESTIONS)}; at the gate fair or care; then {HARD_FAIL} or {HOLD}.",
+                f"{path}: rule {rule.id!r} has an unknown value of asks, gate or then",
+                next_step=f"asks: {', '.join(QUESTIONS)}; gate: fair or care; then: {HARD_FAIL} or {HOLD}.",
                 context={"path": f"rules[{number}]"},
             )
     return found

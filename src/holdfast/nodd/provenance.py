@@ -1,9 +1,9 @@
-"""provenance-emit: where an item comes from, as W3C PROV-JSON and as OpenLineage events.
+"""provenance-emit: the origin of an item as W3C PROV-JSON and as OpenLineage events.
 
-Invariants: every record's id follows from what it says, so that a replay adds no second edge; what was recorded is
-never taken back: a later generation is derived from the last that was catalogued, and a replay is an activity of its
-own that was informed by the unit's. Ids are qualified names, never bare URIs. What cannot say which write of the object
-it is about is no provenance, and is not recorded.
+Invariants: the id of a record is the digest of its content, so a replay adds no second edge; records are never removed:
+a later generation is derived from the last one that was catalogued, and a replay is an activity of its own, informed by
+the unit's activity; ids are qualified names, never bare URIs; provenance that does not identify the write of the object
+is not recorded.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ NODES = ("entity", "activity", "agent")
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the run that makes an item."""
+    """Facts about the run that makes an item."""
 
     ingest_run_id: str
     job_id: int
     attempt: int
-    replay: ReplayOf | None = None  # what it is part of, if it is no first run
-    follows: int | None = None  # the earlier generation whose item this one's takes the place of
+    replay: ReplayOf | None = None  # the replay that it is part of; None for a first run
+    follows: int | None = None  # the earlier generation whose item is replaced
     software: Mapping[str, str]
     at: str
 
 
 class ProvenanceRecord(msgspec.Struct, frozen=True):
-    """One node or edge of PROV, or one event of OpenLineage, as JSON text."""
+    """One PROV node or edge, or one OpenLineage event, as JSON text."""
 
     record_id: str
     kind: str
@@ -63,14 +63,16 @@ def emitted(
     *,
     run: RunFacts,
 ) -> tuple[OperatorVerdict, list[ProvenanceRecord]]:
-    """Return the verdict on the provenance of one ingest, and what of it may be recorded.
+    """Return the verdict on the provenance of one ingest, and the records to write.
 
-    It has failed if PROV cannot be told, and is partial if OpenLineage alone cannot.
+    The status is failed if the PROV records are not valid, and partial if only the OpenLineage event is not.
     """
     records = records_of(unit, dataset, verdicts, item, run=run)
     prov = [record for record in records if record.kind == PROV]
     found = {
-        UNIDENTIFIED: [] if _is_identified(unit, verdicts) else ["nothing tells which write of the object was read"],
+        UNIDENTIFIED: []
+        if _is_identified(unit, verdicts)
+        else ["the object has no ETag, version or sequencer that identifies its write"],
         INVALID: list(_prov_problems(prov)),
         NOT_EMITTED: list(_event_problems([record for record in records if record.kind == OPENLINEAGE])),
     }
@@ -89,31 +91,31 @@ def _is_identified(unit: Unit, verdicts: Mapping[Operator, OperatorVerdict]) -> 
 
 
 def _prov_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
-    """Yield what keeps records from being a document of PROV."""
-    told = document(list(records))
-    described = {name for kind in NODES for name in told.get(kind, {})}
-    for kind, statements in told.items():
+    """Yield the errors of PROV records."""
+    merged = document(list(records))
+    described = {name for kind in NODES for name in merged.get(kind, {})}
+    for kind, statements in merged.items():
         for name, ends in statements.items() if kind != "prefix" else ():
             if not NAME.fullmatch(name):
-                yield f"{kind} {name!r} is no qualified name"
+                yield f"{kind} {name!r} is not a qualified name"
             for role, end in ends.items() if kind not in NODES else ():
-                # The item of an earlier generation is described by the unit that made it.
+                # The item of an earlier generation is described in the records of its own unit.
                 if role != "prov:type" and end not in described and not end.startswith("item:"):
-                    yield f"{kind} names {end!r}, which nothing describes"
+                    yield f"{kind} refers to {end!r}, which is not described"
             if "prov:startTime" in ends and not _is_time(ends["prov:startTime"]):
-                yield f"{kind} {name!r} starts at no time"
+                yield f"{kind} {name!r} has an invalid start time"
 
 
 def _event_problems(records: Sequence[ProvenanceRecord]) -> Iterator[str]:
-    """Yield what keeps records from being events of OpenLineage."""
+    """Yield the errors of OpenLineage events."""
     for record in records:
         event = msgspec.json.decode(record.content)
         if not _is_time(event["eventTime"]):
-            yield "the event has no time"
+            yield "the event has no valid time"
         try:
             UUID(event["run"]["runId"])
         except ValueError:
-            yield "the run has no id"
+            yield "the run has no valid id"
         for thing in (event["job"], *event["inputs"], *event["outputs"]):
             if not (thing["namespace"] and thing["name"]):
                 yield "a job or a dataset has no name"
@@ -134,7 +136,7 @@ def records_of(
     *,
     run: RunFacts,
 ) -> list[ProvenanceRecord]:
-    """Return everything that is to be recorded of one ingest."""
+    """Return all provenance records of one ingest."""
     statements = [*_nodes(unit, dataset, verdicts, item, run), *_edges(unit, item, run), *_of_replay(unit, run)]
     records = [_record(PROV, statement) for statement in statements]
     return [*records, _record(OPENLINEAGE, _event(unit, dataset, item, run))]
@@ -190,11 +192,11 @@ def _edges(unit: Unit, item: Mapping[str, Any], run: RunFacts) -> list[dict[str,
 
 
 def _of_replay(unit: Unit, run: RunFacts) -> list[dict[str, Any]]:
-    """Return what a replay adds: an activity of its own, linked to that of the unit."""
+    """Return the statements that a replay adds: its own activity, linked to the unit's activity."""
     if run.replay is None:
         return []
     activity = f"{_activity(unit)}-{_replay_name(run)}"
-    told = {
+    attributes = {
         "prov:type": "nodd:Replay",
         "nodd:wal_id": unit.wal_id,
         "nodd:replay_mode": run.replay.mode,
@@ -203,23 +205,23 @@ def _of_replay(unit: Unit, run: RunFacts) -> list[dict[str, Any]]:
         "nodd:original_run": run.replay.original_run,
     }
     return [
-        _statement("activity", activity, told),
+        _statement("activity", activity, attributes),
         _edge("wasInformedBy", {"prov:informed": activity, "prov:informant": _activity(unit)}),
         _edge("used", {"prov:activity": activity, "prov:entity": _source(unit)}),
     ]
 
 
 def _replay_name(run: RunFacts) -> str:
-    # A drain is no run: its attempt tells one from another.
+    # A drain has no run id, so the job and attempt identify it.
     return run.replay.run_id if run.replay and run.replay.run_id else f"drain-{run.job_id}-{run.attempt}"
 
 
-def _statement(kind: str, name: str, told: dict[str, Any]) -> dict[str, Any]:
-    return {kind: {name: {key: value for key, value in told.items() if value is not None}}}
+def _statement(kind: str, name: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    return {kind: {name: {key: value for key, value in attributes.items() if value is not None}}}
 
 
 def _edge(kind: str, ends: dict[str, str]) -> dict[str, Any]:
-    # The id of an edge is its ends: the same edge twice is one edge.
+    # The id of an edge is computed from its ends, so the same edge is stored once.
     return {kind: {f"nodd:{kind}-{uuid5(NAMESPACE, canonical(ends))}": ends}}
 
 
@@ -236,7 +238,7 @@ def _item(unit: Unit, item: Mapping[str, Any]) -> str:
 
 
 def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts) -> dict[str, Any]:
-    """Return the OpenLineage event of the ingest: one run a unit and one a replay, however often it is attempted."""
+    """Return the OpenLineage event of the ingest: one run per unit and one per replay, for any number of attempts."""
     facets: dict[str, Any] = {}
     first = run_id = str(uuid5(NAMESPACE, f"run|{unit.wal_id}"))
     if run.replay is not None:
@@ -262,7 +264,7 @@ def _event(unit: Unit, dataset: Dataset, item: Mapping[str, Any], run: RunFacts)
 
 
 def document(records: list[ProvenanceRecord]) -> dict[str, Any]:
-    """Return the PROV-JSON document that records make together."""
+    """Return the PROV-JSON document of records."""
     merged: dict[str, Any] = {"prefix": dict(PREFIXES)}
     for record in records:
         if record.kind == PROV:

@@ -1,6 +1,6 @@
-"""Why units are in quarantine: the reasons behind codes of nodd whose words would lead elsewhere, or nowhere.
+"""The quarantine reasons of nodd codes whose names do not give the right reason by themselves.
 
-Invariants: every code here is one that nodd gives. Whoever works out reasons for a ledger of nodd declares them first:
+Invariants: every code here is one that nodd uses. Code that looks up reasons for a ledger of nodd declares them first:
 nodd itself, and `holdfast quarantine`.
 """
 

@@ -1,6 +1,6 @@
-"""Specimens: small objects that are valid in their formats, made by hand for tests and the demonstration.
+"""Sample objects: small and valid in their formats, for tests and the demonstration.
 
-Invariants: the same arguments give the same bytes; what is made here the readers accept, and so do other people's.
+Invariants: the same arguments give the same bytes; the readers of `formats` and of other libraries accept them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _time(moment: datetime) -> bytes:
 
 
 def latitudes_and_longitudes(columns: int = 1440, rows: int = 721) -> bytes:
-    """Return the body of a grid section: the whole globe, from the north to the south, eastwards from Greenwich."""
+    """Return the body of a grid section for the globe, from north to south and eastwards from Greenwich."""
     step_x, step_y = 360 / columns, 180 / (rows - 1)
     return (
         struct.pack(">BIBBH", 0, columns * rows, 0, 0, 0)
@@ -43,7 +43,7 @@ def latitudes_and_longitudes(columns: int = 1440, rows: int = 721) -> bytes:
 
 
 def conus_box(columns: int = 70, rows: int = 35) -> bytes:
-    """Return the body of a grid section: latitudes 20 to 55 and longitudes -130 to -60, as MRMS has it."""
+    """Return the body of a grid section for MRMS: latitudes 20 to 55, longitudes -130 to -60."""
     return (
         struct.pack(">BIBBH", 0, columns * rows, 0, 0, 0)
         + struct.pack(">BBIBIBI", 6, 0, 0, 0, 0, 0, 0)
@@ -55,7 +55,7 @@ def conus_box(columns: int = 70, rows: int = 35) -> bytes:
 
 
 def lambert(columns: int = 1799, rows: int = 1059) -> bytes:
-    """Return the body of a grid section: the cone of HRRR over the contiguous states."""
+    """Return the body of a grid section for HRRR: a Lambert conformal grid of the contiguous states."""
     return (
         struct.pack(">BIBBH", 0, columns * rows, 0, 0, 30)
         + struct.pack(">BBIBIBI", 6, 0, 0, 0, 0, 0, 0)
@@ -69,7 +69,7 @@ def lambert(columns: int = 1799, rows: int = 1059) -> bytes:
 def grib2(
     reference: datetime, lead_hours: int = 0, *, grid: bytes | None = None, parameter: int = 0, category: int = 0
 ) -> bytes:
-    """Return one GRIB2 message: a constant field, packed into no bits at all."""
+    """Return one GRIB2 message with a constant field, which needs no data bits."""
     body = grid or latitudes_and_longitudes()
     (points,) = struct.unpack(">I", body[1:5])
     sections = (
@@ -86,7 +86,7 @@ def grib2(
 
 
 def grib2_index(messages: list[bytes], reference: datetime) -> bytes:
-    """Return the index of a file of messages, as `wgrib2` writes it."""
+    """Return the index of a file of messages, in the format of `wgrib2`."""
     lines, at = [], 0
     for number, message in enumerate(messages, start=1):
         lines.append(f"{number}:{at}:d={reference:%Y%m%d%H}:TMP:2 m above ground:anl:\n")
@@ -95,12 +95,12 @@ def grib2_index(messages: list[bytes], reference: datetime) -> bytes:
 
 
 def gzipped(data: bytes) -> bytes:
-    """Return data compressed, the same every time."""
+    """Return compressed data without a timestamp."""
     return gzip.compress(data, mtime=0)
 
 
 def nexrad_volume(station: str, start: datetime, records: int = 3) -> bytes:
-    """Return a volume: its header, and records of compressed nothing."""
+    """Return a volume: its header, and records of compressed zeros."""
     since = start - _EPOCH
     milliseconds = since.seconds * 1000 + since.microseconds // 1000
     head = b"AR2V0006.001" + struct.pack(">II", since.days, milliseconds) + station.encode("ascii")
@@ -108,7 +108,7 @@ def nexrad_volume(station: str, start: datetime, records: int = 3) -> bytes:
 
 
 def nexrad_records(records: int, *, last: bool = False) -> bytes:
-    """Return records of compressed nothing; the last of a volume says so by its sign."""
+    """Return records of compressed zeros; the length of a volume's last record is negative."""
     parts = []
     for number in range(records):
         packed = bz2.compress(bytes(100 + number))
@@ -118,7 +118,7 @@ def nexrad_records(records: int, *, last: bool = False) -> bytes:
 
 
 def goes_file(start: datetime, end: datetime, *, bbox: tuple[float, float, float, float], sat: str = "G19") -> bytes:
-    """Return a small NetCDF-4 file with the attributes of a GOES product; needs h5py."""
+    """Return a small NetCDF-4 file with the attributes of a GOES product; h5py is required."""
     import io  # noqa: PLC0415 - with h5py
 
     import h5py  # noqa: PLC0415 - optional

@@ -1,6 +1,6 @@
-"""Where the NEXRAD radars stand: latitude and longitude by their four letters.
+"""The positions of the NEXRAD radars: latitude and longitude by station id.
 
-Invariants: a station that is not listed has no place, and that is told, never guessed.
+Invariants: the position of an unknown station is None.
 """
 
 import math
@@ -42,7 +42,7 @@ EARTH_KM = 6371.0088
 
 
 def place_of(station: str) -> tuple[float, float] | None:
-    """Return where a station stands: by four letters, or by the last three of them."""
+    """Return latitude and longitude of a station by its id of four letters, or by the last three; None if unknown."""
     if station in STATIONS:
         return STATIONS[station]
     full = [name for name in STATIONS if name[1:] == station]
@@ -50,7 +50,7 @@ def place_of(station: str) -> tuple[float, float] | None:
 
 
 def circle(lat: float, lon: float, radius_km: float, points: int = 32) -> list[list[float]]:
-    """Return a ring of points at a distance, counter-clockwise and closed: longitude first."""
+    """Return a closed ring of [longitude, latitude] points around a position, counter-clockwise."""
     angle = radius_km / EARTH_KM
     here, ring = math.radians(lat), []
     for number in range(points):

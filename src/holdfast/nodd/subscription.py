@@ -1,7 +1,7 @@
-"""Subscribing to a feed: the queue, its dead-letter queue, the policy that lets one topic in, and the subscription.
+"""Subscription to a feed: the queue, its dead-letter queue, the queue's policy, and the subscription to the topic.
 
-Invariants: the policy names the topic's ARN, and takes nothing away from topics that were let in before; the filter is
-on the body of the message, and its scope is set before it; what is printed is exactly what would be added.
+Invariants: the policy allows the topic by its ARN, and keeps the topics that it already allows; the filter is on the
+body of the message, and its scope is set with it; the printed plan is exactly what `--apply` adds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ACCOUNT = re.compile(r"[0-9]{12}")
 
 
 class SubscriptionEnv(StrEnum):
-    """What a subscription is for."""
+    """The environment of a subscription."""
 
     DEV = "dev"
     STAGE = "stage"
@@ -34,7 +34,7 @@ class SubscriptionEnv(StrEnum):
 
 
 class SubscriptionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be made for one topic of a dataset."""
+    """The AWS resources for one topic of a dataset."""
 
     dataset: str
     bucket: str
@@ -55,11 +55,11 @@ def plan(
     prefixes: tuple[str, ...] = (),
     env: SubscriptionEnv = SubscriptionEnv.PROD,
 ) -> SubscriptionPlan:
-    """Return what has to be made to hear of one bucket of a dataset."""
+    """Return the resources needed to receive the notices of one bucket; raise InputError for a bad account number."""
     if not _ACCOUNT.fullmatch(account):
         raise InputError(
-            f"{account!r} is no AWS account",
-            next_step="Give its number: twelve digits, without dashes.",
+            f"{account!r} is not the number of an AWS account",
+            next_step="Give 12 digits without dashes, for example --account 123456789012.",
             context={"account": account},
         )
     topic = dataset.spec.buckets[bucket]
@@ -76,7 +76,7 @@ def plan(
                 "Principal": {"Service": "sns.amazonaws.com"},
                 "Action": "sqs:SendMessage",
                 "Resource": arn,
-                # Without this any topic of anybody could write here.
+                # Without this condition every SNS topic could write to the queue.
                 "Condition": {"ArnEquals": {"aws:SourceArn": topic}},
             }
         ],
@@ -85,7 +85,7 @@ def plan(
     chosen = prefixes or dataset.spec.subscribe_prefixes
     if chosen and dataset.spec.envelope == "s3-event":
         keys = [{"prefix": prefix} for prefix in chosen]
-        # The scope comes first: by attributes, which is the default, the policy would let nothing through.
+        # The default scope, MessageAttributes, would drop every message.
         subscription["FilterPolicyScope"] = "MessageBody"
         subscription["FilterPolicy"] = json.dumps({"Records": {"s3": {"object": {"key": keys}}}}, sort_keys=True)
     return SubscriptionPlan(
@@ -106,7 +106,10 @@ def plan(
 
 
 def carry_out(wanted: SubscriptionPlan, *, endpoint: str | None = None, region: str = "us-east-1") -> dict[str, str]:
-    """Make what a plan says; doing it twice changes nothing. Return the queue's URL and the subscription's ARN."""
+    """Create the resources of a plan, and return the queue's URL and the subscription's ARN. Safe to run twice.
+
+    Raises StoreUnavailableError if AWS cannot be reached or refuses.
+    """
     sqs, sns = client("sqs", endpoint=endpoint, region=region), client("sns", endpoint=endpoint, region=region)
     with aws_errors("AWS"):
         return _made(wanted, sqs, sns)
@@ -116,10 +119,10 @@ def _made(wanted: SubscriptionPlan, sqs: Any, sns: Any) -> dict[str, str]:
     retention = {"MessageRetentionPeriod": str(DEAD_RETENTION_S)}
     sqs.create_queue(QueueName=wanted.dead_letter_queue, Attributes=retention)
     url = str(sqs.create_queue(QueueName=wanted.queue)["QueueUrl"])
-    told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn", "Policy"])["Attributes"]
-    policy = _joined(told.get("Policy"), wanted.policy)
+    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn", "Policy"])["Attributes"]
+    policy = _joined(attributes.get("Policy"), wanted.policy)
     sqs.set_queue_attributes(QueueUrl=url, Attributes={**wanted.queue_attributes, "Policy": policy})
-    arn = told["QueueArn"]
+    arn = attributes["QueueArn"]
     made = sns.subscribe(
         TopicArn=wanted.topic,
         Protocol="sqs",
@@ -131,14 +134,14 @@ def _made(wanted: SubscriptionPlan, sqs: Any, sns: Any) -> dict[str, str]:
 
 
 def _sid(topic: str) -> str:
-    # Letters and digits alone, and another for each topic: two accounts have topics of the same name.
+    # A Sid has only letters and digits. It includes the account, because two accounts have topics of the same name.
     return "Let" + "".join(one for part in topic.split(":")[4:] for one in part if one.isalnum())
 
 
-def _joined(standing: str | None, wanted: dict[str, Any]) -> str:
-    """Return a policy that lets in who was let in before, and whom a plan wants."""
+def _joined(current: str | None, wanted: dict[str, Any]) -> str:
+    """Return a policy with the statements of the current one and of a plan."""
     try:
-        before = json.loads(standing or "{}").get("Statement", [])
+        before = json.loads(current or "{}").get("Statement", [])
     except ValueError:
         before = []
     mine = {statement["Sid"] for statement in wanted["Statement"]}

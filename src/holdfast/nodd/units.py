@@ -1,7 +1,7 @@
-"""A unit of work: one generation of one object, and what each operator finds about it.
+"""A unit of work: one generation of one object, and the verdicts of the operators.
 
-Invariants: a unit's identity is (dataset, object_uri, time_range_start) and its `wal_id` follows from it; a later write
-to the same object is another unit, whose URI carries the ETag; a verdict is data: the same input gives the same one.
+Invariants: the identity of a unit is (dataset, object_uri, time_range_start), and its `wal_id` is computed from it; a
+later write to the same object is another unit, whose object_uri has the ETag; the same input gives the same verdict.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from holdfast.nodd.notices import Notice, wal_id
 
 OPERATION = "nodd.ingest"
 CLIENT = "nodd"
-QUEUE_NAME = "nodd-primary"  # what the record calls the queue it came from: a logical name, never an ARN
+QUEUE_NAME = "nodd-primary"  # the logical name of the queue in a record, never an ARN
 
-# What came of a unit: written with it at its commit, and part of its job's result.
+# The outcome of a unit: stored with it at the commit, and part of its job's result.
 OUTCOME = (
     "integrity_status", "metadata_status", "stac_status", "provenance_status", "stac_item_id", "stac_collection_id",
     "stac_item_href",
 )  # fmt: skip
-RUN = "ingest_run_id"  # and by which run
+RUN = "ingest_run_id"  # the run that produced the outcome
 
 
 class Fate(StrEnum):
-    """What became of a notice."""
+    """The result of admitting a notice."""
 
     ADMITTED = "admitted"
     DUPLICATE = "duplicate"
-    SUPERSEDED = "superseded"  # of a write that a later one has followed already
+    SUPERSEDED = "superseded"  # a later write is already known
     SIDECAR = "sidecar"
     IGNORED = "ignored"
     REJECTED = "rejected"
 
 
 class Operator(StrEnum):
-    """The operators, in their order."""
+    """The operators in the order they run."""
 
     PARSE = "message-parse"
     INTEGRITY = "integrity-check"
@@ -49,7 +49,7 @@ class Operator(StrEnum):
 
 
 class OperatorVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator found: a status of its own vocabulary, its issues, what it ran, and what it learned."""
+    """The result of an operator: its status, issues, the checks that ran, and the data that it extracted."""
 
     operator: Operator
     status: str
@@ -58,7 +58,7 @@ class OperatorVerdict(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
 
     def as_json(self) -> dict[str, Json]:
-        """Return the verdict as a checkpoint keeps it."""
+        """Return the verdict as JSON, for a checkpoint."""
         kept: dict[str, Json] = msgspec.json.decode(msgspec.json.encode(self))
         return kept
 
@@ -68,7 +68,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
 
     wal_id: str
     dataset: str
-    object_uri: str  # with `#etag=…` from the second generation on
+    object_uri: str  # from the second generation on with `#etag=…`
     source_uri: str
     generation: int
     provider: str
@@ -87,7 +87,7 @@ def unit_of(notice: Notice, *, generation: int = 1, supersedes: str | None = Non
         mark = notice.content_etag or notice.sequencer or str(generation)
         uri = f"{uri}#etag={mark}"
     if generation > 2:
-        # The same content may come back after another: the mark alone would name the unit of the first time.
+        # The same content can be written again later, and would get the URI of its earlier generation.
         uri = f"{uri}&generation={generation}"
     return Unit(
         wal_id=wal_id(notice.dataset, uri, notice.time_range_start),

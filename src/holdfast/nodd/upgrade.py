@@ -1,8 +1,8 @@
-"""Tables of version 1 made those of version 2: what came of each unit, written down with it.
+"""Upgrade of the tables from version 1 to version 2, which stores the outcome of each unit with it.
 
-Invariants: one transaction makes all of it or nothing, and memory is that of one page; a unit that has not committed
-gets nothing; what a result tells is taken as it is. Where retention has taken the result away, what came of the unit is
-read from its item and its provenance, which stay; what they cannot tell is given the value that promises least.
+Invariants: the upgrade is one transaction, and memory use is bounded by a page; a unit that has not committed gets no
+outcome; the outcome is copied from the job's result. If retention has removed the result, the outcome is derived from
+the item and the provenance, and a value that they do not determine becomes the most cautious one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PAGE = 500
 
 
 class _Unit(NamedTuple):
-    """A unit, and what is known of its job."""
+    """A unit with the facts about its job."""
 
     wal_id: str
     dataset: str
     source_uri: str
     time_range_start: str
-    begun: Any  # when its job came: a time, or the text of one
+    begun: Any  # when its job was submitted: a datetime, or its text on SQLite
     result: str | None
     committed: bool | None
 
@@ -42,7 +42,7 @@ class _Unit(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """The item of a unit's object, whoever wrote it last."""
+    """The item of a unit's object, which a later generation may have written."""
 
     item_id: str
     wal_id: str
@@ -54,7 +54,7 @@ class _Item(NamedTuple):
 
 
 def to_version_2(transaction: Transaction) -> None:
-    """Add the columns, fill them in, and make the view anew."""
+    """Add the columns, fill them, and replace the view."""
     for part in statements(transaction.dialect)["add_outcomes"]:
         transaction.execute(part)
     after = ""
@@ -67,8 +67,8 @@ def to_version_2(transaction: Transaction) -> None:
 
 
 def _settle(transaction: Transaction, units: Sequence[_Unit]) -> None:
-    told = {unit.wal_id: _of_result(unit.result) for unit in units}
-    slimmed = [unit for unit in units if told[unit.wal_id] is None]
+    outcomes = {unit.wal_id: _from_result(unit.result) for unit in units}
+    slimmed = [unit for unit in units if outcomes[unit.wal_id] is None]
     if slimmed:
         item_ids = encoded(sorted({unit.item_id for unit in slimmed}))
         items = {row[0]: _Item(*row) for row in run_statement(transaction, "items_left", rows=item_ids)}
@@ -78,28 +78,28 @@ def _settle(transaction: Transaction, units: Sequence[_Unit]) -> None:
         ):
             kinds[wal_id].add(kind)
         for unit in slimmed:
-            told[unit.wal_id] = _of_what_is_left(unit, items.get(unit.item_id), kinds[unit.wal_id])
-    rows = [[wal_id, *(outcome[name] for name in (*OUTCOME, RUN))] for wal_id, outcome in told.items() if outcome]
+            outcomes[unit.wal_id] = _from_item(unit, items.get(unit.item_id), kinds[unit.wal_id])
+    rows = [[wal_id, *(outcome[name] for name in (*OUTCOME, RUN))] for wal_id, outcome in outcomes.items() if outcome]
     if rows:
         run_statement(transaction, "settle_units", rows=encoded(rows))
 
 
-def _of_result(text: str | None) -> dict[str, str | None] | None:
+def _from_result(text: str | None) -> dict[str, str | None] | None:
     result = decoded(text)
     if not isinstance(result, dict) or not all(isinstance(result.get(name), str) for name in OUTCOME):
         return None
     return {name: result.get(name) for name in (*OUTCOME, RUN)}
 
 
-def _of_what_is_left(unit: _Unit, item: _Item | None, kinds: Collection[str]) -> dict[str, str | None] | None:
-    """Return what came of a unit whose result is gone; None if its item is gone too, which `nodd check` reports."""
+def _from_item(unit: _Unit, item: _Item | None, kinds: Collection[str]) -> dict[str, str | None] | None:
+    """Return the outcome of a unit whose result was removed; None without an item, which `nodd check` reports."""
     if item is None:
         return None
     text = decoded(item.item)
     said = text.get("properties") if isinstance(text, dict) else None
     properties = said if isinstance(said, dict) else {}
     writer = properties.get("nodd:wal_id")
-    # An item says how the object was judged that it was written for, and that of a no-op was judged just so.
+    # The item has the statuses of the unit that wrote it; a no-op means that this unit had the same ones.
     own = properties if unit.wal_id in (writer, item.wal_id) else {}
     return {
         "integrity_status": _let_through(own.get("nodd:integrity")),
@@ -109,29 +109,29 @@ def _of_what_is_left(unit: _Unit, item: _Item | None, kinds: Collection[str]) ->
         "stac_item_id": item.item_id,
         "stac_collection_id": item.collection_id,
         "stac_item_href": item.href,
-        RUN: None,  # nothing else has kept it
+        RUN: None,  # stored nowhere else
     }
 
 
 def _let_through(status: object) -> str:
-    # It succeeded, so it was ok or suspect, and not failed. Where nothing tells which, suspect promises less: whoever
-    # wants only what is surely sound leaves it out.
+    # The unit succeeded, so the status was ok or suspect. If it is not known which, suspect is the cautious value:
+    # users who want only sound objects skip it.
     return "ok" if status == "ok" else "suspect"
 
 
 def _written(unit: _Unit, item: _Item, writer: object) -> str:
     begun = time_text(unit.begun) if isinstance(unit.begun, datetime) else str(unit.begun)
     if item.created >= begun:
-        return "created"  # it was not there when the job came, and the job has written it: nobody was before it
+        return "created"  # the item is newer than the job's submission, so this job created it
     if item.updated < begun or (item.wal_id == unit.wal_id and writer not in (None, unit.wal_id)):
-        return "no-op"  # it is older than the job, or the words of another unit that this one has found right
-    # Its own words, or those of a later generation, and then nothing tells whether it had changed any. Whoever follows
-    # the catalogue reads an item again for nothing if it had not; told of a no-op, they would miss one that had.
+        return "no-op"  # the item is older than the job, or has the text of another unit that this one confirmed
+    # The item has the text of this unit or of a later generation, so it is not known whether this unit changed it.
+    # "updated" is the cautious value: readers of the catalogue may read an item again, but miss no change.
     return "updated"
 
 
 def _emitted(kinds: Collection[str]) -> str:
-    # Events are left out where provenance is partial, and where it failed, which a dataset may allow, nothing is kept.
+    # Partial provenance has no OpenLineage event, and failed provenance, which a dataset may allow, has no records.
     if provenance.OPENLINEAGE in kinds:
         return provenance.OK
     return provenance.PARTIAL if kinds else provenance.FAILED

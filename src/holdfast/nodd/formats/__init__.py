@@ -1,7 +1,7 @@
-"""Readers of headers: enough of each format to tell whether an object is whole and what it is about.
+"""Readers of headers: enough of each format to see whether an object is complete, and to extract its metadata.
 
-Invariants: a reader takes a function that reads a part, and the size; it never asks for the whole; what contradicts the
-format is `Damaged`, with an issue code; any bytes give an answer or `Damaged`, never another exception.
+Invariants: a reader gets a function that reads a range, and the size of the object; bytes that contradict the format
+raise `Damaged` with an issue code; any bytes give a result or `Damaged`, never another exception.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Read = Callable[[int, int], bytes]  # (start, length) -> at most so many bytes
 
 
 class Damaged(Exception):
-    """An object that is not what its format says; the issue is a code, the detail is for people."""
+    """An object contradicts its format; `issue` is a code, `detail` is a message for people."""
 
     def __init__(self, issue: str, detail: str) -> None:
         super().__init__(detail)
@@ -20,7 +20,7 @@ class Damaged(Exception):
 
 
 def exactly(read: Read, start: int, length: int, what: str) -> bytes:
-    """Return a part that must be there whole."""
+    """Return a range; raise Damaged if the object ends before it."""
     found = read(start, length)
     if len(found) != length:
         raise Damaged("truncated", f"{what} ends after {len(found)} of {length} bytes")

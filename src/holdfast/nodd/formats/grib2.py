@@ -1,7 +1,7 @@
-"""GRIB2: the indicator, identification, grid and product sections of each message, and its end.
+"""GRIB2: the indicator, identification, grid and product sections of each message, and its end marker.
 
-Invariants: a message is whole only if its sections add up and `7777` stands where its length says; times are in UTC;
-grids that are not known have no bounds, and that is no damage.
+Invariants: a message is complete only if its sections are consistent and `7777` is at the end that its length gives;
+times are in UTC; an unknown grid has no bounds, which is not damage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.nodd.formats import Damaged, Read, exactly
 
 MAGIC, END = b"GRIB", b"7777"
 INDICATOR_BYTES = 16
-SECTION_BYTES_MAX = 64 << 10  # of those that are read: the data section is only stepped over
+SECTION_BYTES_MAX = 64 << 10  # of the sections that are read; the data section is skipped
 HEAD_BYTES = 1024
 MESSAGES_MAX = 100_000
 EARTH_KM = 6371.229
@@ -27,14 +27,14 @@ _UNITS = {
     0: timedelta(minutes=1), 1: timedelta(hours=1), 2: timedelta(days=1), 10: timedelta(hours=3),
     11: timedelta(hours=6), 12: timedelta(hours=12), 13: timedelta(seconds=1),
 }  # fmt: skip
-# Product definition templates whose interval ends at a time of their own, and where it stands in the section.
+# Product definition templates with the end of an interval, and the offset of that time in the section.
 _INTERVAL_ENDS = {8: 34, 11: 37, 12: 36}
 
 Bbox = tuple[float, float, float, float]
 
 
 class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One GRIB2 message: where it stands, and what it is about."""
+    """One GRIB2 message: its position and its metadata."""
 
     offset: int
     length: int
@@ -42,7 +42,7 @@ class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
     center: int
     reference: datetime
     valid: datetime | None = None
-    ends: datetime | None = None  # of an interval: an accumulation, a maximum
+    ends: datetime | None = None  # end of the interval of an accumulation or a maximum
     category: int | None = None
     parameter: int | None = None
     grid: int | None = None
@@ -51,12 +51,12 @@ class GribMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_message(read: Read, size: int, *, start: int = 0) -> GribMessage:
-    """Return the message at a place, whose end was looked at too."""
+    """Return the message at an offset; raise Damaged if it is not complete."""
     return _message(read, size, start)
 
 
 def messages(read: Read, size: int, *, limit: int = MESSAGES_MAX) -> Iterator[GribMessage]:
-    """Yield the messages of an object, one after another; raise Damaged if they do not fill it."""
+    """Yield the messages of an object in order; raise Damaged if they do not fill it."""
     at = 0
     for _ in range(limit):
         if at >= size:
@@ -67,9 +67,9 @@ def messages(read: Read, size: int, *, limit: int = MESSAGES_MAX) -> Iterator[Gr
 
 
 def require_end(read: Read, size: int) -> None:
-    """Raise Damaged unless the object ends as a message does."""
+    """Raise Damaged unless the object ends with the end marker of a message."""
     if size < INDICATOR_BYTES + len(END):
-        raise Damaged("truncated", f"{size} bytes are no message")
+        raise Damaged("truncated", f"the object has {size} bytes, too few for a GRIB message")
     if exactly(read, size - len(END), len(END), "the end") != END:
         raise Damaged("missing_end_marker", "the object does not end with 7777")
 
@@ -77,46 +77,46 @@ def require_end(read: Read, size: int) -> None:
 def _message(read: Read, size: int, start: int) -> GribMessage:
     head = exactly(read, start, INDICATOR_BYTES, "the indicator section")
     if head[:4] != MAGIC:
-        raise Damaged("bad_magic", f"no message begins at {start}")
+        raise Damaged("bad_magic", f"no GRIB message starts at byte {start}")
     if head[7] != 2:
-        raise Damaged("unsupported_edition", f"GRIB edition {head[7]}")
+        raise Damaged("unsupported_edition", f"GRIB edition {head[7]} is not supported, only 2")
     (length,) = struct.unpack(">Q", head[8:16])
     if length < INDICATOR_BYTES + len(END) or start + length > size:
-        raise Damaged("truncated", f"the message at {start} has {length} bytes, and the object ends at {size}")
+        raise Damaged("truncated", f"the message at byte {start} has {length} bytes, but the object has only {size}")
     if exactly(read, start + length - len(END), len(END), "the end marker") != END:
-        raise Damaged("missing_end_marker", f"the message at {start} does not end with 7777")
+        raise Damaged("missing_end_marker", f"the message at byte {start} does not end with 7777")
     found = _sections(read, start + INDICATOR_BYTES, start + length - len(END))
     if 1 not in found:
-        raise Damaged("bad_section", "there is no identification section")
-    return _told(start, length, head[6], found)
+        raise Damaged("bad_section", f"the message at byte {start} has no identification section")
+    return _message_of(start, length, head[6], found)
 
 
 def _sections(read: Read, at: int, end: int) -> dict[int, bytes]:
-    """Return the sections that tell what a message is about; the others are stepped over."""
+    """Return the identification, grid and product sections; skip the others."""
     found: dict[int, bytes] = {}
     buffer, based = read(at, min(HEAD_BYTES, end - at)), at
     while at < end and not {1, 3, 4} <= found.keys():
         if not based <= at <= based + len(buffer) - 5:
             buffer, based = read(at, min(HEAD_BYTES, end - at)), at
         if len(buffer) < at - based + 5:
-            raise Damaged("truncated", f"the section at {at} is cut off")
+            raise Damaged("truncated", f"the section at byte {at} is not complete")
         length, number = struct.unpack(">IB", buffer[at - based : at - based + 5])
-        told = number in (1, 3, 4)
-        if not (5 <= length <= end - at and 1 <= number <= 7) or (told and length > SECTION_BYTES_MAX):
-            raise Damaged("bad_section", f"section {number} at {at} has {length} bytes")
-        if told and number not in found:
+        wanted = number in (1, 3, 4)
+        if not (5 <= length <= end - at and 1 <= number <= 7) or (wanted and length > SECTION_BYTES_MAX):
+            raise Damaged("bad_section", f"section {number} at byte {at} has {length} bytes")
+        if wanted and number not in found:
             found[number] = exactly(read, at, length, f"section {number}")
         at += length
     return found
 
 
-def _told(offset: int, length: int, discipline: int, found: dict[int, bytes]) -> GribMessage:
+def _message_of(offset: int, length: int, discipline: int, found: dict[int, bytes]) -> GribMessage:
     try:
         center, reference = _identification(found[1])
         grid, shape, bbox = _grid(found[3]) if 3 in found else (None, None, None)
         valid, ends, category, parameter = _product(found[4], reference) if 4 in found else (None, None, None, None)
     except (struct.error, IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
-        raise Damaged("bad_section", f"the message at {offset}: {type(error).__name__}") from None
+        raise Damaged("bad_section", f"the message at byte {offset} cannot be read: {type(error).__name__}") from None
     return GribMessage(
         offset=offset,
         length=length,
@@ -148,7 +148,7 @@ def _product(section: bytes, reference: datetime) -> tuple[datetime | None, date
     category, parameter = section[9], section[10]
     if template > 15 and template not in (40, 41, 42, 43):
         return None, None, category, parameter
-    shift = 1 if template in (40, 41, 42, 43) else 0  # they name a constituent before the time
+    shift = 1 if template in (40, 41, 42, 43) else 0  # these have a constituent before the time
     unit, lead = struct.unpack(">Bi", section[17 + 2 * shift : 22 + 2 * shift])
     lead = _signed(lead)
     valid = reference + lead * _UNITS[unit] if unit in _UNITS else None
@@ -157,7 +157,7 @@ def _product(section: bytes, reference: datetime) -> tuple[datetime | None, date
 
 
 def _signed(value: int) -> int:
-    """Return a number whose first bit is its sign, as GRIB writes them, from its two's complement reading."""
+    """Convert a number that was read as two's complement: in GRIB the first bit is the sign."""
     raw = value & 0xFFFFFFFF
     return -(raw & 0x7FFFFFFF) if raw & 0x80000000 else raw
 
@@ -196,14 +196,14 @@ def _normal(longitude: float) -> float:
 
 
 def _lambert(section: bytes, columns: int, rows: int) -> Bbox:
-    """Return the bounds of a grid on Lambert's cone: of its border, on a sphere."""
+    """Return the bounds of a Lambert conformal grid, computed from its border on a sphere."""
     lat, lon = math.radians(_angle(section, 38)), math.radians(_angle(section, 42))
     middle = math.radians(_angle(section, 51))
     dx, dy = (value / 1e6 for value in struct.unpack(">II", section[55:63]))  # millimetres to kilometres
     scan = section[64]
     one, two = math.radians(_angle(section, 65)), math.radians(_angle(section, 69))
     if not (0 < columns < 100_000 and 0 < rows < 100_000):
-        raise ValueError("a grid beyond reason")
+        raise ValueError("a grid of impossible size")
     cone = _cone(one, two)
     scale = math.cos(one) * math.tan(math.pi / 4 + one / 2) ** cone / cone
 

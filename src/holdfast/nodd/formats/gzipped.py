@@ -1,4 +1,4 @@
-"""Objects that are compressed as a whole: unpacked in memory, up to a limit, and checked by their own checksum."""
+"""Gzip objects: unpacked in memory up to a limit, and verified by their checksum."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PART_BYTES = 1 << 20
 
 
 def unpacked(read: Read, size: int) -> bytes:
-    """Return what a gzip object holds; raise Damaged if it is cut off, altered, or beyond reason."""
+    """Return the content of a gzip object; raise Damaged if it is truncated, damaged or too large."""
     if size > PACKED_BYTES_MAX:
-        raise Damaged("size_too_large", f"{size} compressed bytes are more than are unpacked here")
+        raise Damaged("size_too_large", f"{size} compressed bytes are more than the limit of {PACKED_BYTES_MAX}")
     stream = zlib.decompressobj(wbits=31)  # with the header and the checksum of gzip
     parts: list[bytes] = []
     total = at = 0
@@ -22,18 +22,18 @@ def unpacked(read: Read, size: int) -> bytes:
         while at < size and not stream.eof:
             packed = read(at, min(PART_BYTES, size - at))
             if not packed:
-                raise Damaged("truncated", f"the object ends at {at} of {size} bytes")
+                raise Damaged("truncated", f"the object ends after {at} of {size} bytes")
             at += len(packed)
             while packed and not stream.eof:
                 parts.append(stream.decompress(packed, PART_BYTES))
                 total += len(parts[-1])
                 packed = stream.unconsumed_tail
                 if total > UNPACKED_BYTES_MAX:
-                    raise Damaged("size_too_large", f"more than {UNPACKED_BYTES_MAX} bytes come out")
+                    raise Damaged("size_too_large", f"more than {UNPACKED_BYTES_MAX} bytes after unpacking")
     except zlib.error as error:
         raise Damaged("bad_gzip", f"the object cannot be unpacked: {error}") from None
     if not stream.eof:
-        raise Damaged("truncated", "the compressed data is cut off")
+        raise Damaged("truncated", "the compressed data is not complete")
     if stream.unused_data or at < size:
-        raise Damaged("trailing_data", "something follows the compressed data")
+        raise Damaged("trailing_data", "there are bytes after the compressed data")
     return b"".join(parts)

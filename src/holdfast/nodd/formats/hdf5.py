@@ -1,7 +1,7 @@
-"""HDF5, which NetCDF-4 is: the superblock says where the file must end; what it holds is read only with h5py.
+"""HDF5, the format of NetCDF-4: the superblock has the size of the file; attributes are read only with h5py.
 
-Invariants: truncation is found from the first bytes; without h5py an object is judged by its superblock alone, and the
-answer says that nothing more was read.
+Invariants: the superblock is enough to find truncation; without h5py only the superblock is read, and `attributes`
+returns None.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from holdfast.nodd.formats import Damaged, Read, exactly
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 HEAD_BYTES = 96
-WHOLE_BYTES_MAX = 64 << 20  # beyond that the attributes are not read
+WHOLE_BYTES_MAX = 64 << 20  # attributes of larger files are not read
 PART_BYTES = 1 << 20
 
 
 class Superblock(msgspec.Struct, frozen=True):
-    """The version of the superblock, and where the file ends."""
+    """The version of the superblock, and the size of the file that it gives."""
 
     version: int
     end: int
 
 
 def superblock(read: Read, size: int) -> Superblock:
-    """Return the superblock, or raise Damaged if the object is no HDF5 file, or is cut off."""
+    """Return the superblock; raise Damaged if the object is not an HDF5 file, or is truncated."""
     head = read(0, HEAD_BYTES)
     if head[:8] != SIGNATURE:
-        raise Damaged("bad_magic", "the object does not begin as an HDF5 file")
+        raise Damaged("bad_magic", "the object does not start with the signature of HDF5")
     try:
         found = _superblock(head)
     except (struct.error, IndexError):
-        raise Damaged("truncated", "the superblock is cut off") from None
+        raise Damaged("truncated", "the superblock is not complete") from None
     if found.end > size:
-        raise Damaged("truncated", f"the file ends at {found.end}, and the object at {size}")
+        raise Damaged("truncated", f"the superblock gives {found.end} bytes, but the object has only {size}")
     return found
 
 
@@ -51,17 +51,17 @@ def _superblock(head: bytes) -> Superblock:
         width = head[9]
         base, _, end = (_number(head, 12 + n * width, width) for n in range(3))
         return Superblock(version, base + end)
-    raise Damaged("unsupported_version", f"a superblock of version {version}")
+    raise Damaged("unsupported_version", f"version {version} of the superblock is not supported")
 
 
 def _number(head: bytes, at: int, width: int) -> int:
     if width not in (2, 4, 8) or at + width > len(head):
-        raise Damaged("truncated", "the superblock is cut off")
+        raise Damaged("truncated", "the superblock is not complete")
     return int.from_bytes(head[at : at + width], "little")
 
 
 def attributes(read: Read, size: int) -> dict[str, Any] | None:
-    """Return the attributes of the file and of its geographic extent; None if they cannot be had here."""
+    """Return the attributes of the file and of its geographic extent; None without h5py or for a large file."""
     try:
         import h5py  # noqa: PLC0415 - optional
     except ImportError:
@@ -70,13 +70,13 @@ def attributes(read: Read, size: int) -> dict[str, Any] | None:
         return None
     try:
         with h5py.File(_Parts(read, size), "r") as file:
-            told = {name: _plain(value) for name, value in file.attrs.items()}
+            found = {name: _plain(value) for name, value in file.attrs.items()}
             if "geospatial_lat_lon_extent" in file:
                 extent = file["geospatial_lat_lon_extent"].attrs.items()
-                told["geospatial_lat_lon_extent"] = {name: _plain(value) for name, value in extent}
+                found["geospatial_lat_lon_extent"] = {name: _plain(value) for name, value in extent}
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise Damaged("unreadable", f"the file cannot be read: {type(error).__name__}") from None
-    return told
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Parts(io.RawIOBase):
-    """An object as a file that h5py can seek in; parts that were read are kept."""
+    """An object as a file that h5py can seek in; ranges that were read are cached."""
 
     def __init__(self, read: Read, size: int) -> None:
         super().__init__()

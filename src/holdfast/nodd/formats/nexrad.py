@@ -1,7 +1,7 @@
-"""NEXRAD Level II: the header of a volume, and its records of compressed messages, one after another to the end.
+"""NEXRAD Level II: the header of a volume, and its records of compressed messages.
 
-Invariants: a volume is whole only if its records fill it to the last byte; a chunk is judged by itself: the first of a
-volume has the header, the others are records alone. A cut that falls between two records is not seen here.
+Invariants: a volume is complete only if its records fill it to the last byte; a chunk is checked by itself: the first
+chunk of a volume has the header, the others have only records. Truncation between two records is not detected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BZIP2 = b"BZ"
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """The header of a volume: its version, where and when it begins, and how many records follow."""
+    """The header of a volume: its version, station and start time, and the number of records."""
 
     version: str
     station: str
@@ -33,26 +33,26 @@ class Volume(msgspec.Struct, frozen=True):
 
 
 def header(read: Read) -> Volume:
-    """Return the header of a volume, without its records."""
+    """Return the header of a volume without counting its records; raise Damaged if it is not valid."""
     head = exactly(read, 0, HEADER_BYTES, "the volume header")
     if not _ARCHIVE.match(head[:9]):
-        raise Damaged("bad_magic", "the object does not begin as a NEXRAD volume")
+        raise Damaged("bad_magic", "the object does not start with the header of a NEXRAD volume")
     day, milliseconds = struct.unpack(">II", head[12:20])
     station = head[20:24]
     if not _STATION.fullmatch(station) or day > 1_000_000 or milliseconds >= 86_400_000:
-        raise Damaged("bad_header", "the volume header names no station or no time")
+        raise Damaged("bad_header", "the volume header has no valid station or time")
     start = _EPOCH + timedelta(days=day, milliseconds=milliseconds)
     return Volume(head[:9].decode("ascii", errors="replace").rstrip(". \0"), station.decode(), start, 0)
 
 
 def volume(read: Read, size: int) -> Volume:
-    """Return the header of a volume whose records were all stepped over; raise Damaged if one is cut off."""
+    """Return the header of a volume with the number of its records; raise Damaged if a record is not complete."""
     found = header(read)
     return msgspec.structs.replace(found, records=_records(read, HEADER_BYTES, size))
 
 
 def chunk(read: Read, size: int, *, first: bool) -> Volume | None:
-    """Return the header that the first chunk of a volume has; None for the others, which were stepped over."""
+    """Return the header of the first chunk of a volume; None for other chunks. Raise Damaged for bad records."""
     if first:
         return volume(read, size)
     _records(read, 0, size)
@@ -60,7 +60,7 @@ def chunk(read: Read, size: int, *, first: bool) -> Volume | None:
 
 
 def _records(read: Read, at: int, size: int) -> int:
-    """Step over the records: a length, whose sign marks the last, then that many bytes of bzip2."""
+    """Return the number of records. A record is a length (negative for the last one) and that many bytes of bzip2."""
     for number in range(RECORDS_MAX):
         if at == size:
             return number
@@ -68,8 +68,8 @@ def _records(read: Read, at: int, size: int) -> int:
         (control,) = struct.unpack(">i", head[:4])
         length = abs(control)
         if not 0 < length <= RECORD_BYTES_MAX or head[4:] != BZIP2:
-            raise Damaged("bad_record", f"no record begins at {at}")
+            raise Damaged("bad_record", f"no record starts at byte {at}")
         if at + 4 + length > size:
-            raise Damaged("truncated", f"the record at {at} has {length} bytes, and the object ends at {size}")
+            raise Damaged("truncated", f"the record at byte {at} has {length} bytes, but the object has only {size}")
         at += 4 + length
-    raise Damaged("bad_record", f"more than {RECORDS_MAX} records")
+    raise Damaged("bad_record", f"the object has more than {RECORDS_MAX} records")

@@ -1,1 +1,1 @@
-"""What this catalogue asks of the extensions that its items name."""
+"""JSON Schemas of the STAC extensions that the items use."""

@@ -1,5 +1,5 @@
--- What `nodd check` looks at: units, items, observations and bodies page by page, and questions about the whole. Nothing
--- here writes, and nothing reads into a JSON text: one that was damaged must not keep the others from being looked at.
+-- Statements of `nodd check`: pages of units, items, observations and rejected bodies, and rules about the whole ledger.
+-- They write nothing, and do not read JSON texts: a damaged text must not keep other rows from being checked.
 
 -- name: observations_to_check
 SELECT o.observation, o.files, o.version FROM nodd_observations o
@@ -45,10 +45,10 @@ SELECT p.kind, p.id, p.missing
  ORDER BY p.kind, p.id LIMIT :n;
 
 -- name: miscounted_admissions
-SELECT c.dataset, sum(c.told), sum(c.found)
-  FROM (SELECT dataset, n AS told, 0 AS found FROM nodd_counts WHERE fate = :fate
+SELECT c.dataset, sum(c.counted), sum(c.found)
+  FROM (SELECT dataset, n AS counted, 0 AS found FROM nodd_counts WHERE fate = :fate
         UNION ALL SELECT dataset, 0, count(*) FROM nodd_units GROUP BY dataset) c
- GROUP BY c.dataset HAVING sum(c.told) <> sum(c.found) ORDER BY c.dataset LIMIT :n;
+ GROUP BY c.dataset HAVING sum(c.counted) <> sum(c.found) ORDER BY c.dataset LIMIT :n;
 
 -- name: broken_generations
 -- Each generation but the first supersedes the one before it, and each but the last is superseded by the one after it.

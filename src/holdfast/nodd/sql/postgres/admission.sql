@@ -1,8 +1,8 @@
--- Statements of admission. Rows come as JSON, each a list of values.
+-- Statements of admission. `rows` is a JSON list; each row is a list of values.
 
 -- name: known_units
 -- rows: source_uri, time_range_start
--- One look into the index for each: whatever the planner believes of the size of the table.
+-- LATERAL with OFFSET 0 forces one index lookup per row, whatever the planner estimates.
 SELECT u.*
   FROM json_array_elements(:rows::json) r CROSS JOIN LATERAL (
     SELECT n.source_uri, n.time_range_start, n.wal_id, n.job_id, n.generation, n.etag, n.sequencer, n.size
@@ -19,11 +19,11 @@ SELECT r ->> 0, (r ->> 1)::bigint, r ->> 2, r ->> 3, r ->> 4, (r ->> 5)::bigint,
   FROM json_array_elements(:rows::json) r;
 
 -- name: follow_units
--- rows: wal_id, and that of the later generation
+-- rows: wal_id, wal_id of the later generation
 UPDATE nodd_units SET superseded_by = r ->> 1 FROM json_array_elements(:rows::json) r WHERE nodd_units.wal_id = r ->> 0;
 
 -- name: keep_sidecars
--- A number in hexadecimal digits: the longer is the greater, and of the same length the later in the alphabet.
+-- Sequencers are hexadecimal: the longer one is greater; with equal length, compare the text.
 INSERT INTO nodd_sidecars (sidecar_uri, object_uri, etag, size, sequencer, event_time, seen_at)
 SELECT r ->> 0, r ->> 1, r ->> 2, (r ->> 3)::bigint, ltrim(upper(r ->> 4), '0'), r ->> 5,
   r ->> 6

@@ -1,5 +1,4 @@
--- What `nodd check` looks at: units, items, observations and bodies page by page, and questions about the whole. Nothing
--- here writes, and nothing reads into a JSON text: one that was damaged must not keep the others from being looked at.
+-- Statements of `nodd check` that differ between the databases.
 
 -- name: tables_there
 SELECT c.relname FROM pg_class c
@@ -18,13 +17,13 @@ SELECT u.wal_id, u.job_id, u.dataset, u.source_uri, u.object_uri, u.generation, 
  ORDER BY u.wal_id;
 
 -- name: provenance_to_check
--- rows: wal_id. One look into the index for each: whatever the planner believes of the size of the table.
+-- rows: wal_id. LATERAL with OFFSET 0 forces one index lookup per row, whatever the planner estimates.
 SELECT p.wal_id, p.record_id, p.kind, p.content
   FROM json_array_elements_text(:rows::json) r
  CROSS JOIN LATERAL (SELECT * FROM nodd_provenance n WHERE n.wal_id = r OFFSET 0) p ORDER BY p.wal_id, p.record_id;
 
 -- name: catalogued_items
--- Of which unit these items are. rows: item_id
+-- Items with their units. rows: item_id
 SELECT i.item_id, i.wal_id, i.generation, i.collection_id, i.href, u.source_uri
   FROM json_array_elements_text(:rows::json) r
  CROSS JOIN LATERAL (SELECT * FROM nodd_items n WHERE n.item_id = r OFFSET 0) i
@@ -59,7 +58,7 @@ SELECT u.wal_id, u.job_id, u.created_before FROM json_array_elements_text(:rows:
  CROSS JOIN LATERAL (SELECT * FROM nodd_units n WHERE n.wal_id = r OFFSET 0) u;
 
 -- name: sequencers_back
--- A number in hexadecimal digits: the longer is the greater, and of the same length the later in the alphabet.
+-- Sequencers are hexadecimal: the longer one is greater; with equal length, compare the text.
 SELECT s.wal_id, s.sequencer, s.before
   FROM (SELECT u.wal_id, u.sequencer, lag(u.sequencer) OVER w AS before
           FROM nodd_units u WINDOW w AS (PARTITION BY u.source_uri, u.time_range_start ORDER BY u.generation)) s

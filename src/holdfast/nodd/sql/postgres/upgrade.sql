@@ -1,4 +1,4 @@
--- Statements that make the tables of an earlier version those of this one.
+-- Statements that upgrade the tables of an earlier version.
 
 -- name: add_outcomes
 ALTER TABLE nodd_units
@@ -12,7 +12,7 @@ ALTER TABLE nodd_units
   ADD COLUMN ingest_run_id text;
 
 -- name: units_to_settle
--- Units, when their jobs came, whether those have committed, and with what result, unless that was slimmed away.
+-- Units with the submission, result and commit of their jobs. The result is NULL if retention has removed it.
 SELECT u.wal_id, u.dataset, u.source_uri, u.time_range_start, j.created_at, j.result,
   j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
     WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
@@ -33,7 +33,7 @@ SELECT DISTINCT p.wal_id, p.kind
  CROSS JOIN LATERAL (SELECT * FROM nodd_provenance n WHERE n.wal_id = r OFFSET 0) p;
 
 -- name: settle_units
--- rows: wal_id, and what came of it
+-- rows: wal_id, then the columns of the outcome
 UPDATE nodd_units
    SET integrity_status = r ->> 1, metadata_status = r ->> 2, stac_status = r ->> 3, provenance_status = r ->> 4,
        stac_item_id = r ->> 5, stac_collection_id = r ->> 6, stac_item_href = r ->> 7, ingest_run_id = r ->> 8

@@ -1,5 +1,5 @@
--- What came of a unit is what its commit has written with it, whoever takes its result or its item away since; before
--- that it is what its checkpoints tell. A refusal is told while the unit rests: its next attempt has not judged it yet.
+-- The write-ahead record of each unit. Its outcome is what the commit stored with the unit; before the commit it comes
+-- from the checkpoints. A failed status is shown only while no attempt runs, because that attempt has no verdict yet.
 -- Replaced in place: grants on the view, and views on it, stay.
 CREATE OR REPLACE VIEW nodd_wal_records AS
 SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end,

@@ -1,4 +1,4 @@
--- Statements of admission. Rows come as JSON, each a list of values.
+-- Statements of admission. `rows` is a JSON list; each row is a list of values.
 
 -- name: known_units
 -- rows: source_uri, time_range_start
@@ -16,11 +16,11 @@ SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4
   FROM json_each(:rows) r;
 
 -- name: follow_units
--- rows: wal_id, and that of the later generation
+-- rows: wal_id, wal_id of the later generation
 UPDATE nodd_units SET superseded_by = r.value ->> 1 FROM json_each(:rows) r WHERE nodd_units.wal_id = r.value ->> 0;
 
 -- name: keep_sidecars
--- A number in hexadecimal digits: the longer is the greater, and of the same length the later in the alphabet.
+-- Sequencers are hexadecimal: the longer one is greater; with equal length, compare the text.
 INSERT INTO nodd_sidecars (sidecar_uri, object_uri, etag, size, sequencer, event_time, seen_at)
 SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, ltrim(upper(r.value ->> 4), '0'), r.value ->> 5,
   r.value ->> 6

@@ -1,5 +1,4 @@
--- What `nodd check` looks at: units, items, observations and bodies page by page, and questions about the whole. Nothing
--- here writes, and nothing reads into a JSON text: one that was damaged must not keep the others from being looked at.
+-- Statements of `nodd check` that differ between the databases.
 
 -- name: tables_there
 SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name GLOB 'nodd_*';
@@ -21,7 +20,7 @@ SELECT p.wal_id, p.record_id, p.kind, p.content
   FROM json_each(:rows) r CROSS JOIN nodd_provenance p ON p.wal_id = r.value ORDER BY p.wal_id, p.record_id;
 
 -- name: catalogued_items
--- Of which unit these items are. rows: item_id
+-- Items with their units. rows: item_id
 SELECT i.item_id, i.wal_id, i.generation, i.collection_id, i.href, u.source_uri
   FROM json_each(:rows) r CROSS JOIN nodd_items i ON i.item_id = r.value LEFT JOIN nodd_units u ON u.wal_id = i.wal_id;
 
@@ -49,7 +48,7 @@ SELECT u.wal_id, u.dataset, u.source_uri, u.time_range_start, u.generation, u.su
 SELECT u.wal_id, u.job_id, u.created_before FROM json_each(:rows) r CROSS JOIN nodd_units u ON u.wal_id = r.value;
 
 -- name: sequencers_back
--- A number in hexadecimal digits: the longer is the greater, and of the same length the later in the alphabet.
+-- Sequencers are hexadecimal: the longer one is greater; with equal length, compare the text.
 SELECT s.wal_id, s.sequencer, s.before
   FROM (SELECT u.wal_id, u.sequencer, lag(u.sequencer) OVER w AS before
           FROM nodd_units u WINDOW w AS (PARTITION BY u.source_uri, u.time_range_start ORDER BY u.generation)) s

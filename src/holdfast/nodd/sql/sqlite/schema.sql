@@ -1,8 +1,8 @@
--- The application's own tables, beside the ledger's: units, what was kept or counted, the catalogue, provenance.
+-- The application's own tables, in the database of the ledger.
 
--- One unit of work for each generation of each object: the part of the write-ahead record that never changes, which
--- generation follows it, and what came of it, written at its commit. A job carries it out; where that job was replaced,
--- what stood before it is kept.
+-- One unit of work for each generation of each object: the fields of its write-ahead record that never change, the
+-- generation after it, and its outcome, which its commit writes. It belongs to one job; if that job replaced another,
+-- the columns with _before have the counts and the last error of the replaced job.
 CREATE TABLE nodd_units (
   wal_id             TEXT PRIMARY KEY,
   job_id             INTEGER NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
@@ -39,7 +39,7 @@ CREATE TABLE nodd_units (
   UNIQUE (source_uri, time_range_start, generation)
 ) STRICT;
 
--- Objects that stand beside others, such as the index of a GRIB file.
+-- Objects that belong to others, such as the index of a GRIB file.
 CREATE TABLE nodd_sidecars (
   sidecar_uri TEXT PRIMARY KEY,
   object_uri  TEXT NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE nodd_sidecars (
 
 CREATE INDEX nodd_sidecars_object ON nodd_sidecars (object_uri);
 
--- Bodies that could not be understood, once each.
+-- Bodies of rejected messages, each once.
 CREATE TABLE nodd_rejected (
   sha256      TEXT PRIMARY KEY,
   body        TEXT NOT NULL,
@@ -65,7 +65,7 @@ CREATE TABLE nodd_rejected (
   fate        TEXT
 ) STRICT;
 
--- What was only counted, and when each feed was last heard.
+-- Counts of notices by fate, and the time of the last one.
 CREATE TABLE nodd_counts (
   dataset TEXT NOT NULL,
   fate    TEXT NOT NULL,
@@ -75,7 +75,7 @@ CREATE TABLE nodd_counts (
   PRIMARY KEY (dataset, fate, reason)
 ) WITHOUT ROWID, STRICT;
 
--- The catalogue of record. `content` is the digest of what the item says, its own times and links left out.
+-- The catalogue of record. `content` is the digest of the item without its times and links.
 CREATE TABLE nodd_items (
   item_id       TEXT PRIMARY KEY,
   collection_id TEXT NOT NULL,
@@ -91,14 +91,14 @@ CREATE TABLE nodd_items (
 
 CREATE INDEX nodd_items_collection ON nodd_items (collection_id, item_id);
 
--- The files of one observation that are catalogued, as JSON in the order in which they were made.
+-- The catalogued files of one observation, as JSON in the order in which they were made.
 CREATE TABLE nodd_observations (
   observation TEXT PRIMARY KEY,
   files       TEXT NOT NULL,
   version     INTEGER NOT NULL
 ) STRICT;
 
--- Provenance: nodes and edges of PROV, and OpenLineage events, each under an id that follows from what it says.
+-- Provenance: PROV nodes and edges, and OpenLineage events. An id is the digest of its content.
 CREATE TABLE nodd_provenance (
   record_id  TEXT PRIMARY KEY,
   wal_id     TEXT NOT NULL REFERENCES nodd_units (wal_id),

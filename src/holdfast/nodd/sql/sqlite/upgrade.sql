@@ -1,4 +1,4 @@
--- Statements that make the tables of an earlier version those of this one.
+-- Statements that upgrade the tables of an earlier version.
 
 -- name: add_outcomes
 ALTER TABLE nodd_units ADD COLUMN integrity_status TEXT;
@@ -11,7 +11,7 @@ ALTER TABLE nodd_units ADD COLUMN stac_item_href TEXT;
 ALTER TABLE nodd_units ADD COLUMN ingest_run_id TEXT;
 
 -- name: units_to_settle
--- Units, when their jobs came, whether those have committed, and with what result, unless that was slimmed away.
+-- Units with the submission, result and commit of their jobs. The result is NULL if retention has removed it.
 SELECT u.wal_id, u.dataset, u.source_uri, u.time_range_start, j.created_at, j.result,
   j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
     WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
@@ -28,7 +28,7 @@ SELECT i.item_id, i.wal_id, i.collection_id, i.href, i.item, i.created, i.update
 SELECT DISTINCT p.wal_id, p.kind FROM json_each(:rows) r CROSS JOIN nodd_provenance p ON p.wal_id = r.value;
 
 -- name: settle_units
--- rows: wal_id, and what came of it
+-- rows: wal_id, then the columns of the outcome
 UPDATE nodd_units
    SET integrity_status = r.value ->> 1, metadata_status = r.value ->> 2, stac_status = r.value ->> 3,
        provenance_status = r.value ->> 4, stac_item_id = r.value ->> 5, stac_collection_id = r.value ->> 6,
