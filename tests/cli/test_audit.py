@@ -199,7 +199,7 @@ def test_without_the_extra_the_command_says_what_to_install(sqlite_ledger: str, 
     for arguments in (["keygen", str(tmp_path / "key")], ["head", "--sign", "key", "--db", sqlite_ledger]):
         refused = process("audit", *arguments, "--json", env=env)
         assert (refused.code, refused.error_code) == (2, "extra_missing")
-        assert refused.json["context"]["next_step"] == "Install them with: pip install 'holdfast[signing]'"
+        assert "pip install 'holdfast[signing]'" in refused.json["context"]["next_step"]
     assert not (tmp_path / "key").exists()
     assert process("audit", "verify", "--db", sqlite_ledger, env=env).code == 0
 
