@@ -11,19 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.seals.sealer import seal
-from holdfast.core.commands import (
-    Cancel,
-    Commit,
-    Complete,
-    Fail,
-    Finish,
-    GiveBack,
-    GrantEvent,
-    Quarantine,
-    Release,
-    Replay,
-)
+from holdfast.core.commands import Cancel, Commit, Complete, Fail, Finish, GiveBack, Quarantine, Release, Replay
 from holdfast.core.decide import Move
+from holdfast.core.governed import GrantEvent
 from holdfast.core.records import Attempt, time_text
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.testing import VirtualClock

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store import Store, Submission, connect
 from holdfast.store.migrations import rewrite_enforcement
 from tests.audit.knife import _drop_triggers

@@ -31,7 +31,7 @@ from holdfast.audit.files.archive import (
 )
 from holdfast.audit.seals.sealer import genesis, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, BrokenError, SealsBrokenError
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from tests.cli.commands import heed_permissions
 
 LEDGER_ID = "5ea1" * 8

@@ -14,17 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.audit.as_of import Past, PastExecution, PastJob, counts_at, job_at
-from holdfast.core.commands import (
-    Cancel,
-    Commit,
-    Complete,
-    Finish,
-    GiveBack,
-    Quarantine,
-    Replay,
-    Retry,
-    Start,
-)
+from holdfast.core.commands import Cancel, Commit, Complete, Finish, GiveBack, Quarantine, Replay, Retry, Start
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
 from holdfast.core.machines import EXECUTION, OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job, JournalRow, time_text

@@ -22,7 +22,7 @@ from holdfast.audit.seals.sealer import Head, genesis, head, row_lines, seal, se
 from holdfast.audit.seals.verify import verify
 from holdfast.core.commands import Complete
 from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError, SealsBrokenError
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store import Lease, Store, connect, create_store, open_store
 from holdfast.store.migrations import rewrite_enforcement
 from holdfast.testing import VirtualClock

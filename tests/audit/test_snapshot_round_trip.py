@@ -15,9 +15,10 @@ from holdfast.audit.files.snapshot_diff import diff
 from holdfast.audit.files.snapshot_verify import verify
 from holdfast.audit.seals.sealer import head_now, seal
 from holdfast.audit.seals.verify import verify as sealed_history
-from holdfast.core.commands import Complete, GrantEvent
+from holdfast.core.commands import Complete
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError
+from holdfast.core.governed import GrantEvent
 from holdfast.core.machines import JOB
 from holdfast.store import Lease, Submission, create_store, open_store
 from holdfast.testing import VirtualClock

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core import commands as ask
+from holdfast.core import governed
 from holdfast.core.decide import CANCELLED, Refused, Step, decide
+from holdfast.core.governed import Grant, PerformedStep, ProcedureRun, RegistryValue, Switch
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
     EXECUTION,
@@ -30,16 +32,7 @@ from holdfast.core.machines import (
     SwitchState,
     ValueState,
 )
-from holdfast.core.records import (
-    Attempt,
-    Execution,
-    Grant,
-    Job,
-    PerformedStep,
-    ProcedureRun,
-    RegistryValue,
-    Switch,
-)
+from holdfast.core.records import Attempt, Execution, Job
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -224,21 +217,21 @@ def _of_a_grant(source: str | None, event: str) -> Question | None:
     if source is None:
         return None
     expires_at = NOW if event == "expire" else NOW + TICK
-    return grant(GrantState(source), expires_at=expires_at), ask.GrantEvent(event, "bob")
+    return grant(GrantState(source), expires_at=expires_at), governed.GrantEvent(event, "bob")
 
 
 def _of_a_procedure(source: str | None, event: str) -> Question | None:
-    return None if source is None else (procedure_run(ProcedureState(source)), ask.ProcedureEvent(event))
+    return None if source is None else (procedure_run(ProcedureState(source)), governed.ProcedureEvent(event))
 
 
 def _of_a_step(source: str | None, event: str) -> Question | None:
-    return None if source is None else (step(StepState(source)), ask.StepEvent(event))
+    return None if source is None else (step(StepState(source)), governed.StepEvent(event))
 
 
 def _of_a_switch(source: str | None, event: str) -> Question | None:
-    return None if source is None else (switch(SwitchState(source)), ask.SwitchEvent(event, 4))
+    return None if source is None else (switch(SwitchState(source)), governed.SwitchEvent(event, 4))
 
 
 def _of_a_value(source: str | None, event: str) -> Question | None:
     successor = ("o", "2.0.0")
-    return None if source is None else (value(ValueState(source)), ask.ValueEvent(event, 4, successor))
+    return None if source is None else (value(ValueState(source)), governed.ValueEvent(event, 4, successor))

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core import commands as ask
 from holdfast.core import decide as decisions
-from holdfast.core import machine, records
+from holdfast.core import governed, machine, records
 from holdfast.core.decide import CANCELLED, LEASE_EXPIRED, REPLAY_REASONS, Move, Refused, Step, decide
 from holdfast.core.machines import (
     EXECUTION,
@@ -538,21 +538,21 @@ GRANTS_TOO_LATE = {
 @pytest.mark.parametrize("state", GrantState)
 @pytest.mark.parametrize("event", [*GRANT.events, "unheard"])
 def test_every_event_of_a_grant(state: GrantState, event: str) -> None:
-    command = ask.GrantEvent(event, "bob")
+    command = governed.GrantEvent(event, "bob")
     assert told(grant(state, expires_at=NOW + TICK), command) == GRANTS.get((state, event), "wrong_state")
     assert told(grant(state, expires_at=NOW), command) == GRANTS_TOO_LATE.get((state, event), "wrong_state")
 
 
 def test_nobody_approves_their_own_request_unless_that_is_allowed() -> None:
     draft = grant(GrantState.DRAFT, requested_by="ann")
-    assert told(draft, ask.GrantEvent("approve", "ann")) == "self_approval"
-    assert told(draft, ask.GrantEvent("approve", "ann", may_self_approve=True)) == "GRANT approve: draft → active"
-    assert told(draft, ask.GrantEvent("revoke", "ann")) == "GRANT revoke: draft → revoked"
+    assert told(draft, governed.GrantEvent("approve", "ann")) == "self_approval"
+    assert told(draft, governed.GrantEvent("approve", "ann", may_self_approve=True)) == "GRANT approve: draft → active"
+    assert told(draft, governed.GrantEvent("revoke", "ann")) == "GRANT revoke: draft → revoked"
 
 
 def test_a_move_of_a_grant_matches_its_version() -> None:
     step = Step("GRANT", 4, "consume", "active", "consumed", 1, 2)
-    assert moved(grant(GrantState.ACTIVE), ask.GrantEvent("consume", "bob")) == Move(steps=(step,))
+    assert moved(grant(GrantState.ACTIVE), governed.GrantEvent("consume", "bob")) == Move(steps=(step,))
 
 
 @pytest.mark.parametrize("state", ProcedureState)
@@ -563,7 +563,7 @@ def test_every_event_of_a_procedure_run(state: ProcedureState, event: str) -> No
         ("running", "abort"): "stopped", ("running", "compensate"): "compensating",
         ("compensating", "stop"): "stopped", ("stopped", "resume"): "running",
     }.get((state, event))  # fmt: skip
-    answer = decide(procedure_run(state), ask.ProcedureEvent(event), NOW)
+    answer = decide(procedure_run(state), governed.ProcedureEvent(event), NOW)
     if lawful is None:
         assert isinstance(answer, Refused)
         assert answer.code == "wrong_state"
@@ -575,7 +575,7 @@ def test_every_event_of_a_procedure_run(state: ProcedureState, event: str) -> No
 @pytest.mark.parametrize("event", [*VALUE.events, "unheard"])
 def test_every_event_of_a_registry_value(state: ValueState, event: str) -> None:
     target = {("active", "supersede"): "superseded", ("active", "retire"): "retired"}.get((state, event))
-    answer = decide(value(state), ask.ValueEvent(event, 4, ("o", "2.0.0")), NOW)
+    answer = decide(value(state), governed.ValueEvent(event, 4, ("o", "2.0.0")), NOW)
     if target is None:
         assert isinstance(answer, Refused)
         assert answer.code == "wrong_state"
@@ -585,16 +585,16 @@ def test_every_event_of_a_registry_value(state: ValueState, event: str) -> None:
 
 def test_a_value_moves_under_a_grant_and_is_superseded_by_something() -> None:
     active = value(ValueState.ACTIVE)
-    assert told(active, ask.ValueEvent("retire", None)) == "grant_required"
-    assert told(active, ask.ValueEvent("supersede", None, ("o", "2.0.0"))) == "grant_required"
-    assert told(active, ask.ValueEvent("supersede", 4)) == "successor_required"
-    assert told(active, ask.ValueEvent("retire", 4)) == "VALUE retire: active → retired"
+    assert told(active, governed.ValueEvent("retire", None)) == "grant_required"
+    assert told(active, governed.ValueEvent("supersede", None, ("o", "2.0.0"))) == "grant_required"
+    assert told(active, governed.ValueEvent("supersede", 4)) == "successor_required"
+    assert told(active, governed.ValueEvent("retire", 4)) == "VALUE retire: active → retired"
 
 
 @pytest.mark.parametrize("state", StepState)
 @pytest.mark.parametrize("event", [*STEP.events, "unheard"])
 def test_every_event_of_a_performed_step(state: StepState, event: str) -> None:
-    answer = decide(step(state), ask.StepEvent(event), NOW)
+    answer = decide(step(state), governed.StepEvent(event), NOW)
     if (state, event) == ("performed", "undo"):
         assert answer == Move(steps=(Step("STEP", 8, "undo", "performed", "undone", 1, 1),))
     else:
@@ -606,7 +606,7 @@ def test_every_event_of_a_performed_step(state: StepState, event: str) -> None:
 @pytest.mark.parametrize("event", [*SWITCH.events, "unheard"])
 @pytest.mark.parametrize("grant_id", [4, None])
 def test_a_switch_is_lifted_once_and_under_a_grant(state: SwitchState, event: str, grant_id: int | None) -> None:
-    answer = decide(switch(state), ask.SwitchEvent(event, grant_id), NOW)
+    answer = decide(switch(state), governed.SwitchEvent(event, grant_id), NOW)
     if (state, event) != ("on", "lift"):
         assert isinstance(answer, Refused)
         assert answer.code == "wrong_state"
@@ -623,7 +623,7 @@ def test_a_refusal_says_in_words_what_was_asked_of_what() -> None:
     assert refused(job(JobState.SUCCEEDED), ask.Retry()) == Refused(
         "wrong_state", "JOB has no event 'retry' from succeeded"
     )
-    assert refused(grant(GrantState.DRAFT), ask.GrantEvent("fly", "bob")) == Refused(
+    assert refused(grant(GrantState.DRAFT), governed.GrantEvent("fly", "bob")) == Refused(
         "wrong_state", "GRANT does not know the event 'fly' from draft"
     )
     assert refused(attempt(ExecutionStatus.IN_PROGRESS), ask.Complete(WRONG)) == Refused(
@@ -648,7 +648,7 @@ def test_what_is_asked_judged_and_answered_is_frozen() -> None:
     """A record is what one row said at one moment: nothing may change it on its way to the store."""
     kinds = {
         kind
-        for module in (ask, decisions, machine, records)
+        for module in (ask, decisions, governed, machine, records)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.audit.check.runner import check
 from holdfast.core.decide import Move
+from holdfast.core.governed import Evidence
 from holdfast.core.machines import GRANT, JOB, PROCEDURE, GrantState, JobState
-from holdfast.core.records import Evidence
 from holdfast.store import connect, create_store, open_store, tables
 from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import RECORD, migrate, migrations

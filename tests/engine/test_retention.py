@@ -22,7 +22,6 @@ from holdfast.audit.check.runner import check
 from holdfast.audit.files.archive import read
 from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify as verify_seals
-from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Move
 from holdfast.core.errors import (
     ArchiveUnwritableError,
@@ -31,8 +30,10 @@ from holdfast.core.errors import (
     ResultExpiredError,
     SealsBrokenError,
 )
+from holdfast.core.governed import GrantEvent
 from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH, VALUE
-from holdfast.core.records import Archive, time_text
+from holdfast.core.records import time_text
+from holdfast.core.seals import Archive
 from holdfast.engine.upkeep import archiving, retention
 from holdfast.engine.upkeep.archiving import Archived
 from holdfast.engine.upkeep.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy

@@ -6,6 +6,7 @@ A patch whose text was moved or changed is anchored anew in `tests/faults/areas/
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -52,11 +53,12 @@ def test_every_listed_test_exists(fault: SeededFault) -> None:
 
 def test_every_guard_of_decide_has_a_fault() -> None:
     """What `decide` refuses with a code of its own, a fault accepts; the transition table refuses the rest."""
-    text = (SOURCE / "holdfast" / "core" / "decide.py").read_text(encoding="utf-8")
+    core = SOURCE / "holdfast" / "core"
+    bodies = [ast.parse((core / name).read_text(encoding="utf-8")).body for name in ("decide.py", "governed.py")]
     refused = {
         (function.name, node.args[0].value)
-        for function in ast.parse(text).body
-        if isinstance(function, ast.FunctionDef) and function.name != "_wrong_state"
+        for function in itertools.chain(*bodies)
+        if isinstance(function, ast.FunctionDef) and function.name != "wrong_state"
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refused"
         if isinstance(node.args[0], ast.Constant)

@@ -14,8 +14,9 @@ from typing import Any
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.commands import Fail, Quarantine
 from holdfast.core.errors import HoldfastError
+from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState, JobState
-from holdfast.core.records import Grant, Job
+from holdfast.core.records import Job
 from holdfast.governance import releases, switches
 from holdfast.governance.grants import Identity, approve, environment_of, request
 from holdfast.store import Declared, Lease, Store, Submission, open_store

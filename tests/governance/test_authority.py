@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.authority import Act, Reject, Rejected, Scope, Slip, Wanted, approval_text, effective_state, judge
 from holdfast.core.digest import canonical
+from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
-from holdfast.core.records import Grant
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 WANTED = Wanted(

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.core.authority import CONSOLE, KEY, ROLE, Act, Reject, Scope, Wanted
 from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundError
+from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
-from holdfast.core.records import Grant
 from holdfast.governance import grants
 from holdfast.governance.approval import approval_doubt, register_approver, revoke_approver
 from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on

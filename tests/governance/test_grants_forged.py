@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.authority import Reject, Rejected, Wanted, approval_mark
 from holdfast.core.errors import AuthorityError
-from holdfast.core.records import Grant
+from holdfast.core.governed import Grant
 from holdfast.governance.approval import revoke_approver
 from holdfast.governance.grants import Identity, approve, verdict_on
 from holdfast.store import Store, connect, create_store

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.digest import sha256
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import ValueState
-from holdfast.core.records import RegistryValue
 from holdfast.core.rollback import (
     Contract,
     Disposition,

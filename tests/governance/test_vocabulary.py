@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from holdfast.core.digest import canonical, cser_digest
 from holdfast.core.errors import HoldfastError, RegistryError, SpecInvalidError
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import ValueState
 from holdfast.core.manifest import Manifest, read_manifest, require_digest
-from holdfast.core.records import RegistryValue
 from holdfast.core.rollback import successor_faults
 from holdfast.core.vocabulary import RegistryCode, precedence, stored_value, vocab_id
 from tests.governance.registries import value

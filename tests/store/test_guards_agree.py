@@ -24,19 +24,24 @@ from holdfast.core.commands import (
     Fail,
     Finish,
     GiveBack,
-    GrantEvent,
-    ProcedureEvent,
     Quarantine,
     Release,
     Replay,
     Retry,
     Start,
-    StepEvent,
-    SwitchEvent,
 )
 from holdfast.core.decide import Move, Refused, decide
+from holdfast.core.governed import (
+    GrantEvent,
+    PerformedStep,
+    ProcedureEvent,
+    ProcedureRun,
+    StepEvent,
+    Switch,
+    SwitchEvent,
+)
 from holdfast.core.machines import PROCEDURE, ExecutionStatus, JobState, ProcedureState, StepState, SwitchState
-from holdfast.core.records import Attempt, Job, PerformedStep, ProcedureRun, Switch
+from holdfast.core.records import Attempt, Job
 from holdfast.store import Lease
 from tests.store.verbs import OPERATOR, WORKER, Verbs, changed, found
 

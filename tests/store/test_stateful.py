@@ -24,7 +24,6 @@ from holdfast.core.commands import (
     Fail,
     Finish,
     GiveBack,
-    GrantEvent,
     Quarantine,
     Release,
     Replay,
@@ -33,10 +32,11 @@ from holdfast.core.commands import (
 )
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedByDatabaseError
+from holdfast.core.governed import Grant, GrantEvent
 from holdfast.core.project import project, rulings_of
-from holdfast.core.records import Execution, Grant, Job
+from holdfast.core.records import Execution, Job
 from holdfast.store import Lease, Submission
-from holdfast.store.statements import COLUMNS
+from holdfast.store.statements import columns as columns_of
 from tests.store.conftest import phases
 from tests.store.oracle import OPEN, Conflict, Oracle
 from tests.store.verbs import OPERATOR, REAPER, WORKER, Verbs, changed, found
@@ -336,7 +336,7 @@ class LedgerMachine(RuleBasedStateMachine):
         with self.verbs.store.reading() as reading:
 
             def rows(columns: str, source: str) -> list[tuple[Any, ...]]:
-                sql = f"SELECT {COLUMNS[columns]} FROM {source}"
+                sql = f"SELECT {columns_of(columns)} FROM {source}"
                 return self.verbs.store.execute(reading.connection, sql)
 
             jobs = {

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from holdfast.core import records
+from holdfast.core import governed, records, seals
 from holdfast.store import create_store
 from holdfast.store.tables import ALL, GUARDED, OWN_COLUMNS, Kind, Table, table_named
 from tests.enforcement.raw import Client
@@ -26,17 +26,17 @@ TYPES = {
 RECORDS = {
     "jobs": records.Job,
     "executions": records.Execution,
-    "grants": records.Grant,
-    "approvers": records.Approver,
-    "procedures": records.ProcedureRun,
-    "steps": records.PerformedStep,
-    "collections": records.Collection,
-    "values": records.RegistryValue,
-    "evidence": records.Evidence,
-    "switches": records.Switch,
-    "seals": records.Seal,
-    "archives": records.Archive,
-    "leases": records.NamedLease,
+    "grants": governed.Grant,
+    "approvers": governed.Approver,
+    "procedures": governed.ProcedureRun,
+    "steps": governed.PerformedStep,
+    "collections": governed.Collection,
+    "values": governed.RegistryValue,
+    "evidence": governed.Evidence,
+    "switches": governed.Switch,
+    "seals": seals.Seal,
+    "archives": seals.Archive,
+    "leases": governed.NamedLease,
     "journal": records.JournalRow,
 }
 PYTHON = {Kind.TEXT: str, Kind.WHOLE: int, Kind.REAL: float, Kind.TIME: datetime, Kind.FLAG: bool}

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import Complete, Fail, GrantEvent, Quarantine, Release
+from holdfast.core.commands import Complete, Fail, Quarantine, Release
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import RefusedError
+from holdfast.core.governed import Grant, GrantEvent
 from holdfast.core.machines import JobState
-from holdfast.core.records import Attempt, Execution, Grant, Job, JournalRow
+from holdfast.core.records import Attempt, Execution, Job, JournalRow
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
 from holdfast.testing import VirtualClock
 

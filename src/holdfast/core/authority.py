@@ -19,8 +19,9 @@ import msgspec
 
 from holdfast.core.digest import canonical, is_storable, sha256
 from holdfast.core.errors import InputError, PayloadNotJsonError
+from holdfast.core.governed import Grant
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import Grant, time_text
+from holdfast.core.records import time_text
 
 ANY = "*"
 # How somebody who approves is known: by their word, a role of the database, a key, the console; or that it was nobody

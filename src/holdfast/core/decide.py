@@ -24,41 +24,22 @@ from holdfast.core.commands import (
     Fail,
     Finish,
     GiveBack,
-    GrantEvent,
-    ProcedureEvent,
     Quarantine,
     Release,
     Replay,
     Retry,
     Start,
-    StepEvent,
     Submit,
-    SwitchEvent,
-    ValueEvent,
 )
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
     EXECUTION,
-    GRANT,
     JOB,
-    PROCEDURE,
-    STEP,
-    SWITCH,
-    VALUE,
     ExecutionStatus,
     JobState,
 )
-from holdfast.core.records import (
-    Attempt,
-    Execution,
-    Grant,
-    Job,
-    PerformedStep,
-    ProcedureRun,
-    RegistryValue,
-    Switch,
-)
+from holdfast.core.records import Attempt, Execution, Job
 
 REPLAY_REASONS = frozenset({"dlq-drain", "incident", "backfill", "test"})
 CANCELLED = "cancelled"
@@ -127,7 +108,7 @@ def decide(record: object, command: object, now: datetime) -> Answer:
     return _GUARDS[type(command)](record, command, now)
 
 
-def _guards(
+def guards(
     command: type[_C],
 ) -> Callable[[Callable[[_R, _C, datetime], Answer]], Callable[[_R, _C, datetime], Answer]]:
     def register(guard: Callable[[_R, _C, datetime], Answer]) -> Callable[[_R, _C, datetime], Answer]:
@@ -141,29 +122,29 @@ def _guards(
 # Guards of a job
 
 
-@_guards(Submit)
+@guards(Submit)
 def _submit(job: Job | None, _command: Submit, _now: datetime) -> Answer:
     if job is not None:
         return Refused("exists", f"job {job.job_id} exists already")
     return Move(steps=(_birth(JOB, "submit"),))
 
 
-@_guards(Claim)
+@guards(Claim)
 def _claim(job: Job, command: Claim, now: datetime) -> Answer:
     if job.state != JobState.PENDING:
-        return _wrong_state(JOB, "claim", job.state)
+        return wrong_state(JOB, "claim", job.state)
     if job.run_at > now:
         return Refused("not_due", f"job {job.job_id} is due at {job.run_at.isoformat()}")
     birth = _birth(EXECUTION, "begin" if command.begin else "lease")
     return Move(steps=(_job_step(job, "claim"), birth))
 
 
-@_guards(Retry)
+@guards(Retry)
 def _retry(job: Job, command: Retry, _now: datetime) -> Answer:
     return _put_back(job, "retry", command.run_at)
 
 
-@_guards(Replay)
+@guards(Replay)
 def _replay(job: Job, command: Replay, _now: datetime) -> Answer:
     if command.replay_reason not in REPLAY_REASONS:
         known = ", ".join(sorted(REPLAY_REASONS))
@@ -175,18 +156,18 @@ def _put_back(job: Job, event: str, run_at: datetime | None) -> Answer:
     if job.state == JobState.PENDING:
         return Move()
     if job.state != JobState.FAILED:
-        return _wrong_state(JOB, event, job.state)
+        return wrong_state(JOB, event, job.state)
     if not job.may_replay:
         return Refused("attempts_exhausted", f"job {job.job_id} has spent {job.spent} attempts, its whole budget")
     return Move(steps=(_job_step(job, event),), run_at=run_at)
 
 
-@_guards(Quarantine)
+@guards(Quarantine)
 def _quarantine(job: Job, command: Quarantine, _now: datetime) -> Answer:
     return _take_out(job, "quarantine", command.code, command.message)
 
 
-@_guards(Cancel)
+@guards(Cancel)
 def _cancel(job: Job, _command: Cancel, _now: datetime) -> Answer:
     return _take_out(job, "cancel", CANCELLED, None)
 
@@ -208,12 +189,12 @@ def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:
     )
 
 
-@_guards(Release)
+@guards(Release)
 def _release(job: Job, command: Release, _now: datetime) -> Answer:
     if job.state == JobState.PENDING:
         return Move()
     if job.state != JobState.QUARANTINED:
-        return _wrong_state(JOB, "release", job.state)
+        return wrong_state(JOB, "release", job.state)
     if job.slimmed:
         return Refused("slimmed", "what the job was to do has been dropped by retention: submit it anew")
     if not command.operator.strip() or not command.reason.strip():
@@ -232,13 +213,13 @@ def _held(execution: Execution, event: str, token: int, now: datetime) -> Refuse
     if token != execution.lease_token:
         return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
     if not EXECUTION.allows(event, execution.status):
-        return _wrong_state(EXECUTION, event, execution.status)
+        return wrong_state(EXECUTION, event, execution.status)
     if execution.lease_expires_at <= now:
         return Refused("lease_expired", f"the lease of execution {execution.exec_id} has expired")
     return None
 
 
-@_guards(Start)
+@guards(Start)
 def _start(attempt: Attempt, command: Start, now: datetime) -> Answer:
     refused = _held(attempt.execution, "start", command.token, now)
     if refused:
@@ -246,7 +227,7 @@ def _start(attempt: Attempt, command: Start, now: datetime) -> Answer:
     return Move(steps=(_execution_step(attempt, "start"),), token=command.token, lease_live=True)
 
 
-@_guards(Commit)
+@guards(Commit)
 def _commit(attempt: Attempt, command: Commit, now: datetime) -> Answer:
     refused = _held(attempt.execution, "commit", command.token, now)
     if refused:
@@ -255,7 +236,7 @@ def _commit(attempt: Attempt, command: Commit, now: datetime) -> Answer:
     return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
 
 
-@_guards(Finish)
+@guards(Finish)
 def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
     execution = attempt.execution
     if command.token is not None and command.token != execution.lease_token:
@@ -263,7 +244,7 @@ def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
     if execution.status == ExecutionStatus.DONE:
         return Move()
     if not EXECUTION.allows("finish", execution.status):
-        return _wrong_state(EXECUTION, "finish", execution.status)
+        return wrong_state(EXECUTION, "finish", execution.status)
     if command.token is None and execution.lease_expires_at > now:
         return Refused("lease_live", f"execution {execution.exec_id} is still held by its worker")
     # Past the boundary nothing can be done twice, so its own worker may finish however late it is.
@@ -272,7 +253,7 @@ def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
     return Move(steps=steps, token=execution.lease_token, lease_live=live)
 
 
-@_guards(Complete)
+@guards(Complete)
 def _complete(attempt: Attempt, command: Complete, now: datetime) -> Answer:
     refused = _held(attempt.execution, "complete", command.token, now)
     if refused:
@@ -281,7 +262,7 @@ def _complete(attempt: Attempt, command: Complete, now: datetime) -> Answer:
     return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
 
 
-@_guards(Fail)
+@guards(Fail)
 def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
     refused = _held(attempt.execution, "abort", command.token, now)
     if refused:
@@ -307,7 +288,7 @@ def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
     )
 
 
-@_guards(GiveBack)
+@guards(GiveBack)
 def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
     refused = _held(attempt.execution, "give_back", command.token, now)
     if refused:
@@ -323,11 +304,11 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
     )
 
 
-@_guards(Expire)
+@guards(Expire)
 def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
     execution, job = attempt.execution, attempt.job
     if not EXECUTION.allows("expire", execution.status):
-        return _wrong_state(EXECUTION, "expire", execution.status)
+        return wrong_state(EXECUTION, "expire", execution.status)
     if execution.lease_expires_at > now:
         return Refused("lease_live", f"execution {execution.exec_id} is still held by its worker")
     event = "expire" if job.may_retry else "fail" if job.may_replay else "quarantine"
@@ -342,7 +323,7 @@ def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
     )
 
 
-@_guards(Beat)
+@guards(Beat)
 def _beat(attempt: Attempt, command: Beat, now: datetime) -> Answer:
     execution = attempt.execution
     if command.token != execution.lease_token:
@@ -355,80 +336,27 @@ def _beat(attempt: Attempt, command: Beat, now: datetime) -> Answer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Guards of grants, procedure runs, values and switches
-
-
-@_guards(GrantEvent)
-def _grant_event(grant: Grant, command: GrantEvent, now: datetime) -> Answer:
-    if not GRANT.allows(command.event, grant.state):
-        return _wrong_state(GRANT, command.event, grant.state)
-    expired = grant.expires_at <= now
-    if command.event == "expire" and not expired:
-        return Refused("not_expired", f"grant {grant.grant_id} is good until {grant.expires_at.isoformat()}")
-    if command.event in ("approve", "consume") and expired:
-        return Refused("grant_expired", f"grant {grant.grant_id} expired at {grant.expires_at.isoformat()}")
-    if command.event == "approve" and command.actor == grant.requested_by and not command.may_self_approve:
-        return Refused("self_approval", f"grant {grant.grant_id} needs the approval of somebody else")
-    target = GRANT.path(command.event, grant.state)
-    return Move(steps=(_step(GRANT, grant.grant_id, target.event, grant.state, grant.version),))
-
-
-@_guards(ProcedureEvent)
-def _procedure_event(run: ProcedureRun, command: ProcedureEvent, _now: datetime) -> Answer:
-    if not PROCEDURE.allows(command.event, run.state):
-        return _wrong_state(PROCEDURE, command.event, run.state)
-    return Move(steps=(_step(PROCEDURE, run.run_id, command.event, run.state, run.version),))
-
-
-@_guards(StepEvent)
-def _step_event(step: PerformedStep, command: StepEvent, _now: datetime) -> Answer:
-    if not STEP.allows(command.event, step.state):
-        return _wrong_state(STEP, command.event, step.state)
-    return Move(steps=(_step(STEP, step.step_id, command.event, step.state, step.version),))
-
-
-@_guards(SwitchEvent)
-def _switch_event(switch: Switch, command: SwitchEvent, _now: datetime) -> Answer:
-    if not SWITCH.allows(command.event, switch.state):
-        return _wrong_state(SWITCH, command.event, switch.state)
-    if command.grant_id is None:
-        return Refused("grant_required", f"to {command.event} the switch {switch.name} needs a grant of its own")
-    return Move(steps=(_step(SWITCH, switch.switch_id, command.event, switch.state, switch.version),))
-
-
-@_guards(ValueEvent)
-def _value_event(value: RegistryValue, command: ValueEvent, _now: datetime) -> Answer:
-    if not VALUE.allows(command.event, value.state):
-        return _wrong_state(VALUE, command.event, value.state)
-    if command.grant_id is None:
-        return Refused("grant_required", f"{command.event} of a value needs a grant of its own")
-    if command.event == "supersede" and command.successor is None:
-        return Refused("successor_required", "a superseded value names its successor")
-    return Move(steps=(_step(VALUE, value.value_id, command.event, value.state, value.version),))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Steps
 
 
 def _birth(machine: Machine, event: str) -> Step:
-    return _step(machine, None, event, None, 0)
+    return record_step(machine, None, event, None, 0)
 
 
 def _job_step(job: Job, event: str) -> Step:
-    return _step(JOB, job.job_id, event, job.state, job.version)
+    return record_step(JOB, job.job_id, event, job.state, job.version)
 
 
 def _execution_step(attempt: Attempt, event: str) -> Step:
     execution = attempt.execution
-    return _step(EXECUTION, execution.exec_id, event, execution.status, execution.version)
+    return record_step(EXECUTION, execution.exec_id, event, execution.status, execution.version)
 
 
-def _step(machine: Machine, subject: int | None, event: str, source: str | None, version: int) -> Step:
+def record_step(machine: Machine, subject: int | None, event: str, source: str | None, version: int) -> Step:
     path = machine.path(event, source)
     return Step(machine.name, subject, event, path.source, path.target, len(path.edges), version)
 
 
-def _wrong_state(machine: Machine, event: str, state: str) -> Refused:
+def wrong_state(machine: Machine, event: str, state: str) -> Refused:
     invalid = "has no" if event in machine.events else "does not know the"
     return Refused("wrong_state", f"{machine.name} {invalid} event {event!r} from {state}")

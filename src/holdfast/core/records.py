@@ -11,12 +11,7 @@ import msgspec
 from holdfast.core.errors import invariant
 from holdfast.core.machines import (
     ExecutionStatus,
-    GrantState,
     JobState,
-    ProcedureState,
-    StepState,
-    SwitchState,
-    ValueState,
 )
 
 REPLAY_ATTEMPTS = 5
@@ -103,153 +98,6 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     execution: Execution
 
 
-class Grant(msgspec.Struct, frozen=True):
-    """A single-use, scoped, expiring permission to do one governed thing."""
-
-    grant_id: int
-    state: GrantState
-    version: int
-    action: str
-    target: str
-    scope: str
-    requested_by: str
-    approved_by: str | None
-    consumed_by: str | None
-    expires_at: datetime
-    reason: str
-    requested_via: str | None
-    approved_via: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class NamedLease(msgspec.Struct, frozen=True):
-    """An exclusive right to run something, by name, until it runs out."""
-
-    name: str
-    holder: str
-    token: int
-    acquired_at: datetime
-    expires_at: datetime
-
-
-class ProcedureRun(msgspec.Struct, frozen=True):
-    """One run of a procedure, keyed by its idempotency root."""
-
-    run_id: int
-    idempotency_root: str
-    procedure: str
-    state: ProcedureState
-    version: int
-    step: int  # the furthest that was ever reached
-    stop_state: str | None
-    params: str
-    plan: str
-    lease: str
-    grant_id: int | None
-    failure: str | None
-    actor: str
-    reason: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class PerformedStep(msgspec.Struct, frozen=True):
-    """One performance of a step: what came of it, and whether it still stands."""
-
-    step_id: int
-    run_id: int
-    number: int
-    name: str
-    state: StepState
-    version: int
-    outcome: str
-    actor: str
-    reason: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class RegistryValue(msgspec.Struct, frozen=True):
-    """A governed value of the registry: an operation code at a protocol version."""
-
-    value_id: int
-    vocab_id: str
-    collection: str
-    operation_code: str
-    protocol_version: str
-    act_type: str
-    semantics: str
-    authority_ref: str
-    digest: str
-    standing: str
-    state: ValueState
-    version: int
-    successor_code: str | None
-    successor_version: str | None
-    rollback_ref: str | None
-    run_id: int | None
-    grant_id: int | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class Collection(msgspec.Struct, frozen=True):
-    """A vocabulary of the registry: what its values look like, and whether it is in force."""
-
-    collection: str
-    schema: str
-    schema_digest: str
-    manifest_digest: str | None
-    standing: str
-    run_id: int
-    created_at: datetime
-    updated_at: datetime
-
-
-class Evidence(msgspec.Struct, frozen=True):
-    """What a governed act left behind for its reviewers."""
-
-    evidence_id: int
-    run_id: int | None
-    kind: str
-    subject: str
-    content: str
-    digest: str
-    actor: str
-    grant_id: int | None
-    voided_at: datetime | None
-    created_at: datetime
-
-
-class Switch(msgspec.Struct, frozen=True):
-    """A switch that was thrown, and perhaps lifted since."""
-
-    switch_id: int
-    name: str
-    state: SwitchState
-    version: int
-    thrown_by: str
-    actor: str
-    reason: str
-    grant_id: int | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class Approver(msgspec.Struct, frozen=True):
-    """Somebody whose approvals can be told from forged ones, by their public key."""
-
-    name: str
-    public_key: str
-    added_by: str
-    reason: str
-    grant_id: int | None
-    added_at: datetime
-    revoked_at: datetime | None
-    revoked_by: str | None
-
-
 class Ruling(msgspec.Struct, frozen=True):
     """A journalled decision that no execution made: its event, where it led, and after how many attempts."""
 
@@ -275,47 +123,6 @@ class JournalRow(msgspec.Struct, frozen=True):
     grant_id: int | None
     maintenance_id: int | None
     at: datetime
-
-
-class Seal(msgspec.Struct, frozen=True):
-    """A block of the journal, closed: the rows above the seal before it, up to (epoch, last_xid, last_seq)."""
-
-    seal_id: int
-    epoch: int
-    last_xid: int
-    last_seq: int
-    low_seq: int
-    high_seq: int
-    rows: int
-    digest: str
-    previous: str
-    hash: str
-    sealed_at: str  # text, as in the journal: it is hashed
-    horizon_xid: int
-    horizon_seq: int
-
-    @property
-    def mark(self) -> str:
-        """Return what the ledger notes of its last seal."""
-        return f"{self.seal_id} {self.hash}"
-
-    @property
-    def end(self) -> tuple[int, int, int]:
-        """Return the key of its last row: what sorts after it is not in it."""
-        return self.epoch, self.last_xid, self.last_seq
-
-
-class Archive(msgspec.Struct, frozen=True):
-    """A file that holds the rows of some seals, which may be gone from the journal."""
-
-    archive_id: int
-    first_seal: int
-    last_seal: int
-    file: str
-    sha256: str
-    rows: int
-    executions: int
-    created_at: str
 
 
 def time_text(moment: datetime) -> str:

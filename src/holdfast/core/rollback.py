@@ -14,9 +14,9 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.core.digest import sha256
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import ValueState
 from holdfast.core.protocol import ranked
-from holdfast.core.records import RegistryValue
 from holdfast.core.vocabulary import RegistryStatus, ValueName
 
 

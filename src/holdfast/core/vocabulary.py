@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.core.digest import Json, canonical, cser_digest
 from holdfast.core.errors import RegistryError
+from holdfast.core.governed import RegistryValue
 from holdfast.core.protocol import Version, ranked
-from holdfast.core.records import RegistryValue
 
 OPERATIONS = "operations"
 """The collection that says which operations a governed ledger takes."""

@@ -35,8 +35,8 @@ from holdfast.core.authority import (
 from holdfast.core.digest import Json, canonical, sha256
 from holdfast.core.environments import DEV, PROD, STAGE
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RecordNotFoundError
+from holdfast.core.governed import Approver, Grant
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import Approver, Grant
 
 if TYPE_CHECKING:
     from holdfast.store import Store

@@ -30,13 +30,12 @@ from holdfast.core.authority import (
     judge,
     require_words,
 )
-from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, RefusedByDatabaseError, invariant
+from holdfast.core.governed import Grant, GrantEvent
 from holdfast.core.machines import GrantState
-from holdfast.core.records import Grant
 from holdfast.governance.approval import (
     Identity,
     approval_doubt,

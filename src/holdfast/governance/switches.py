@@ -26,8 +26,8 @@ from holdfast.core.errors import (
     RefusedError,
     StateTransitionRaceError,
 )
+from holdfast.core.governed import Switch
 from holdfast.core.machines import JobState
-from holdfast.core.records import Switch
 from holdfast.governance.acts import RACES_MAX, actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, environment_of
 

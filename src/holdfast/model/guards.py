@@ -15,7 +15,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from holdfast.core import commands as ask
+from holdfast.core import governed
 from holdfast.core.decide import REPLAY_REASONS, Answer, Move, decide, step_of
+from holdfast.core.governed import RegistryValue, Switch
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
     EXECUTION,
@@ -29,7 +31,6 @@ from holdfast.core.machines import (
     SwitchState,
     ValueState,
 )
-from holdfast.core.records import RegistryValue, Switch
 from holdfast.model.checker import Model
 from holdfast.model.rules import Budget, Paper, Try, Work, at, grant_of, judged, moved, stamped, tried, with_at
 
@@ -340,8 +341,8 @@ def _governed_steps(model: GovernedGuards, state: GovernedRows) -> Iterator[tupl
 
 def _decided_on(state: GovernedRows, grant: Paper) -> Iterator[tuple[str, GovernedRows]]:
     """Yield what people can decide about a grant."""
-    commands = [ask.GrantEvent("approve", person) for person in PEOPLE]
-    for command in (*commands, ask.GrantEvent("revoke", PEOPLE[0]), ask.GrantEvent("expire", "keeper")):
+    commands = [governed.GrantEvent("approve", person) for person in PEOPLE]
+    for command in (*commands, governed.GrantEvent("revoke", PEOPLE[0]), governed.GrantEvent("expire", "keeper")):
         move = decide(grant_of(grant), command, at(NOW))
         if isinstance(move, Move):
             slips = []
@@ -355,7 +356,7 @@ def _decided_on(state: GovernedRows, grant: Paper) -> Iterator[tuple[str, Govern
 def _used(state: GovernedRows) -> Iterator[GovernedRows]:
     """Yield the state in which the grant is used up, if `decide` lets it be: an act is written with it."""
     if state.grant is not None:
-        move = decide(grant_of(state.grant), ask.GrantEvent("consume", "runner"), at(NOW))
+        move = decide(grant_of(state.grant), governed.GrantEvent("consume", "runner"), at(NOW))
         if isinstance(move, Move):
             slips = (EXPIRED,) if state.grant.expires <= NOW else ()
             yield state._replace(grant=stamped(move, state.grant, "runner"), slips=slips)
@@ -365,12 +366,12 @@ def _governed(state: GovernedRows, grant_id: int | None) -> Iterator[tuple[str, 
     """Yield what an operator can do under a grant that the same write uses up, or without one."""
     if state.switch is not None:
         switch = _made(Switch, switch_id=1, name="replay", state=SwitchState(state.switch.state), version=1)
-        for after in _after(SWITCH, state.switch, decide(switch, ask.SwitchEvent("lift", grant_id), at(NOW))):
+        for after in _after(SWITCH, state.switch, decide(switch, governed.SwitchEvent("lift", grant_id), at(NOW))):
             yield "lift", state._replace(switch=after, slips=(*state.slips, *[LIFTED] * (grant_id is None)))
     value = _made(RegistryValue, value_id=1, state=ValueState(state.value.state), version=1)
     for event in ("retire", "supersede"):
         for successor in (None, ("code", "2.0.0")):
-            answer = decide(value, ask.ValueEvent(event, grant_id, successor), at(NOW))
+            answer = decide(value, governed.ValueEvent(event, grant_id, successor), at(NOW))
             slips = [RETIRED] * (grant_id is None) + [FOLLOWED] * (event == "supersede" and successor is None)
             for after in _after(VALUE, state.value, answer):
                 yield event, state._replace(value=after, slips=(*state.slips, *slips))

@@ -17,8 +17,9 @@ import msgspec
 from holdfast.core.authority import Act, Wanted
 from holdfast.core.decide import Answer, Move, decide, step_of
 from holdfast.core.environments import PROD
+from holdfast.core.governed import Grant
 from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, GrantState, JobState
-from holdfast.core.records import Attempt, Execution, Grant, Job
+from holdfast.core.records import Attempt, Execution, Job
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 T = TypeVar("T")

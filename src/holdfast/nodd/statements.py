@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store.statements import gathered
+from holdfast.store.statements import Statements, gathered
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
@@ -19,7 +19,7 @@ PACKAGE = "holdfast.nodd.sql"
 
 
 @cache
-def statements(dialect: str) -> dict[str, tuple[str, ...]]:
+def statements(dialect: str) -> Statements:
     """Return every statement of a dialect by its name."""
     return gathered(dialect, PACKAGE, f"{PACKAGE}.{dialect}")
 

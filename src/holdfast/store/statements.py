@@ -6,28 +6,14 @@ run in order with the same parameters.
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 
 import msgspec
 
 from holdfast.core.errors import invariant
-from holdfast.core.records import (
-    Approver,
-    Archive,
-    Collection,
-    Evidence,
-    Execution,
-    Grant,
-    Job,
-    JournalRow,
-    NamedLease,
-    PerformedStep,
-    ProcedureRun,
-    RegistryValue,
-    Seal,
-    Switch,
-)
 
 # How each database says what the shared statements write as {now}, {greatest}, {each} and {ordered}.
 IDIOMS = {
@@ -44,32 +30,58 @@ TRIGGERS = "triggers.sql"  # generated: see store.generate
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
 _GENERATED = re.compile(r"^-- (?:function|trigger): (.+)$", re.MULTILINE)
-_WORD = re.compile(r"\{\w+\}")
+_WORD = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
 
-def _columns(record: type[msgspec.Struct], alias: str) -> str:
-    prefix = f"{alias}." if alias else ""
-    return ", ".join(prefix + field for field in record.__struct_fields__)
-
-
+# What the statements write as {job_columns}: the fields of a record, in its order, each with the alias of its table.
 COLUMNS = {
-    "job_columns": _columns(Job, "j"),
-    "job_columns_bare": _columns(Job, ""),
-    "execution_columns": _columns(Execution, "e"),
-    "grant_columns": _columns(Grant, "g"),
-    "journal_columns": _columns(JournalRow, "g"),
-    "seal_columns": _columns(Seal, "s"),
-    "archive_columns": _columns(Archive, "a"),
-    "lease_columns": _columns(NamedLease, "l"),
-    "run_columns": _columns(ProcedureRun, "p"),
-    "step_columns": _columns(PerformedStep, "t"),
-    "switch_columns": _columns(Switch, "w"),
-    "approver_columns": _columns(Approver, "a"),
-    "evidence_columns": _columns(Evidence, "v"),
-    "collection_columns": _columns(Collection, "c"),
-    "value_columns": _columns(RegistryValue, "v"),
+    "job_columns": ("records:Job", "j"),
+    "job_columns_bare": ("records:Job", ""),
+    "execution_columns": ("records:Execution", "e"),
+    "journal_columns": ("records:JournalRow", "g"),
+    "seal_columns": ("seals:Seal", "s"),
+    "archive_columns": ("seals:Archive", "a"),
+    "grant_columns": ("governed:Grant", "g"),
+    "lease_columns": ("governed:NamedLease", "l"),
+    "run_columns": ("governed:ProcedureRun", "p"),
+    "step_columns": ("governed:PerformedStep", "t"),
+    "switch_columns": ("governed:Switch", "w"),
+    "approver_columns": ("governed:Approver", "a"),
+    "evidence_columns": ("governed:Evidence", "v"),
+    "collection_columns": ("governed:Collection", "c"),
+    "value_columns": ("governed:RegistryValue", "v"),
 }
+
+
+@cache
+def columns(name: str) -> str:
+    """Return the columns that a placeholder of COLUMNS means; the record is imported on first use."""
+    home, alias = COLUMNS[name]
+    module, record = home.split(":")
+    prefix = f"{alias}." if alias else ""
+    fields = getattr(import_module(f"holdfast.core.{module}"), record).__struct_fields__
+    return ", ".join(prefix + field for field in fields)
+
+
+class Statements(Mapping[str, tuple[str, ...]]):
+    """Statements by name; the text of one is filled in when it is first used."""
+
+    def __init__(self, dialect: str, texts: Mapping[str, str]) -> None:
+        self._idioms, self._texts = IDIOMS[dialect], texts
+        self._filled: dict[str, tuple[str, ...]] = {}
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        if name not in self._filled:
+            sql = _WORD.sub(lambda match: self._idioms.get(match[1]) or columns(match[1]), self._texts[name])
+            self._filled[name] = tuple(part.strip() for part in re.split(r";\s*\n", sql) if part.strip())
+        return self._filled[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
 
 
 def encoded(rows: object) -> str:
@@ -78,15 +90,14 @@ def encoded(rows: object) -> str:
 
 
 @cache
-def statements(dialect: str) -> dict[str, tuple[str, ...]]:
-    """Return every statement of a dialect by its name, the columns of the records filled in."""
+def statements(dialect: str) -> Statements:
+    """Return every statement of a dialect by its name."""
     return gathered(dialect, "holdfast.store.sql", f"holdfast.store.{dialect}")
 
 
-def gathered(dialect: str, *packages: str) -> dict[str, tuple[str, ...]]:
+def gathered(dialect: str, *packages: str) -> Statements:
     """Return the statements in the `.sql` files of packages, by their names; a name stands once in all of them."""
-    words = {f"{{{name}}}": text for name, text in (COLUMNS | IDIOMS[dialect]).items()}
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, str] = {}
     for package in packages:
         for file in sorted(files(package).iterdir(), key=lambda each: each.name):
             if not file.name.endswith(".sql") or file.name == TRIGGERS:
@@ -94,9 +105,8 @@ def gathered(dialect: str, *packages: str) -> dict[str, tuple[str, ...]]:
             parts = _NAME.split(file.read_text(encoding="utf-8"))[1:]
             for name, body in zip(parts[::2], parts[1::2], strict=True):
                 invariant(name not in found, f"two statements are called {name}")
-                sql = _WORD.sub(lambda match: words[match[0]], _COMMENT.sub("", body))
-                found[name] = tuple(part.strip() for part in re.split(r";\s*\n", sql) if part.strip())
-    return found
+                found[name] = _COMMENT.sub("", body)
+    return Statements(dialect, found)
 
 
 @cache

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
-from holdfast.core.records import Seal
 from holdfast.store.effects import Effect
 from holdfast.store.pool import Pool
 from holdfast.store.requests import Declared
 from holdfast.store.transaction import Reading, Transaction
+
+if TYPE_CHECKING:
+    from holdfast.core.seals import Seal
 
 logger = logging.getLogger("holdfast")
 

@@ -19,12 +19,17 @@ def _broken(invariant: str) -> Broken:
     )
 
 
+def _file(function: str) -> str:
+    """Return where a guard is: those of governance have a module of their own."""
+    return "core/governed.py" if function.endswith("_event") else FILE
+
+
 def _guard(name: str, meaning: str, function: str, code: str, condition: str, *, instead: str = NEVER) -> SeededFault:
     """Return the fault that takes one guard out of a function, or makes it narrower."""
     return SeededFault(
         id=f"decide.{name}",
         meaning=meaning,
-        patches=(Patch(FILE, function, condition, instead),),
+        patches=(Patch(_file(function), function, condition, instead),),
         tests=TESTS,
         guards=((function, code),),
         breaks=_broken(KEEPS[function, code]),

@@ -18,7 +18,8 @@ from holdfast.core.digest import sha256
 from holdfast.core.environments import DEV
 from holdfast.core.errors import SealsBrokenError, StoreDamagedError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, GrantState
-from holdfast.core.records import Seal, time_text
+from holdfast.core.records import time_text
+from holdfast.core.seals import Seal
 from holdfast.store.migrations import DOOR_OPEN, unique_indexes
 from holdfast.store.settings import REQUIRED, declared_from
 from holdfast.store.verbs.seals import SEQ_MIN

@@ -28,7 +28,7 @@ import msgspec
 from holdfast.audit.files.framed import LineReader, compressed, json_line
 from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, SealsBrokenError, invariant
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.files import Draft
 
 VERSION = 1

@@ -33,13 +33,13 @@ from holdfast.core.authority import (
     judge,
     require_words,
 )
-from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical, sha256
 from holdfast.core.environments import DEV, STAGE
 from holdfast.core.errors import ApprovalError, AuthorityError, InputError, SpecInvalidError, invariant
+from holdfast.core.governed import Grant, GrantEvent
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import Grant, time_from, time_text
+from holdfast.core.records import time_from, time_text
 from holdfast.store.transaction import Transaction
 
 SLIP_BYTES_MAX = 1 << 16

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.audit.files.snapshot import Progress, SnapshotFile, SnapshotSummary
 from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
 from holdfast.core.errors import SealsBrokenError, SnapshotInvalidError
-from holdfast.core.records import Archive, Seal
+from holdfast.core.seals import Archive, Seal
 from holdfast.store.tables import TABLES, Row
 
 

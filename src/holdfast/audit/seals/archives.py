@@ -15,7 +15,7 @@ from holdfast.audit.files.archive import ArchiveContents, read
 from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import row_lines
 from holdfast.core.errors import ArchiveInvalidError
-from holdfast.core.records import Archive, Seal
+from holdfast.core.seals import Archive, Seal
 from holdfast.store.store import Store
 from holdfast.store.tables import MAINTENANCE
 from holdfast.store.verbs.seals import Key, SealedValues

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from holdfast.audit.seals.horizons import Horizons, floor_flaw, floor_of
 from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import Head, genesis, head_of, seal_hash
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MIN, Key
 

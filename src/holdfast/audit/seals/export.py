@@ -17,7 +17,7 @@ import msgspec
 from holdfast.audit.files.framed import json_line
 from holdfast.audit.seals.sealer import HASHED, PAGE, genesis
 from holdfast.core.errors import InputError
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.files import new_file
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, Key

@@ -13,7 +13,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.verbs.seals import SEQ_MAX, SEQ_MIN, SealReads
 
 FLOOR_SETTING = "seal_floor"  # the setting with the floor: an epoch and a number

@@ -28,7 +28,8 @@ import msgspec
 from holdfast.audit.seals.horizons import FLOOR_SETTING, floor_of
 from holdfast.core.digest import digest, sha256
 from holdfast.core.errors import EpochError, InputError, SealsBrokenError, invariant
-from holdfast.core.records import Seal, time_text
+from holdfast.core.records import time_text
+from holdfast.core.seals import Seal
 from holdfast.store.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.seals import BEFORE_ALL, Block, Bounds, Key

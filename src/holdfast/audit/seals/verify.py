@@ -20,7 +20,7 @@ from holdfast.audit.seals.chain import ChainLink, SealChain
 from holdfast.audit.seals.problems import SealProblem, SealProblems
 from holdfast.audit.seals.sealer import PAGE, Head, row_lines
 from holdfast.core.errors import HeadInvalidError, StoreDamagedError
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MAX, SEQ_MIN, Key, SealedValues
 

@@ -24,8 +24,9 @@ from holdfast.cli.values import row_value
 from holdfast.core.authority import CLAIMED, KEY, ROLE, Act, Wanted, approval_text, effective_state, scope_of
 from holdfast.core.environments import DEV
 from holdfast.core.errors import ApprovalError, InputError
+from holdfast.core.governed import Grant
 from holdfast.core.machines import GRANT, GrantState
-from holdfast.core.records import Grant, JournalRow, time_text
+from holdfast.core.records import JournalRow, time_text
 from holdfast.governance import grants
 from holdfast.governance.approval import approval_method, existing_grant
 from holdfast.store import Store

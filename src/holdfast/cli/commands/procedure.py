@@ -21,8 +21,8 @@ from holdfast.cli.values import row_value
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
 from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidError
+from holdfast.core.governed import ProcedureRun
 from holdfast.core.machines import ProcedureState
-from holdfast.core.records import ProcedureRun
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
 from holdfast.engine.failures import error_message
 from holdfast.governance.approval import environment_of

@@ -14,8 +14,9 @@ from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.options import ID_MAX, actor
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
+from holdfast.core.governed import Switch
 from holdfast.core.machines import SWITCH, SwitchState
-from holdfast.core.records import JournalRow, Switch
+from holdfast.core.records import JournalRow
 from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.audit.files.archive import ArchiveWriter, archive_name
 from holdfast.audit.seals.sealer import PAGE
 from holdfast.core.machines import EXECUTION
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.seals import BEFORE_ALL, Key, SealedValues
 

@@ -25,7 +25,8 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.core.digest import is_storable
 from holdfast.core.errors import InputError, StoreBusyError
 from holdfast.core.machines import JobState
-from holdfast.core.records import Archive, Seal, time_text
+from holdfast.core.records import time_text
+from holdfast.core.seals import Archive, Seal
 from holdfast.engine.upkeep.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
 from holdfast.store import Store
 from holdfast.store.transaction import Reading

@@ -20,9 +20,9 @@ import msgspec
 from holdfast.core.authority import Act
 from holdfast.core.digest import Json
 from holdfast.core.errors import RegistryError
+from holdfast.core.governed import Collection, RegistryValue
 from holdfast.core.machines import GrantState
 from holdfast.core.manifest import Manifest, read_manifest
-from holdfast.core.records import Collection, RegistryValue
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, refusal
 from holdfast.governance.grants import environment_of
 from holdfast.governance.registry.build_proof import (

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.core.digest import Json, canonical, cser_digest, sha256
 from holdfast.core.errors import RegistryError
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import StepState, ValueState
 from holdfast.core.manifest import Manifest, read_manifest, several_active
-from holdfast.core.records import RegistryValue
 from holdfast.core.rollback import successor_faults
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, ValueName, refusal, stored_value
 from holdfast.governance.registry.preflight import all_values

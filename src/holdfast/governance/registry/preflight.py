@@ -17,9 +17,9 @@ import msgspec
 from holdfast.core.authority import Reject, Rejected, Wanted
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import AuthorityError, GovernanceError, RegistryError
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import SwitchState, ValueState
 from holdfast.core.manifest import Manifest
-from holdfast.core.records import RegistryValue
 from holdfast.core.vocabulary import RegistryCode, RegistryStatus, Value, ValueName, refusal
 from holdfast.governance.grants import environment_of, verdict_on
 from holdfast.governance.switches import REGISTRATION_HOLD

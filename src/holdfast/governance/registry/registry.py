@@ -24,9 +24,9 @@ from holdfast.core.authority import TTL, Wanted
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, sha256
 from holdfast.core.errors import InputError, StateTransitionRaceError, invariant
+from holdfast.core.governed import Collection, Grant, ProcedureRun, RegistryValue
 from holdfast.core.machines import ProcedureState, ValueState
 from holdfast.core.manifest import Manifest, read_manifest, require_digest
-from holdfast.core.records import Collection, Grant, ProcedureRun, RegistryValue
 from holdfast.core.vocabulary import (
     OPERATION,
     OPERATIONS,

@@ -21,8 +21,8 @@ from holdfast.core.authority import Act, Rejected, Wanted, require_words, scope_
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical, digest
 from holdfast.core.errors import RegistryError, RuntimeLeaseError, StateTransitionRaceError
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import ValueState
-from holdfast.core.records import RegistryValue
 from holdfast.core.rollback import (
     Contract,
     Disposition,

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.core.digest import canonical
 from holdfast.core.errors import InputError, RecordNotFoundError, StoreDamagedError
+from holdfast.core.governed import PerformedStep, ProcedureRun
 from holdfast.core.machines import JobState, ProcedureState
-from holdfast.core.records import PerformedStep, ProcedureRun
 from holdfast.core.selection import ReplayMode, Selection, candidates_hash
 from holdfast.governance.replay.candidates import packed, unpacked
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, ReplayScope, batches

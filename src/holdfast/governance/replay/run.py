@@ -17,8 +17,8 @@ from holdfast.core.authority import Act as GrantedAct
 from holdfast.core.authority import Wanted
 from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import InputError, StateTransitionRaceError
+from holdfast.core.governed import ProcedureRun
 from holdfast.core.machines import ProcedureState
-from holdfast.core.records import ProcedureRun
 from holdfast.core.selection import ReplayMode, Selection
 from holdfast.engine.events import Bus, Transition
 from holdfast.engine.world import World

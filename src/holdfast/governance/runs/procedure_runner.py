@@ -49,7 +49,7 @@ from holdfast.governance.runs.steps import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.core.records import PerformedStep, ProcedureRun
+    from holdfast.core.governed import PerformedStep, ProcedureRun
     from holdfast.store import Store
     from holdfast.store.transaction import Reading, Transaction
 

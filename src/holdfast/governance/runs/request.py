@@ -13,7 +13,7 @@ from holdfast.core.errors import IdempotencyConflictError, PlanStaleError
 
 if TYPE_CHECKING:
     from holdfast.core.authority import Wanted
-    from holdfast.core.records import ProcedureRun
+    from holdfast.core.governed import ProcedureRun
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

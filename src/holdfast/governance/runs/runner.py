@@ -23,7 +23,7 @@ from holdfast.governance.runs.lease import RunLease
 
 if TYPE_CHECKING:
     from holdfast.core.authority import Wanted
-    from holdfast.core.records import PerformedStep, ProcedureRun
+    from holdfast.core.governed import PerformedStep, ProcedureRun
     from holdfast.engine.world import World
     from holdfast.governance.runs.request import RunRequest
     from holdfast.governance.runs.steps import Step

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.digest import Json
+from holdfast.core.governed import Grant, NamedLease, PerformedStep, ProcedureRun
 from holdfast.core.machines import PROCEDURE, ProcedureState, StepState
-from holdfast.core.records import Grant, JournalRow, NamedLease, PerformedStep, ProcedureRun
+from holdfast.core.records import JournalRow
 from holdfast.governance.runs.runner import required
 from holdfast.governance.runs.steps import plan_digest
 

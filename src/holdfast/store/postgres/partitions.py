@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.errors import invariant
 
 if TYPE_CHECKING:
-    from holdfast.core.records import Seal
+    from holdfast.core.seals import Seal
     from holdfast.store.store import Store
 
 FIRST = "holdfast_journal_p0"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import psycopg
 
 from holdfast.core.errors import EpochError
-from holdfast.core.records import Seal
+from holdfast.core.seals import Seal
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.postgres.constraints import lost
 from holdfast.store.postgres.partitions import (

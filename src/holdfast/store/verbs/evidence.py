@@ -18,7 +18,8 @@ import msgspec
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
-from holdfast.core.records import Execution, Job, JournalRow, Seal
+from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.seals import Seal
 from holdfast.store.migrations import DOOR_OPEN, behind, drift, require_ledger
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Reading, Transaction

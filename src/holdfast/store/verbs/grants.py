@@ -8,10 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.commands import GrantEvent
 from holdfast.core.decide import Move, Refused
+from holdfast.core.governed import Approver, Grant, GrantEvent
 from holdfast.core.machines import GRANT
-from holdfast.core.records import Approver, Grant
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 

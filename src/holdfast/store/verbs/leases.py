@@ -5,7 +5,7 @@ Invariants: a lease is won only if it has expired or is the holder's own, and it
 
 from __future__ import annotations
 
-from holdfast.core.records import NamedLease
+from holdfast.core.governed import NamedLease
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 

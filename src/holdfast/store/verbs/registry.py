@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holdfast.core.commands import ValueEvent
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import RegistryError
+from holdfast.core.governed import Collection, RegistryValue, ValueEvent
 from holdfast.core.machines import VALUE, JobState, ValueState
 from holdfast.core.protocol import newest
-from holdfast.core.records import Collection, RegistryValue
 from holdfast.core.vocabulary import OPERATIONS, RegistryCode, RegistryStatus, Value, ValueName, vocab_id
 from holdfast.store.requests import Submission
 from holdfast.store.rows import reader

@@ -14,7 +14,8 @@ import msgspec
 
 from holdfast.core.errors import PlanStaleError
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, ProcedureState
-from holdfast.core.records import Archive, Execution, Seal, time_text
+from holdfast.core.records import Execution, time_text
+from holdfast.core.seals import Archive, Seal
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 from holdfast.store.verbs.seals import Key

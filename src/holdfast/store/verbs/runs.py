@@ -5,11 +5,10 @@ Invariants: a run and a step move as `core.decide` says, matching id, state and 
 
 from __future__ import annotations
 
-from holdfast.core.commands import ProcedureEvent, StepEvent
 from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import sha256
+from holdfast.core.governed import Evidence, PerformedStep, ProcedureEvent, ProcedureRun, StepEvent
 from holdfast.core.machines import PROCEDURE, STEP
-from holdfast.core.records import Evidence, PerformedStep, ProcedureRun
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 

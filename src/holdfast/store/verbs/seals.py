@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.core.records import Archive, Seal
+from holdfast.core.seals import Archive, Seal
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 SEQ_MIN, SEQ_MAX = -(2**63), 2**63 - 1

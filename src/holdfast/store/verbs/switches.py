@@ -5,10 +5,9 @@ Invariants: a switch moves as `core.decide` says, matching id, state and version
 
 from __future__ import annotations
 
-from holdfast.core.commands import SwitchEvent
 from holdfast.core.decide import Move, Refused
+from holdfast.core.governed import Switch, SwitchEvent
 from holdfast.core.machines import SWITCH
-from holdfast.core.records import Switch
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 

@@ -22,8 +22,8 @@ from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
 from holdfast.core.errors import InputError
+from holdfast.core.governed import Grant
 from holdfast.core.manifest import Manifest, read_manifest
-from holdfast.core.records import Grant
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.registry import BuildResult

@@ -15,9 +15,9 @@ from holdfast.cli.options import word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.core.errors import RecordNotFoundError
+from holdfast.core.governed import RegistryValue
 from holdfast.core.machines import VALUE
 from holdfast.core.protocol import ranked
-from holdfast.core.records import RegistryValue
 from holdfast.store import Store
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it

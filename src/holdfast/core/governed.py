@@ -1,0 +1,269 @@
+"""What governance keeps and does: records of grants, runs, steps, switches and values, their commands and guards.
+
+Importing this module registers its guards with `decide`; a command of governance cannot exist without them.
+
+Invariants: a grant is approved by a person other than its requester, unless the caller allows self-approval; an expired
+grant is neither approved nor consumed; a governed move names its grant.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.decide import Answer, Move, Refused, guards, record_step, wrong_state
+from holdfast.core.machines import (
+    GRANT,
+    PROCEDURE,
+    STEP,
+    SWITCH,
+    VALUE,
+    GrantState,
+    ProcedureState,
+    StepState,
+    SwitchState,
+    ValueState,
+)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Records
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A single-use, scoped, expiring permission to do one governed thing."""
+
+    grant_id: int
+    state: GrantState
+    version: int
+    action: str
+    target: str
+    scope: str
+    requested_by: str
+    approved_by: str | None
+    consumed_by: str | None
+    expires_at: datetime
+    reason: str
+    requested_via: str | None
+    approved_via: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class NamedLease(msgspec.Struct, frozen=True):
+    """An exclusive right to run something, by name, until it runs out."""
+
+    name: str
+    holder: str
+    token: int
+    acquired_at: datetime
+    expires_at: datetime
+
+
+class ProcedureRun(msgspec.Struct, frozen=True):
+    """One run of a procedure, keyed by its idempotency root."""
+
+    run_id: int
+    idempotency_root: str
+    procedure: str
+    state: ProcedureState
+    version: int
+    step: int  # the furthest that was ever reached
+    stop_state: str | None
+    params: str
+    plan: str
+    lease: str
+    grant_id: int | None
+    failure: str | None
+    actor: str
+    reason: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class PerformedStep(msgspec.Struct, frozen=True):
+    """One performance of a step: what came of it, and whether it still stands."""
+
+    step_id: int
+    run_id: int
+    number: int
+    name: str
+    state: StepState
+    version: int
+    outcome: str
+    actor: str
+    reason: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class RegistryValue(msgspec.Struct, frozen=True):
+    """A governed value of the registry: an operation code at a protocol version."""
+
+    value_id: int
+    vocab_id: str
+    collection: str
+    operation_code: str
+    protocol_version: str
+    act_type: str
+    semantics: str
+    authority_ref: str
+    digest: str
+    standing: str
+    state: ValueState
+    version: int
+    successor_code: str | None
+    successor_version: str | None
+    rollback_ref: str | None
+    run_id: int | None
+    grant_id: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """A vocabulary of the registry: what its values look like, and whether it is in force."""
+
+    collection: str
+    schema: str
+    schema_digest: str
+    manifest_digest: str | None
+    standing: str
+    run_id: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What a governed act left behind for its reviewers."""
+
+    evidence_id: int
+    run_id: int | None
+    kind: str
+    subject: str
+    content: str
+    digest: str
+    actor: str
+    grant_id: int | None
+    voided_at: datetime | None
+    created_at: datetime
+
+
+class Switch(msgspec.Struct, frozen=True):
+    """A switch that was thrown, and perhaps lifted since."""
+
+    switch_id: int
+    name: str
+    state: SwitchState
+    version: int
+    thrown_by: str
+    actor: str
+    reason: str
+    grant_id: int | None
+    created_at: datetime
+    updated_at: datetime
+
+
+class Approver(msgspec.Struct, frozen=True):
+    """Somebody whose approvals can be told from forged ones, by their public key."""
+
+    name: str
+    public_key: str
+    added_by: str
+    reason: str
+    grant_id: int | None
+    added_at: datetime
+    revoked_at: datetime | None
+    revoked_by: str | None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Commands
+
+
+class GrantEvent(msgspec.Struct, frozen=True):
+    """Approve, consume, revoke or expire a grant."""
+
+    event: str
+    actor: str
+    may_self_approve: bool = False
+
+
+class ProcedureEvent(msgspec.Struct, frozen=True):
+    """Move a procedure run by one of its events."""
+
+    event: str
+
+
+class StepEvent(msgspec.Struct, frozen=True):
+    """Undo a performed step."""
+
+    event: str
+
+
+class SwitchEvent(msgspec.Struct, frozen=True):
+    """Lift a switch, under a grant."""
+
+    event: str
+    grant_id: int | None
+
+
+class ValueEvent(msgspec.Struct, frozen=True):
+    """Supersede or retire a registry value, under a grant."""
+
+    event: str
+    grant_id: int | None
+    successor: tuple[str, str] | None = None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Guards
+
+
+@guards(GrantEvent)
+def _grant_event(grant: Grant, command: GrantEvent, now: datetime) -> Answer:
+    if not GRANT.allows(command.event, grant.state):
+        return wrong_state(GRANT, command.event, grant.state)
+    expired = grant.expires_at <= now
+    if command.event == "expire" and not expired:
+        return Refused("not_expired", f"grant {grant.grant_id} is good until {grant.expires_at.isoformat()}")
+    if command.event in ("approve", "consume") and expired:
+        return Refused("grant_expired", f"grant {grant.grant_id} expired at {grant.expires_at.isoformat()}")
+    if command.event == "approve" and command.actor == grant.requested_by and not command.may_self_approve:
+        return Refused("self_approval", f"grant {grant.grant_id} needs the approval of somebody else")
+    target = GRANT.path(command.event, grant.state)
+    return Move(steps=(record_step(GRANT, grant.grant_id, target.event, grant.state, grant.version),))
+
+
+@guards(ProcedureEvent)
+def _procedure_event(run: ProcedureRun, command: ProcedureEvent, _now: datetime) -> Answer:
+    if not PROCEDURE.allows(command.event, run.state):
+        return wrong_state(PROCEDURE, command.event, run.state)
+    return Move(steps=(record_step(PROCEDURE, run.run_id, command.event, run.state, run.version),))
+
+
+@guards(StepEvent)
+def _step_event(step: PerformedStep, command: StepEvent, _now: datetime) -> Answer:
+    if not STEP.allows(command.event, step.state):
+        return wrong_state(STEP, command.event, step.state)
+    return Move(steps=(record_step(STEP, step.step_id, command.event, step.state, step.version),))
+
+
+@guards(SwitchEvent)
+def _switch_event(switch: Switch, command: SwitchEvent, _now: datetime) -> Answer:
+    if not SWITCH.allows(command.event, switch.state):
+        return wrong_state(SWITCH, command.event, switch.state)
+    if command.grant_id is None:
+        return Refused("grant_required", f"to {command.event} the switch {switch.name} needs a grant of its own")
+    return Move(steps=(record_step(SWITCH, switch.switch_id, command.event, switch.state, switch.version),))
+
+
+@guards(ValueEvent)
+def _value_event(value: RegistryValue, command: ValueEvent, _now: datetime) -> Answer:
+    if not VALUE.allows(command.event, value.state):
+        return wrong_state(VALUE, command.event, value.state)
+    if command.grant_id is None:
+        return Refused("grant_required", f"{command.event} of a value needs a grant of its own")
+    if command.event == "supersede" and command.successor is None:
+        return Refused("successor_required", "a superseded value names its successor")
+    return Move(steps=(record_step(VALUE, value.value_id, command.event, value.state, value.version),))
