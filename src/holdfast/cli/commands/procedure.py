@@ -15,7 +15,8 @@ import msgspec
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.options import ID_MAX, Db, Json, Schema, actor, opened, word
+from holdfast.cli.command import Answer, Location, command, group
+from holdfast.cli.options import ID_MAX, actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, loads
@@ -31,11 +32,7 @@ from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, Proced
 from holdfast.governance.runs.status import RunStatus, run_status, stop_cause
 from holdfast.store import Store
 
-procedure = typer.Typer(
-    help="Run several steps that end done, or undone.",
-    epilog="Every command takes --json. Guide: docs/procedures.md.",
-    add_completion=False,
-)
+procedure = group("Run several steps that end done, or undone.", "procedures")
 
 REFUSED = 3
 PAGE_MAX = 1000
@@ -63,7 +60,9 @@ GrantId = Annotated[
 
 
 @procedure.command()
+@command(Location.unopened)
 def run(
+    location: Location,
     *,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The procedure.")],
     root: Annotated[str, word("--root", "The idempotency root: the same root is the same run.")],
@@ -75,76 +74,58 @@ def run(
     mode: Annotated[Mode, typer.Option("--mode", help="How far it may go.")] = Mode.DRY_RUN,
     operator: Operator = None,
     grant: GrantId = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Run a procedure, or go on with the run that the root has; without --mode, only rehearse it.
 
     PLAN_ONLY does not ask the ledger, VERIFY_ONLY only reads, DRY_RUN does everything and rolls it back.
     """
     given, what, who = _params(params), _found(name, app), operator or actor()
-    with ExitStack() as held:
-        store: Any = None if mode is Mode.PLAN_ONLY else held.enter_context(opened(db, schema))  # a plan asks no ledger
+    with ExitStack() as opened:
+        # A plan needs no ledger.
+        store: Any = None if mode is Mode.PLAN_ONLY else opened.enter_context(location.open())
         report = procedures.run(store, what, given, root=root, actor=who, reason=reason, mode=mode, grant_id=grant)
-        _answer(store, what, report, as_json=as_json)
+        return _answer(store, what, report)
 
 
 @procedure.command()
+@command(Location.open)
 def resume(
+    store: Store[Any],
     *,
     root: Root,
     reason: Reason,
     app: App = None,
     operator: Operator = None,
     grant: GrantId = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Go on with a run that was interrupted or stopped: at its first open step, or with its compensation."""
-    with opened(db, schema) as store:
-        what = _found(_name_of(store, root), app)
-        report = procedures.resume(store, what, root=root, actor=operator or actor(), reason=reason, grant_id=grant)
-        _answer(store, what, report, as_json=as_json)
+    what = _found(_name_of(store, root), app)
+    report = procedures.resume(store, what, root=root, actor=operator or actor(), reason=reason, grant_id=grant)
+    return _answer(store, what, report)
 
 
 @procedure.command()
-def undo(
-    *,
-    root: Root,
-    reason: Reason,
-    app: App = None,
-    operator: Operator = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+@command(Location.open)
+def undo(store: Store[Any], *, root: Root, reason: Reason, app: App = None, operator: Operator = None) -> Answer:
     """Undo a run that was interrupted, instead of going on with it."""
-    with opened(db, schema) as store:
-        what = _found(_name_of(store, root), app)
-        report = procedures.undo(store, what, root=root, actor=operator or actor(), reason=reason)
-        _answer(store, what, report, as_json=as_json, wanted="stopped")
+    what = _found(_name_of(store, root), app)
+    report = procedures.undo(store, what, root=root, actor=operator or actor(), reason=reason)
+    return _answer(store, what, report, expected="stopped")
 
 
-def _answer(
-    store: Store[Any], what: Procedure, report: ProcedureReport, *, as_json: bool, wanted: str | None = None
-) -> None:
-    """Print what came of a run, and exit with what it means."""
-
-    def human() -> None:
-        if report.mode is Mode.REAL_RUN and report.state != "none":
-            with store.reading() as reading:
-                _print_standing(run_status(reading, report.root))
-        else:
-            _print_report(store, what, report)
-
-    output.answer(msgspec.to_builtins(report), human, as_json=as_json)
-    if not (report.ok or report.state == wanted):
-        raise typer.Exit(REFUSED)
+def _answer(store: Store[Any], what: Procedure, report: ProcedureReport, *, expected: str | None = None) -> Answer:
+    """Return the answer to a run; the exit code is 0 if it is done, or in the expected state."""
+    exit_code = 0 if report.ok or report.state == expected else REFUSED
+    value = msgspec.to_builtins(report)
+    if report.mode is Mode.REAL_RUN and report.state != "none":
+        with store.reading() as reading:
+            status = run_status(reading, report.root)
+        return Answer(value, lambda: _print_status(status), exit_code)
+    steps = _before_a_real_run(store, what, report) if report.ok and report.mode is Mode.DRY_RUN else []
+    return Answer(value, lambda: _print_report(what, report, steps), exit_code)
 
 
-def _print_report(store: Store[Any], what: Procedure, report: ProcedureReport) -> None:
+def _print_report(what: Procedure, report: ProcedureReport, next_steps: list[str]) -> None:
     happened = {Mode.PLAN_ONLY: "planned", Mode.VERIFY_ONLY: "looked at", Mode.DRY_RUN: "rehearsed"}
     said = f"{report.verdict}: {what.name} {what.version}, {happened.get(report.mode, 'refused')}; nothing was written"
     output.console().print(output.styled(said, "bold green" if report.ok else "bold red"))
@@ -173,9 +154,8 @@ def _print_report(store: Store[Any], what: Procedure, report: ProcedureReport) -
             for step in report.steps
         ],
     )
-    if report.ok and report.mode is Mode.DRY_RUN:
-        for line in _before_a_real_run(store, what, report):
-            output.line(output.clean(line))
+    for line in next_steps:
+        output.line(output.clean(line))
 
 
 def _before_a_real_run(store: Store[Any], what: Procedure, report: ProcedureReport) -> list[str]:
@@ -202,14 +182,15 @@ def _short(outcome: object) -> str:
 
 
 @procedure.command()
-def show(*, root: Root, db: Db = None, schema: Schema = None, as_json: Json = False) -> None:
+@command(Location.open)
+def show(store: Store[Any], *, root: Root) -> Answer:
     """Show where a run stands: each step, the stop, the lease, the grant, who and when."""
-    with opened(db, schema) as store, store.reading() as reading:
+    with store.reading() as reading:
         found = run_status(reading, root)
-    output.answer(_standing_value(found), lambda: _print_standing(found), as_json=as_json)
+    return Answer(_status_value(found), lambda: _print_status(found))
 
 
-def _standing_value(found: RunStatus) -> dict[str, object]:
+def _status_value(found: RunStatus) -> dict[str, object]:
     return {
         "run": _run_value(found.run),
         "version": found.version,
@@ -226,7 +207,7 @@ def _run_value(run: ProcedureRun) -> dict[str, object]:
     return {**row_value(run), "params": msgspec.json.decode(run.params)}
 
 
-def _print_standing(found: RunStatus) -> None:
+def _print_status(found: RunStatus) -> None:
     run, first = found.run, found.history[0] if found.history else None
     output.fields(
         (name, value)
@@ -285,7 +266,9 @@ def _next(found: RunStatus) -> list[str]:
 
 
 @procedure.command("list")
+@command(Location.open)
 def list_(
+    store: Store[Any],
     *,
     name: Annotated[str | None, word("--procedure", "Only runs of this procedure.")] = None,
     state: Annotated[ProcedureState | None, typer.Option("--state", help="Only runs in this state.")] = None,
@@ -293,12 +276,9 @@ def list_(
     before: Annotated[
         int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="ID", help="Only runs before this id.")
     ] = None,
-    db: Db = None,
-    schema: Schema = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """List runs, newest first."""
-    with opened(db, schema) as store, store.reading() as reading:
+    with store.reading() as reading:
         runs = reading.runs.page(procedure=name, state=state, before=before, limit=limit)
         now = reading.now()
 
@@ -316,7 +296,7 @@ def list_(
             ],
         )  # fmt: skip
 
-    output.answer([_run_value(run) for run in runs], human, as_json=as_json)
+    return Answer([_run_value(run) for run in runs], human)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
