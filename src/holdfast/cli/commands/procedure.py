@@ -1,7 +1,7 @@
-"""`holdfast procedure`: run several steps that end done or undone, take them up again, and see where they stand.
+"""`holdfast procedure`: run a procedure, resume or undo a run, and show its status.
 
 Invariants: without --mode nothing is written; a procedure is found by its name, in the module that --app names or among
-those that Holdfast brings along; exit code 0 means done or go, 3 stopped or refused.
+the built-in ones; exit code 0 means done or go, 3 stopped or refused.
 """
 
 import shlex
@@ -36,7 +36,7 @@ procedure = group("Run several steps that end done, or undone.", "procedures")
 
 REFUSED = 3
 PAGE_MAX = 1000
-GLANCE = 100  # so much of an outcome is printed for people; --json has it whole
+GLANCE = 100  # characters of an outcome in a table; --json has all of it
 STYLES = {
     "performed": "green", "passed": "green", "skipped": "dim green", "undone": "yellow", "failed": "red",
     "stuck": "bold red", "open": "dim", "way": "dim", "planned": "cyan", "running": "yellow",
@@ -46,12 +46,12 @@ STYLES = {
 Root = Annotated[str, typer.Argument(metavar="ROOT", help="The idempotency root of the run.")]
 App = Annotated[
     str | None,
-    word("--app", "Where the procedure is declared; not needed for a built-in one.", metavar="MODULE[:NAME]"),
+    word("--app", "The module that declares the procedure; not for a built-in one.", metavar="MODULE[:NAME]"),
 ]
-Operator = Annotated[str | None, word("--operator", "Who; without it, the user who types.")]
-Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metavar="TEXT")]
+Operator = Annotated[str | None, word("--operator", "Who runs it; default: the current user.")]
+Reason = Annotated[str, word("--reason", "Why; it is kept in the journal.", metavar="TEXT")]
 GrantId = Annotated[
-    int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The grant that permits it.")
+    int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The id of the grant that permits it.")
 ]
 
 
@@ -64,20 +64,20 @@ GrantId = Annotated[
 def run(
     location: Location,
     *,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The procedure.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the procedure.")],
     root: Annotated[str, word("--root", "The idempotency root: the same root is the same run.")],
     reason: Reason,
     app: App = None,
     params: Annotated[
-        str, typer.Option("--params", metavar="JSON", help="Its parameters: an object, or the file that has it.")
+        str, typer.Option("--params", metavar="JSON", help="The parameters: a JSON object, or a file with one.")
     ] = "{}",
-    mode: Annotated[Mode, typer.Option("--mode", help="How far it may go.")] = Mode.DRY_RUN,
+    mode: Annotated[Mode, typer.Option("--mode", help="What the run may do.")] = Mode.DRY_RUN,
     operator: Operator = None,
     grant: GrantId = None,
 ) -> Answer:
-    """Run a procedure, or go on with the run that the root has; without --mode, only rehearse it.
+    """Run a procedure, or continue the run of the root. Without --mode it is a dry run.
 
-    PLAN_ONLY does not ask the ledger, VERIFY_ONLY only reads, DRY_RUN does everything and rolls it back.
+    PLAN_ONLY does not open the ledger, VERIFY_ONLY only reads, DRY_RUN does everything and rolls it back.
     """
     given, what, who = _params(params), _found(name, app), operator or actor()
     with ExitStack() as opened:
@@ -98,7 +98,7 @@ def resume(
     operator: Operator = None,
     grant: GrantId = None,
 ) -> Answer:
-    """Go on with a run that was interrupted or stopped: at its first open step, or with its compensation."""
+    """Continue a run that was interrupted or stopped: with its first open step, or with its compensation."""
     what = _found(_name_of(store, root), app)
     report = procedures.resume(store, what, root=root, actor=operator or actor(), reason=reason, grant_id=grant)
     return _answer(store, what, report)
@@ -107,7 +107,7 @@ def resume(
 @procedure.command()
 @command(Location.open)
 def undo(store: Store[Any], *, root: Root, reason: Reason, app: App = None, operator: Operator = None) -> Answer:
-    """Undo a run that was interrupted, instead of going on with it."""
+    """Undo a run that was interrupted, instead of continuing it."""
     what = _found(_name_of(store, root), app)
     report = procedures.undo(store, what, root=root, actor=operator or actor(), reason=reason)
     return _answer(store, what, report, expected="stopped")
@@ -126,8 +126,10 @@ def _answer(store: Store[Any], what: Procedure, report: ProcedureReport, *, expe
 
 
 def _print_report(what: Procedure, report: ProcedureReport, next_steps: list[str]) -> None:
-    happened = {Mode.PLAN_ONLY: "planned", Mode.VERIFY_ONLY: "looked at", Mode.DRY_RUN: "rehearsed"}
-    said = f"{report.verdict}: {what.name} {what.version}, {happened.get(report.mode, 'refused')}; nothing was written"
+    kind = {Mode.PLAN_ONLY: "plan", Mode.VERIFY_ONLY: "verification", Mode.DRY_RUN: "dry run"}.get(
+        report.mode, "refused"
+    )
+    said = f"{report.verdict}: {what.name} {what.version}, {kind}; nothing was written"
     output.console().print(output.styled(said, "bold green" if report.ok else "bold red"))
     output.fields(
         (name, value)
@@ -149,7 +151,7 @@ def _print_report(what: Procedure, report: ProcedureReport, next_steps: list[str
             (
                 step.name,
                 output.styled(step.fate, STYLES.get(step.fate, "")),
-                "" if step.name == what.reserve else _short(step.outcome),  # it keeps which steps there are
+                "" if step.name == what.reserve else _short(step.outcome),  # its outcome is the list of steps
             )
             for step in report.steps
         ],
@@ -165,11 +167,11 @@ def _before_a_real_run(store: Store[Any], what: Procedure, report: ProcedureRepo
     with store.reading() as reading:
         environment = environment_of(reading)
     if environment == DEV:
-        return [*last, "It needs a grant: in a dev ledger it gets one of its own."]
+        return [*last, "It needs a grant; a dev ledger issues it automatically."]
     given = {"--plan": report.plan, "--manifest": report.manifest, "--actions": ",".join(what.names)}
     flags = "".join(f" {flag} {shlex.quote(value)}" for flag, value in given.items() if value)
-    asks = f"  holdfast grant request {what.act} {shlex.quote(report.target)}{flags}"
-    return ["", "first: it needs a grant, and somebody who approves it:", f"{asks} --executor NAME", *last[1:]]
+    request = f"  holdfast grant request {what.act} {shlex.quote(report.target)}{flags}"
+    return ["", "first: request a grant and get it approved:", f"{request} --executor NAME", *last[1:]]
 
 
 def _short(outcome: object) -> str:
@@ -184,7 +186,7 @@ def _short(outcome: object) -> str:
 @procedure.command()
 @command(Location.open)
 def show(store: Store[Any], *, root: Root) -> Answer:
-    """Show where a run stands: each step, the stop, the lease, the grant, who and when."""
+    """Show the status of a run: each step, the stop, the lease and the grant."""
     with store.reading() as reading:
         found = run_status(reading, root)
     return Answer(_status_value(found), lambda: _print_status(found))
@@ -216,13 +218,13 @@ def _print_status(found: RunStatus) -> None:
             ("procedure", f"{run.procedure} {found.version or ''}".strip()),
             ("state", f"{run.state}{f': {run.stop_state}' if run.stop_state else ''}"),
             ("begun", f"{output.instant(run.created_at)} by {first.actor if first else run.actor}"),
-            ("why", first.reason if first else run.reason),
+            ("reason", first.reason if first else run.reason),
             ("moved", f"{output.instant(run.updated_at)} by {run.actor}"),
             ("target", run.lease),
             ("lease", _lease(found)),
             ("grant", _grant(found)),
-            ("stopped by", found.failure),
-            ("trouble", found.trouble),
+            ("failure", found.failure),
+            ("not undone", found.trouble),
         )
         if value
     )
@@ -245,24 +247,24 @@ def _grant(found: RunStatus) -> str | None:
     grant = found.grant
     if grant is None:
         return None
-    return f"{grant.grant_id}, {grant.state}: asked by {grant.requested_by}, approved by {grant.approved_by}"
+    return f"{grant.grant_id}, {grant.state}: requested by {grant.requested_by}, approved by {grant.approved_by}"
 
 
 def _next(found: RunStatus) -> list[str]:
-    """Return what to type next."""
+    """Return the next commands."""
     state, root = found.run.state, found.run.idempotency_root
     flags = f"{'' if found.run.procedure in BUILT_IN else ' --app MODULE'} --reason TEXT"
     again = f"  holdfast procedure resume {shlex.quote(root)}{flags}"
     if state == ProcedureState.DONE:
         return []
     if found.trouble:
-        return ["", "next: see to it that the step can be undone, then go on with that:", again]
+        return ["", "next: make it possible to undo the step, then continue:", again]
     if state == ProcedureState.STOPPED:
-        return ["", "next: everything was undone; to try it again:", again]
-    said = "it may be under way; if its process is gone" if found.lease else "it was interrupted"
-    lines = ["", f"next: {said}, go on with it:", again]
+        return ["", "next: everything was undone; to run it again:", again]
+    said = "it may be running; if its process has died" if found.lease else "it was interrupted"
+    lines = ["", f"next: {said}, continue it:", again]
     other = f"  holdfast procedure undo {shlex.quote(root)}{flags}"
-    return [*lines, "or have it undone:", other] if state == ProcedureState.RUNNING else lines
+    return [*lines, "or undo it:", other] if state == ProcedureState.RUNNING else lines
 
 
 @procedure.command("list")
@@ -272,7 +274,7 @@ def list_(
     *,
     name: Annotated[str | None, word("--procedure", "Only runs of this procedure.")] = None,
     state: Annotated[ProcedureState | None, typer.Option("--state", help="Only runs in this state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=PAGE_MAX, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=PAGE_MAX, help="At most N runs.")] = 100,
     before: Annotated[
         int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="ID", help="Only runs before this id.")
     ] = None,
@@ -284,7 +286,7 @@ def list_(
 
     def human() -> None:
         if not runs:
-            output.line("no runs")
+            output.line("No runs.")
             return
         output.table(
             [Column("ID", right=True), Column("ROOT"), Column("PROCEDURE"), Column("STATE"), Column("STOP"),
@@ -300,17 +302,17 @@ def list_(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What was given
+# Arguments
 
 
 def _params(text: str) -> dict[str, Any]:
-    """Return the parameters: the object that was given, or that a file has."""
+    """Return the parameters: a JSON object, or the one in a file."""
     raw: str | bytes = text
     if not text.lstrip().startswith("{"):
         raw = _file(Path(text.removeprefix("@")))
     given = loads(raw)
     if not isinstance(given, dict):
-        raise SpecInvalidError("the parameters of a run are an object", context={"field": "params"})
+        raise SpecInvalidError("the parameters must be a JSON object", context={"field": "params"})
     return given
 
 
@@ -321,11 +323,11 @@ def _file(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         raise InputError(
             f"the parameters cannot be read from {path}: {getattr(error, 'strerror', None) or error}",
-            next_step="Give an object as JSON, or the name of a readable file that has it.",
+            next_step="Give a JSON object, or the name of a readable file with one.",
             context={"field": "params"},
         ) from None
     if len(raw) > PAYLOAD_BYTES_MAX:
-        raise PayloadTooLargeError(f"the parameters have more than {PAYLOAD_BYTES_MAX} bytes")
+        raise PayloadTooLargeError(f"the parameters have more than {PAYLOAD_BYTES_MAX} bytes, the limit")
     return raw
 
 
@@ -335,7 +337,7 @@ def _name_of(store: Store[Any], root: str) -> str:
 
 
 def _found(name: str, app: str | None) -> Procedure:
-    """Return a procedure by its name: of the module that was named, or one that Holdfast brings along."""
+    """Return a procedure by its name: of the module that was named, or a built-in one."""
     known = _declared(app) if app else {}
     if name in known:
         return known[name]
@@ -347,7 +349,7 @@ def _found(name: str, app: str | None) -> Procedure:
     names = sorted({*known, *BUILT_IN})
     raise InputError(
         f"there is no procedure {name!r} {where}",
-        next_step=f"Name one of: {', '.join(names)}." if names else "Say where it is declared, with --app module.",
+        next_step=f"Use one of: {', '.join(names)}; or name its module with --app MODULE.",
         context={"procedure": name, "procedures": names},
     )
 
@@ -360,7 +362,7 @@ def _declared(app: str) -> dict[str, Procedure]:
     try:
         module = import_module(name)
         named = getattr(module, attribute) if attribute else None
-    except Exception as error:  # noqa: BLE001 - whatever somebody's module does when it is imported
+    except Exception as error:  # noqa: BLE001 - importing the caller's module may raise anything
         raise InputError(
             f"{app!r} cannot be loaded: {error_message(error)}", next_step="Give a module that Python can import."
         ) from None
