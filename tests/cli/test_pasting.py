@@ -15,7 +15,7 @@ import holdfast as package
 from holdfast.cli.shell import NEEDED, Place, has_password
 from holdfast.store import create_store
 from tests.cli.commands import at, holdfast, process, typed
-from tests.cli.replaying import DO, GOES, SINCE, failed_jobs, nodd
+from tests.cli.replaying import DO, GOES, NODD_GOES, SINCE, failed_jobs, nodd
 
 NOTE = "set HOLDFAST_URL to the URL of the ledger first: it has a password, which is not printed"
 SECRET = "hunter2"  # noqa: S105 - of a server that asks for none
@@ -77,7 +77,7 @@ def test_a_replay_that_was_stopped_is_continued_by_what_is_printed(ledger_url: s
 @pytest.mark.req("K-52")
 def test_the_commands_of_nodd_replay_have_its_environment_too(sqlite_url: str, tmp_path: Path) -> None:
     failed_jobs(sqlite_url)
-    stop = (*GOES, "--confirm", "--batch-size", "2", "--stop-after", "1")
+    stop = (*NODD_GOES, "--confirm", "--batch-size", "2", "--stop-after", "1")
     begun = nodd("run", "--wal-dsn", sqlite_url, "--env", "dev", *stop)
     step = begun.out.splitlines()[-1].removeprefix("next:  ")
     assert step.startswith(f"nodd-replay run {at(sqlite_url)} --env dev --continue replay-")
