@@ -8,7 +8,7 @@ REPAIR = "audit/repair/repair.py"
 SURGEON = "audit/repair/surgeon.py"
 MENDING = "audit/repair/record_diagnosis.py"
 TESTS = "tests/audit/test_repair.py"
-RECORDS = "tests/audit/test_mending.py"
+RECORDS = "tests/audit/test_repair_records.py"
 LEFT = "tests/audit/test_repair_left.py"
 
 FAULTS = (

@@ -1,4 +1,4 @@
-"""What a repair makes of grants, steps, values and switches: what their journals say, or what opens no way."""
+"""Repair of grants, steps, values and switches: their journal decides, or the state that permits least."""
 
 from __future__ import annotations
 
