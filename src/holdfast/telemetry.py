@@ -70,7 +70,9 @@ class Telemetry:
             return [Observation(value, _checked(name, labels)) for value, labels in look()]
 
         row = INSTRUMENTS[name]
-        self._meter.create_observable_gauge(PREFIX + name, callbacks=[asked], unit=row.unit, description=row.tells)
+        self._meter.create_observable_gauge(
+            PREFIX + name, callbacks=[asked], unit=row.unit, description=row.description
+        )
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, str]) -> Iterator[Span]:
@@ -97,7 +99,7 @@ class Telemetry:
 
     def _made(self, row: Instrument) -> Any:
         make = self._meter.create_counter if row.kind is InstrumentKind.COUNTER else self._meter.create_histogram
-        return make(PREFIX + row.name, unit=row.unit, description=row.tells)
+        return make(PREFIX + row.name, unit=row.unit, description=row.description)
 
 
 def start(target: Target) -> Telemetry | None:

@@ -32,7 +32,7 @@ class Instrument(msgspec.Struct, frozen=True):
     kind: InstrumentKind
     labels: tuple[str, ...]
     unit: str
-    tells: str
+    description: str
 
 
 _C, _H, _G = InstrumentKind.COUNTER, InstrumentKind.HISTOGRAM, InstrumentKind.GAUGE
