@@ -1,7 +1,7 @@
-"""Which replay an attempt is part of: told to telemetry, and written into provenance.
+"""Which replay an attempt is part of, for telemetry and provenance.
 
-Invariants: read from the ledger alone: the journal of a job names the run that brought it, and the run its mode; a
-first run is part of none.
+Invariants: it is read from the ledger alone: the journal of a job names the run that replayed it, and the run its mode;
+a first run is part of no replay.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Reading
 
 DRAIN = "dlq"
-_BROUGHT = frozenset({"replay", "submit"})  # what a replay does to a job, or makes one by
+_BROUGHT = frozenset({"replay", "submit"})  # the events by which a replay moves a job or makes one
 
 
 class ReplayOf(msgspec.Struct, frozen=True, kw_only=True):
     """The replay that an attempt is part of."""
 
-    mode: str  # of the run; a drain, which is no run, is `dlq`
+    mode: str  # of the run; a drain of a queue has no run, and is `dlq`
     reason: str | None = None
     run_id: str | None = None
     original_run: str | None = None  # the ingest run before it
 
 
 def replay_of(store: Store[Any], job: Job) -> ReplayOf | None:
-    """Return the replay that brought a job; None for a first run, which costs nothing to tell."""
+    """Return the replay that a job is part of, or None for a first run, without a query."""
     if job.replay_reason is None and job.replaces is None:
         return None
     with store.reading() as reading:
@@ -45,7 +45,7 @@ def _read(reading: Reading, job: Job) -> ReplayOf:
     original = _ingest_run(reading, job.replaces or job.job_id)
     run_id = _run_named([row for row in reading.journal.of(job.job_id) if row.event in _BROUGHT])
     run = None if run_id is None else reading.runs.get(run_id)
-    # Whoever drains a queue may give any reason, and so one that reads as a run's.
+    # The reason of a drain is free text, and may look like that of a run.
     if run is None or run.procedure != PROCEDURE:
         return ReplayOf(mode=DRAIN, reason=job.replay_reason, original_run=original)
     terms = terms_of(run)
@@ -53,7 +53,7 @@ def _read(reading: Reading, job: Job) -> ReplayOf:
 
 
 def _ingest_run(reading: Reading, job_id: int) -> str | None:
-    """Return the ingest run of a job that has begun."""
+    """Return the ingest run of a job, or None if it has not begun."""
     kept = reading.executions.checkpoints(job_id).get(str(Operator.PARSE))
     if kept is not None:
         return str(msgspec.json.decode(kept)["data"]["ingest_run_id"])
@@ -62,7 +62,7 @@ def _ingest_run(reading: Reading, job_id: int) -> str | None:
 
 
 def _run_named(rows: Sequence[JournalRow]) -> str | None:
-    """Return the replay that a job's journal names last: it is `replay RUN: why`."""
+    """Return the run that the journal of a job names last, as `replay RUN: reason`."""
     words = (rows[-1].reason or "").split() if rows else []
     named = len(words) > 1 and words[0] == PROCEDURE and words[1].endswith(":")
     return words[1].removesuffix(":") if named else None

@@ -110,7 +110,7 @@ def make_dry_run(store: Store[Any], context: ReplayContext, selection: Selection
 
 
 def _notes(store: Store[Any], selection: Selection, queue: str) -> list[str]:
-    """Return a note for each selected queue that has never had a job: its name may be misspelt."""
+    """Return a note for each selected queue without any job: its name may be misspelt."""
     if not selection.filters.queues:
         return []
     with store.reading() as reading:

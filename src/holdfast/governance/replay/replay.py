@@ -103,10 +103,10 @@ def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: Repl
         policy = policy or policy_of(environment)
         candidates = _found(reading, selection, policy)
         terms = _terms(selection, candidates, policy, actor=actor)
-        asked = wanted(selection, candidates.hash, environment=environment, executor=actor)
+        needed = wanted(selection, candidates.hash, environment=environment, executor=actor)
         authority = "NOT_NEEDED"
         if needs_grant(terms):
-            verdict = verdict_on(reading, asked, None)
+            verdict = verdict_on(reading, needed, None)
             authority = str(verdict.code) if isinstance(verdict, Rejected) else "GO"
         sizes = [min(terms.batch_size, terms.total - done) for done in range(0, terms.total, terms.batch_size)]
         return DryRun(
@@ -123,7 +123,7 @@ def dry_run(store: Store[Any], selection: Selection, *, actor: str, policy: Repl
             environment=environment,
             guards=judged(reading, selection, candidates, policy),
             grant_needed=needs_grant(terms),
-            grant_target=asked.target,
+            grant_target=needed.target,
             authority=authority,
             made_by=actor,
             made_at=reading.now(),

@@ -3,7 +3,7 @@
 A transaction of a run begins by taking or extending the lease, so that no other holder can take it before that
 transaction ends, however long it lasts. The time limit covers pauses between transactions, and crashed processes.
 
-Invariants: a lease that another holder had in the meantime is never continued, which its token shows.
+Invariants: an attempt never continues under a lease that another holder took in the meantime; the token shows it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RunLease:
     def acquire(self, transaction: Transaction) -> bool:
         """Take the lease, or extend it; return False if another holder has it.
 
-        Raise RuntimeLeaseError if a step of another holder is under way, or if another holder had it in the meantime.
+        Raise RuntimeLeaseError if a step of another holder is under way, or if another holder took it in the meantime.
         """
         request = self._request
         try:

@@ -6,7 +6,7 @@ is rolled back.
 
 Invariants: a step's writes, its record and its journal rows are one transaction; an exception of a step is its failure
 and leads to its stop, unless the database failed: then the outcome of the step is unknown, nothing is undone, and the
-run stays where it is; if a run has left its target unfinished, no other run begins on it.
+run stays where it is.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core.authority import Rejected
 from holdfast.core.decide import Refused
 from holdfast.core.digest import Json, canonical, payload_text
 from holdfast.core.errors import (
-    GovernanceError,
     InvalidStateTransitionError,
     RuntimeLeaseError,
     StateTransitionRaceError,
@@ -30,16 +28,13 @@ from holdfast.core.errors import (
 from holdfast.core.machines import ProcedureState, StepState
 from holdfast.engine.failures import error_message
 from holdfast.engine.world import World
-from holdfast.governance.approval import environment_of
-from holdfast.governance.grants import verdict_on
 from holdfast.governance.runs.lease import NO_LEASE
+from holdfast.governance.runs.reservation import Reservation
 from holdfast.governance.runs.runner import UNFINISHED, Act, RunEnded, Runner, RunOvertaken
 from holdfast.governance.runs.status import BY_OPERATOR, failure_text, fates, records_of, stop_cause
 from holdfast.governance.runs.steps import (
     DONE,
     GO,
-    NOT_ASKED,
-    NOT_NEEDED,
     Mode,
     ProcedureReport,
     ProcedureRequest,
@@ -65,7 +60,7 @@ class ProcedureRunner:
         self._store, self._request, self._mode, self._world = store, request, mode, world
         self._what, self._root = request.what, request.root
         self._runner = Runner(store, request, world)
-        self._authority = NOT_NEEDED if request.what.act is None else NOT_ASKED
+        self._reservation = Reservation(self._runner, request)
         self._stored: ProcedureRun | None = None  # as other processes see it
         self._run: ProcedureRun | None = None  # as the open transaction, if there is one, sees it
         self._records: list[PerformedStep] = []
@@ -83,7 +78,7 @@ class ProcedureRunner:
         """Check the present state against what every performed step promised; nothing is written."""
         with self._store.reading() as reading:
             run = self._look(reading)
-            self._look_for_grant(reading, run)
+            self._reservation.look(reading, run)
             if run is None or run.state == ProcedureState.STOPPED:
                 return self._checked(reading) or self._report(GO)
             context = self._context(reading, run)
@@ -109,7 +104,7 @@ class ProcedureRunner:
         try:
             with contextlib.suppress(_RolledBack, RunEnded), self._store.transaction() as transaction:
                 run = known
-                if run is None or self._must_reserve(transaction, run):
+                if run is None or self._reservation.is_due(transaction, run):
                     run = self._reserve(transaction, known)
                 while run.state in UNFINISHED:
                     run, act = self.due(transaction)
@@ -149,7 +144,7 @@ class ProcedureRunner:
                 refused = self._checked(reading)
                 if refused is not None:
                     return refused
-            reserves = self._must_reserve(reading, run)
+            reserves = self._reservation.is_due(reading, run)
         while run is None or reserves:
             self._world.reach(f"before {self._what.reserve}")
             try:
@@ -161,7 +156,7 @@ class ProcedureRunner:
                 with self._store.reading() as reading:
                     self._look(reading)
                     run = self._runner.run(reading)
-                    reserves = run.state == ProcedureState.RUNNING and self._must_reserve(reading, run)
+                    reserves = run.state == ProcedureState.RUNNING and self._reservation.is_due(reading, run)
             else:
                 reserves = False
                 self._world.reach(f"after {self._what.reserve}")
@@ -234,81 +229,10 @@ class ProcedureRunner:
         self._fates[step.name] = "failed"
         return self._report(step.stop, failure=error_message(error))
 
-    def _look_for_grant(self, reading: Reading, run: ProcedureRun | None) -> None:
-        """Find out whether a grant permits the run; nothing is consumed."""
-        wanted = self._request.wanted(environment_of(reading))
-        if wanted is None:
-            return
-        if run is not None and not self._runner.needs_grant(reading, run, governed=True):
-            self._authority = GO
-            return
-        verdict = verdict_on(reading, wanted, self._request.grant_id)
-        self._authority = str(verdict.code) if isinstance(verdict, Rejected) else GO
-
-    def _needs_grant(self, reading: Reading, run: ProcedureRun) -> bool:
-        return self._what.act is not None and self._runner.needs_grant(reading, run, governed=True)
-
-    def _must_reserve(self, reading: Reading, run: ProcedureRun | None) -> bool:
-        """Return whether the run must begin, begin again, or be taken over, before anything else."""
-        if run is None or run.state == ProcedureState.STOPPED:
-            return True
-        return run.state == ProcedureState.RUNNING and self._needs_grant(reading, run)
-
     def _reserve(self, transaction: Transaction, seen: ProcedureRun | None) -> ProcedureRun:
-        """Take the lease, consume the grant and record the run with the outcomes of its checks."""
-        runner, dry = self._runner, self._mode is not Mode.REAL_RUN
-        runner.acquire(transaction)
-        if _place(transaction.runs.get(self._root)) != _place(seen):
-            raise RunOvertaken
-        self._refuse_unfinished(transaction)
-        if seen is None:
-            run = runner.begin(transaction, self._consumed(transaction, dry=dry))
-        else:
-            # Without a fresh grant the run continues under its own.
-            fresh = self._consumed(transaction, dry=dry) if self._needs_grant(transaction, seen) else None
-            run = self._taken_up(transaction, seen, fresh)
-        self._record_reservation(transaction, run)
+        run = self._reservation.make(transaction, seen, self._outcomes, dry=self._mode is not Mode.REAL_RUN)
         self._remember(transaction, run)
         return run
-
-    def _refuse_unfinished(self, transaction: Transaction) -> None:
-        other = transaction.runs.unfinished(self._request.target, self._root)
-        if other is not None:
-            root = other.idempotency_root
-            raise GovernanceError(
-                f"run {root!r} left {self._request.target} unfinished: it is {other.state}",
-                code="run_unfinished",
-                next_step=f"Finish it with `holdfast procedure resume {root}`, or undo it with"
-                f" `holdfast procedure undo {root}`.",
-                context={"lease": self._request.target, "root": root},
-            )
-
-    def _consumed(self, transaction: Transaction, *, dry: bool) -> int | None:
-        wanted = self._request.wanted(environment_of(transaction))
-        if wanted is None:
-            return None
-        if dry:
-            self._look_for_grant(transaction, None)
-        return self._runner.consume(transaction, wanted, dry=dry)
-
-    def _taken_up(self, transaction: Transaction, run: ProcedureRun, grant_id: int | None) -> ProcedureRun:
-        request = self._request
-        if run.state == ProcedureState.RUNNING and grant_id is not None:
-            reason = f"taken over by {request.actor}: {request.reason}"
-            run = self._runner.move(transaction, run, "abort", reason=reason)
-        if run.state == ProcedureState.STOPPED:
-            run = self._runner.move(transaction, run, "resume", grant_id=grant_id)
-        return run
-
-    def _record_reservation(self, transaction: Transaction, run: ProcedureRun) -> None:
-        """Record the checks and the reservation as performed; the outcome of the reservation lists the steps."""
-        what = self._what
-        performed = transaction.runs.performed_steps(run.run_id)
-        outcomes = {**self._outcomes, what.reserve: {"version": what.version, "steps": list(what.names)}}
-        for number, name in enumerate(what.names[: what.first + 1]):
-            if number not in performed:
-                self._runner.record(transaction, run, number, name, canonical(outcomes.get(name)))
-        transaction.runs.reach_step(run, what.first)
 
     # -- advancing ----------------------------------------------------------------------------------------------------
 
@@ -320,7 +244,7 @@ class ProcedureRunner:
             self._stored = run = self._runner.run(reading)
             self._remember(reading, run)
         if run.grant_id is not None:
-            self._authority = GO
+            self._reservation.authority = GO
         return self._report_of(run, otherwise="RUNNING")
 
     def due(self, transaction: Transaction) -> tuple[ProcedureRun, Act]:
@@ -460,17 +384,13 @@ class ProcedureRunner:
             steps=tuple(StepReport(name, fate, self._outcomes.get(name)) for name, fate in found.items()),
             plan=self._request.plan,
             manifest=self._request.manifest,
-            authority=self._authority,
+            authority=self._reservation.authority,
             persistent_state="RECORDED" if recorded else "NONE",
             seal="JOURNALLED" if recorded else "WITHHELD_DRY_RUN",
             counts=dict(Counter(found.values())),
             target=self._request.target,
             grant_id=self._stored.grant_id if self._stored else None,
         )
-
-
-def _place(run: ProcedureRun | None) -> tuple[str, int] | None:
-    return (run.state, run.version) if run else None
 
 
 def _not_undone(run: ProcedureRun, record: PerformedStep, error: Exception) -> str:
