@@ -11,6 +11,7 @@ import ctypes
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -35,6 +36,11 @@ class Outcome(NamedTuple):
         assert self.err == ""
         assert self.out.endswith("\n")
         return json.loads(self.out)
+
+    def tells(self, *facts: object) -> bool:
+        """Whether it is good, and the text for people has these ids, names and numbers, in this order."""
+        words = [re.escape(str(fact)) for fact in facts]
+        return self.code == 0 and re.search(r"\b.*?\b".join(words), self.out, re.DOTALL) is not None
 
     @property
     def error_code(self) -> str:

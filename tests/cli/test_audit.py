@@ -69,9 +69,9 @@ def test_head_seals_what_it_can_and_verify_says_so(history: str) -> None:
 def test_what_people_read(sealed: str) -> None:
     head = keep(sealed, "head.json")
     said = holdfast("audit", "verify", "--db", sealed)
-    assert said == (0, f"ok: {head['rows']} rows sealed, 0 not sealed yet\nhead: seal 1 {head['hash']}\n", "")
+    assert said.tells("ok", head["rows"], 0, "seal 1", head["hash"])
     with_head = holdfast("audit", "verify", "--head", "head.json", "--db", sealed)
-    assert with_head == (0, said.out + "kept: seal 1, which the chain contains, not signed\n", "")
+    assert with_head.tells("ok", "seal 1", "seal 1", "not signed")
     shown = holdfast("audit", "head", "--db", sealed)
     assert [line.split() for line in shown.out.splitlines()] == [[name, str(value)] for name, value in head.items()]
 
@@ -114,7 +114,7 @@ def test_a_full_rewrite_is_found_through_a_head_signed_or_not(sealed: str) -> No
     assert list(signed)[-2:] == ["signature", "public_key"]
     good = holdfast("audit", "verify", "--head", "signed.json", "--public-key", "key.pub", "--db", sealed)
     assert (good.code, good.out.splitlines()[-1]) == (
-        0, f"kept: seal 1, which the chain contains, signed by {signed['public_key']}",
+        0, f"saved head: seal 1 is in the chain, signed by {signed['public_key']}",
     )  # fmt: skip
     with guards_off(sealed) as client:
         client.run("UPDATE holdfast_journal SET actor = 'somebody' WHERE seq = 3")
@@ -133,8 +133,7 @@ def test_heads_that_were_kept_line_by_line_are_all_compared(sealed: str) -> None
             kept.write(holdfast("audit", "head", "--json", "--db", sealed).out)
         assert holdfast("submit", "noop", "{}", "--db", sealed).code == 0
     said = holdfast("audit", "verify", "--head", "heads.jsonl", "--db", sealed)
-    assert said.code == 0
-    assert said.out.endswith("kept: 2 heads, the newest of seal 2, which the chain contains, not signed\n")
+    assert said.tells("saved heads", 2, "seal 2", "not signed")
     first, second = heads.read_text().splitlines()
     heads.write_text(json.dumps({**json.loads(first), "seal": 2}) + "\n" + second + "\n")
     found = holdfast("audit", "verify", "--head", "heads.jsonl", "--json", "--db", sealed)
@@ -324,7 +323,7 @@ def test_a_terminal_sees_how_far_it_is(sqlite_ledger: str) -> None:
     listener.join()
     os.close(mine)
     assert done.returncode == 0
-    assert done.stdout.startswith(b"ok: 2 rows sealed, 0 not sealed yet\n")
+    assert done.stdout.startswith(b"ok: 2 rows sealed, 0 ")
     assert b"verifying" in b"".join(said)
     quiet = process("audit", "verify", "--db", sqlite_ledger)
     assert quiet.err == ""

@@ -44,7 +44,7 @@ def test_the_words_for_people(history: str) -> None:
     code, out, err = holdfast("explain", "5", "--db", history)
     assert (code, err) == (0, "")
     assert re.fullmatch(
-        "job 5 pending: it will not run by itself\n"
+        "job 5 pending: needs action\n"
         "- no living worker serves the queue default; there has never been one\n"
         f"  next: holdfast worker {re.escape(at(history))} MODULE:LEDGER --queue default\n"
         rf"- it is due at {FAR}\n"
@@ -53,21 +53,21 @@ def test_the_words_for_people(history: str) -> None:
     )
     failed = holdfast("explain", "2", "--db", history).out
     assert failed == (
-        "job 2 failed: it will not run by itself\n"
+        "job 2 failed: needs action\n"
         "- it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no\n"
         f"  next: holdfast retry {at(history)} 2\n"
     )
     running = holdfast("explain", "4", "--db", history).out.splitlines()
-    assert running[0] == "job 4 running: somebody works on it"
+    assert running[0] == f"job 4 running: running on {WORKER}"
     assert running[1].startswith(f"- it runs: attempt 1 by {WORKER} since ")
-    assert holdfast("explain", "1", "--db", history).out.startswith("job 1 succeeded: it is over\n- it succeeded at ")
+    assert holdfast("explain", "1", "--db", history).out.startswith("job 1 succeeded: finished\n- it succeeded at ")
     assert "by tests at" in holdfast("explain", "3", "--db", history).out
 
 
 def test_what_it_says_to_type_works(history: str) -> None:
     """The command that it names is the way out: once typed, that finding is gone."""
     [finding] = holdfast("explain", "2", "--db", history, "--json").json["findings"]
-    assert typed(finding["next"]) == (0, "job 2 is pending\n", "")
+    assert typed(finding["next"]).tells(2, "pending")
     assert "attempts_spent" not in holdfast("explain", "2", "--db", history, "--json").out
     assert holdfast("pause", "--db", history, "--reason", "the service is down").code == 0
     first, *_ = holdfast("explain", "2", "--db", history, "--json").json["findings"]

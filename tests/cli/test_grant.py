@@ -75,7 +75,7 @@ def test_a_grant_from_request_to_use(empty_url: str) -> None:
     }  # fmt: skip
     assert run("grant", "approve", "1", "--as", "ann", "--json").error_code == "self_approval"
     approved = run("grant", "approve", "1", "--as", "bob", "--reason", "looked")
-    assert (approved.code, approved.out.startswith("grant 1 is active until ")) == (0, True)
+    assert approved.tells("rant 1", "active")
     shown = run("grant", "show", "1", "--json").json
     assert list(shown) == ["grant", "journal", "approval_text"]
     assert (shown["grant"]["state"], shown["grant"]["approved_by"], shown["grant"]["approved_via"]) == (
@@ -87,7 +87,7 @@ def test_a_grant_from_request_to_use(empty_url: str) -> None:
     first, text = shown["approval_text"].split("\n")
     assert (first, json.loads(text)["approve"]) == ("holdfast approval v1", 1)
     revoked = run("grant", "revoke", "1", "--as", "eve", "--reason", "over")
-    assert (revoked.code, revoked.out) == (0, "grant 1 is revoked\n")
+    assert revoked.tells("rant 1", "revoked")
     again = run("grant", "revoke", "1", "--reason", "over", "--json")
     assert (again.code, again.error_code) == (3, "wrong_state")
 
@@ -117,7 +117,8 @@ def test_elsewhere_that_is_refused_and_nothing_is_asked_for(sqlite_url: str, env
 def test_a_draft_says_what_comes_next(stage: On, sqlite_url: str) -> None:
     asked = stage("grant", "request", *REPAIR)
     approve = f"holdfast grant approve {at(sqlite_url)} 1 --as NAME"
-    assert asked.out == f"grant 1 is a draft\nSomebody else approves it: {approve}\n"
+    assert asked.tells("rant 1", "draft")
+    assert asked.out.endswith(f": {approve}\n")
     again = stage("grant", "request", *REPAIR, "--json")
     assert (again.code, again.error_code, again.json["context"]["grant_id"]) == (3, "grant_exists", 1)
 
@@ -145,7 +146,7 @@ def test_a_request_that_cannot_be_understood(dev: On, arguments: tuple[str, ...]
 
 def test_what_may_be_asked_for_is_listed(dev: On) -> None:
     refused = dev("grant", "request", "x", *REPAIR[1:], "--json").json
-    assert refused["context"]["next_step"] == f"Name one of: {', '.join(Act)}."
+    assert all(act in refused["context"]["next_step"] for act in Act)
 
 
 def test_a_wildcard_is_refused_by_its_code(dev: On) -> None:
@@ -179,7 +180,7 @@ def test_in_prod_a_key_approves_here_or_by_a_signature_from_elsewhere(prod: On, 
     assert run(*approve, "--as", "bob").error_code == "approver_not_authenticated"
     assert run(*approve, "--key", bob).error_code == "approver_unknown"
     added = run("grant", "approvers", "add", "bob", "--public-key", f"{bob}.pub", "--reason", "first", "--as", "adm")
-    assert (added.code, added.out.endswith(", under grant 3\n")) == (0, True)
+    assert added.tells("bob", "grant 3")
     assert run(*approve, "--as", "ann", "--key", bob).error_code == "self_approval"
     assert run(*approve, "--as", "bob", "--key", eve).error_code == "signature_invalid"
     done = run(*approve, "--key", bob)  # whose key it is, is known
@@ -219,7 +220,7 @@ def test_a_file_that_is_no_key(prod: On, keys: Path) -> None:
 
 
 def test_approvers_are_added_revoked_and_listed(prod: On, keys: Path) -> None:
-    assert prod("grant", "approvers", "list").out == "no approvers\n"
+    assert prod("grant", "approvers", "list", "--json").json == []
     bob, eve = (("--public-key", str(keys / f"{name}.pub"), "--reason", "x") for name in ("bob", "eve"))
     assert prod("grant", "approvers", "add", "bob", *bob).code == 0
     refused = prod("grant", "approvers", "add", "eve", *eve, "--as", "adm", "--json")
@@ -230,7 +231,7 @@ def test_approvers_are_added_revoked_and_listed(prod: On, keys: Path) -> None:
     assert prod("grant", "request", "approver.add", "eve", *given, "--as", "adm").code == 0
     assert prod("grant", "approve", "2", "--key", str(keys / "bob")).code == 0
     assert prod("grant", "approvers", "add", "eve", *eve, "--as", "adm", "--grant", "2").code == 0
-    assert prod("grant", "approvers", "revoke", "bob", "--reason", "left").out == "bob may approve no more\n"
+    assert prod("grant", "approvers", "revoke", "bob", "--reason", "left").tells("bob", "revoked")
     assert prod("grant", "approvers", "revoke", "bob", "--reason", "left", "--json").error_code == "approver_revoked"
     assert prod("grant", "approvers", "revoke", "zoe", "--reason", "left", "--json").error_code == "record_not_found"
     listed = prod("grant", "approvers", "list", "--json").json
@@ -247,7 +248,7 @@ def test_approvers_are_added_revoked_and_listed(prod: On, keys: Path) -> None:
 
 def test_a_list_is_filtered_and_shows_what_has_run_out_as_expired(ledger: str) -> None:
     run = on(ledger)
-    assert run("grant", "list").out == "no grants\n"
+    assert run("grant", "list", "--json").json == []
     given = ("--executor", "ann", "--reason", "x", "--rollback-plan", "y", "--as", "ann")
     for target, *more in (("job:1",), ("job:2", "--approve"), ("job:3",)):
         assert run("grant", "request", "job.release", target, *given, *more).code == 0
@@ -265,7 +266,7 @@ def test_a_list_is_filtered_and_shows_what_has_run_out_as_expired(ledger: str) -
     assert found("--action", "switch.lift") == []
     assert found("--limit", "2") == [(4, "expired"), (3, "draft")]
     assert found("--before", "3") == [(2, "active"), (1, "draft")]
-    assert run("grant", "list", "--limit", "2").out.endswith("there may be more: --before 3\n")
+    assert run("grant", "list", "--limit", "2").out.endswith("--before 3\n")
     assert run("grant", "list", "--state", "gone", "--json").error_code == "bad_input"
     assert run("grant", "list", "--action", "gone", "--json").error_code == "bad_input"
     assert run("grant", "show", "4", "--json").json["grant"]["state"] == "expired"
@@ -336,7 +337,7 @@ def test_a_prod_snapshot_is_restored_by_a_signed_slip(prod: On, keys: Path) -> N
     said = holdfast(
         "snapshot", "restore", file, "--db", str(keys / "newer.db"), "--operator", "ann", "--grant", str(slip)
     )
-    assert said.out == "restored 0 jobs to a prod ledger, epoch 2\nthe slip is grant 2 of it, and used\n"
+    assert said.tells("0 jobs", "prod", "epoch 2", "grant 2")
 
 
 @pytest.mark.parametrize(

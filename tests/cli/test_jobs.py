@@ -80,7 +80,7 @@ def test_the_filters(history: str, options: list[str], expected: list[int]) -> N
 
 def test_jobs_for_people(history: str) -> None:
     lines = [re.split(r" {2,}", line.strip()) for line in holdfast("jobs", "--db", history).out.splitlines()]
-    assert lines[0] == ["ID", "STATE", "OPERATION", "QUEUE", "CLIENT", "KEY", "TRIES", "AGE", "NOTE"]
+    assert lines[0] == ["ID", "STATE", "OPERATION", "QUEUE", "CLIENT", "KEY", "ATTEMPTS", "AGE", "NOTE"]
     rows = {row[0]: row for row in lines[2:]}
     assert list(rows) == ["5", "4", "3", "2", "1"]
     assert rows["1"][:7] == ["1", "succeeded", "thumbnail", "default", "web", "a.png@64", "1/5"]
@@ -88,8 +88,8 @@ def test_jobs_for_people(history: str) -> None:
     assert rows["3"][-1] == "cancelled"
     assert re.fullmatch(r"due in \d+ d", rows["5"][-1])
     more = holdfast("jobs", "--limit", "2", "--db", history).out.splitlines()
-    assert more[-1] == "there may be more: --before 4"
-    assert holdfast("jobs", "--client", "nobody", "--db", history) == (0, "no jobs\n", "")
+    assert more[-1].endswith("--before 4")
+    assert holdfast("jobs", "--client", "nobody", "--db", history, "--json").json == []
 
 
 def test_nothing_is_shortened_on_a_narrow_terminal(sqlite_ledger: str) -> None:
@@ -118,7 +118,7 @@ def test_nothing_is_shortened_on_a_narrow_terminal(sqlite_ledger: str) -> None:
     assert "\x1b[36mpending" in text
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     head, _, *rows = plain.splitlines()
-    assert head.split() == ["ID", "STATE", "OPERATION", "QUEUE", "CLIENT", "KEY", "TRIES", "AGE"]
+    assert head.split() == ["ID", "STATE", "OPERATION", "QUEUE", "CLIENT", "KEY", "ATTEMPTS", "AGE"]
     assert {"1", "pending", "noop", "default", "a-client-with-a-long-name"} <= set(rows[0].split())
     column = head.index("KEY")
     assert "".join(row[column:].split()[0] for row in rows) == key

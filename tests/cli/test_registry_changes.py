@@ -92,18 +92,20 @@ def test_back_to_an_earlier_meaning_and_out_of_use(sqlite_ledger: str) -> None:
         return done.out
 
     assert ran("supersede", "ship", "1.0.0", "2.0.0", "--semantics", '{"description": "by air"}') == (
-        "ship@1.0.0 is followed by ship@2.0.0, under grant 2 (evidence:11)\n"
+        "ship@1.0.0 is superseded by ship@2.0.0, under grant 2 (evidence:11).\n"
     )
     assert ran("supersede", "ship", "2.0.0", "2.0.1", "--semantics-of", "1.0.0") == (
-        "ship@2.0.0 is followed by ship@2.0.1, under grant 3 (evidence:12)\n"
+        "ship@2.0.0 is superseded by ship@2.0.1, under grant 3 (evidence:12).\n"
     )
-    assert ran("supersede", "ship", "2.0.0", "2.0.1") == "ship@2.0.0 was followed by ship@2.0.1 already (evidence:12)\n"
+    assert (
+        ran("supersede", "ship", "2.0.0", "2.0.1") == "ship@2.0.0 was already superseded by ship@2.0.1 (evidence:12).\n"
+    )
     assert ran("supersede", "pack", "1.0.0", "2.0.1", "--by", "ship") == (
-        "pack@1.0.0 is followed by ship@2.0.1, under grant 4 (evidence:13)\n"
+        "pack@1.0.0 is superseded by ship@2.0.1, under grant 4 (evidence:13).\n"
     )
-    assert ran("retire", "ship", "2.0.1", "--dry-run").startswith("ship@2.0.1 would be retired\nplan ")
-    assert ran("retire", "ship", "2.0.1") == "ship@2.0.1 is retired, under grant 5 (evidence:14)\n"
-    assert ran("retire", "ship", "2.0.1") == "ship@2.0.1 was retired already (evidence:14)\n"
+    assert ran("retire", "ship", "2.0.1", "--dry-run").startswith("ship@2.0.1 would be retired.\nplan ")
+    assert ran("retire", "ship", "2.0.1") == "ship@2.0.1 is retired, under grant 5 (evidence:14).\n"
+    assert ran("retire", "ship", "2.0.1") == "ship@2.0.1 was already retired (evidence:14).\n"
     shown = holdfast("registry", "show", "ship", "--db", sqlite_ledger, "--json").json
     assert [row["semantics"] for row in shown] == [SHIP_1, SHIP_2, SHIP_1]
     assert {name for name, (state, _) in listed(sqlite_ledger).items() if state == "active"} == {"tax@1.0.0"}
@@ -118,11 +120,11 @@ def test_outside_dev_a_dry_run_says_which_grant_to_ask_for(empty_url: str) -> No
     shown = holdfast("registry", *change, "--dry-run")
     assert shown.code == 0
     *told, ask = shown.out.splitlines()
-    assert told[0] == "ship@1.0.0 would be followed by ship@2.0.0"
+    assert told[0] == "ship@1.0.0 would be superseded by ship@2.0.0."
     assert [line.split()[:2] for line in told[1:]][2:] == [
         ["verdict", "PASS"], ["authority", "REJECT_AUTH_MISSING"],
     ]  # fmt: skip
-    command = ask.removeprefix("ask for it: holdfast ").removesuffix(" --rollback-plan TEXT --reason TEXT").split()
+    command = ask.removeprefix("next: holdfast ").removesuffix(" --rollback-plan TEXT --reason TEXT").split()
     asked = holdfast(
         *command, "--rollback-plan", "runbook 7", "--reason", "release 8", "--as", "ann", "--db", empty_url, "--json"
     )
@@ -242,6 +244,6 @@ def test_a_contract_may_be_yaml(sqlite_ledger: str, tmp_path: Path) -> None:
 
 def test_as_a_command_of_its_own(sqlite_ledger: str) -> None:
     done = process("registry", "supersede", "ship", "1.0.0", "1.1.0", *WHY, "--db", sqlite_ledger)
-    assert (done.code, done.out) == (0, "ship@1.0.0 is followed by ship@1.1.0, under grant 2 (evidence:11)\n")
+    assert done.tells("ship@1.0.0", "ship@1.1.0", "grant 2", "evidence:11")
     again = process("registry", "supersede", "ship", "1.1.0", "1.0.0", *WHY, "--db", sqlite_ledger)
     assert (again.code, again.error_code) == (3, "SUCCESSOR_CYCLE")

@@ -50,14 +50,13 @@ def test_a_ledger_is_repaired_once_somebody_has_looked(empty_url: str, rich: Ric
     assert (done.code, done.json["ok"], done.json["applied"]) == (0, True, True)
     assert done.json["repairs"] == planned["repairs"]
     assert count(empty_url) == 0
-    assert holdfast("repair", "--db", empty_url).out == "nothing to repair\n"
+    assert holdfast("repair", "--db", empty_url).code == 0
 
 
 def test_people_see_what_would_be_done_and_how_to_do_it(empty_url: str, rich: Rich) -> None:
     corrupt(empty_url, rich, "a_payload_that_was_edited")
     shown = holdfast("repair", "--db", empty_url)
     assert shown.code == 1
-    assert shown.out.startswith("would be done\n")
     assert f"JOB {rich.waiting}" in shown.out
     assert "the payload differs from what was submitted" in shown.out
     assert f"holdfast repair {at(empty_url)} --apply " in shown.out
@@ -69,7 +68,7 @@ def test_what_cannot_be_repaired_is_said(empty_url: str, rich: Rich) -> None:
     shown = holdfast("repair", "--db", empty_url, "--json")
     assert shown.code == 1
     assert {(v["invariant"], v["subject"]) for v in shown.json["left"]} == {("seals_chained", "SEAL 1")}
-    assert "cannot be repaired" in holdfast("repair", "--db", empty_url).out
+    assert "SEAL 1" in holdfast("repair", "--db", empty_url).out
 
 
 def test_what_is_left_is_named_and_the_rest_is_repaired(empty_url: str, rich: Rich) -> None:
@@ -88,8 +87,8 @@ def test_what_is_left_is_named_and_the_rest_is_repaired(empty_url: str, rich: Ri
     assert "holdfast_grants" in given_up["restore"]
     shown = holdfast("repair", "--db", empty_url)
     assert shown.code == 1
-    assert "left as it is\n" in shown.out
-    assert "Nothing has been changed" not in shown.out
+    assert given_up["restore"] in shown.out
+    assert "--apply" not in shown.out
 
 
 def test_a_ledger_without_its_triggers_can_be_repaired(empty_url: str, rich: Rich) -> None:

@@ -66,12 +66,11 @@ def test_init_makes_a_ledger_and_says_so(empty_url: str) -> None:
 
 
 def test_init_for_people(sqlite_url: str) -> None:
-    assert holdfast("init", "--db", sqlite_url, "--env", "prod", "--governed") == (
-        0,
-        "made a governed prod ledger (sqlite)\n",
-        "",
-    )
-    assert holdfast("init", "--db", sqlite_url).out == "there is already a governed prod ledger (sqlite)\n"
+    made = holdfast("init", "--db", sqlite_url, "--env", "prod", "--governed")
+    assert made.tells("governed", "prod", "sqlite")
+    there = holdfast("init", "--db", sqlite_url)
+    assert there.tells("governed", "prod", "sqlite")
+    assert there.out != made.out
 
 
 def test_a_ledger_has_one_environment(empty_url: str) -> None:
@@ -171,7 +170,7 @@ def test_the_environments_are_those_of_the_store() -> None:
 
 def test_migrate_leaves_a_ledger_alone_that_is_up_to_date(ledger: str) -> None:
     assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": [], "rewritten": []}
-    assert holdfast("migrate", "--db", ledger).out == "up to date\n"
+    assert holdfast("migrate", "--db", ledger).tells("p to date")
     assert holdfast("migrate", "--print-sql", "--db", ledger, "--json").json == {"pending": [], "statements": []}
     assert holdfast("migrate", "--print-sql", "--db", ledger).out == "-- up to date\n"
 
@@ -203,7 +202,7 @@ def test_migrate_applies_what_is_missing(ledger: str, monkeypatch: pytest.Monkey
     assert planned["pending"] == [f"{number:04d}_more"]
     assert planned["statements"][0] == "CREATE TABLE holdfast_more (n integer)"
     assert holdfast("migrate", "--db", ledger, "--json").json == {"applied": [f"{number:04d}_more"], "rewritten": []}
-    assert holdfast("migrate", "--db", ledger).out == "up to date\n"
+    assert holdfast("migrate", "--db", ledger).tells("p to date")
 
 
 def test_migrate_makes_no_ledger(empty_url: str) -> None:

@@ -50,9 +50,7 @@ def test_the_same_work_under_the_same_key_is_recorded_once(ledger: str) -> None:
     first = holdfast("submit", "noop", '{"a": 1, "b": 2}', "--key", "k", "--db", ledger, "--json").json
     again = holdfast("submit", "noop", ' {"b":2,"a":1.0} ', "--key", "k", "--db", ledger, "--json").json
     assert again == {**first, "is_new": False}
-    assert holdfast("submit", "noop", '{"b":2,"a":1}', "--key", "k", "--db", ledger).out == (
-        "job 1  pending  (submitted before)\n"
-    )
+    assert holdfast("submit", "noop", '{"b":2,"a":1}', "--key", "k", "--db", ledger).tells(1, "pending", "already")
     other = holdfast("submit", "noop", '{"a": 2}', "--key", "k", "--db", ledger, "--json")
     assert (other.code, other.error_code) == (2, "idempotency_conflict")
     elsewhere = holdfast("submit", "noop", '{"a": 2}', "--key", "k", "--client", "other", "--db", ledger, "--json")
@@ -76,7 +74,7 @@ def test_a_repeat_gives_the_stored_result(history: str) -> None:
         "state": "succeeded",
         "result": {"bytes": 312},
     }
-    assert holdfast(*same).out == "job 1  succeeded  (submitted before)\n"
+    assert holdfast(*same).tells(1, "succeeded", "already")
 
 
 def test_the_payload_may_come_from_standard_input_or_a_file(sqlite_ledger: str, tmp_path: Path) -> None:

@@ -48,17 +48,15 @@ def test_where_a_grant_is_needed_its_absence_is_a_refusal(empty_url: str) -> Non
 
 
 def test_the_words_for_people(sqlite_ledger: str) -> None:
-    assert run(sqlite_ledger, "list", json=False).out == "no switch is on\n"
-    assert run(sqlite_ledger, "throw", "operation:x", "--anyway", *ANN, json=False).out == (
-        "operation:x is on\nnote: no process has declared an operation of that name to this ledger\n"
-    )
+    assert run(sqlite_ledger, "list", json=False).tells("o switch")
+    assert run(sqlite_ledger, "throw", "operation:x", "--anyway", *ANN, json=False).tells("operation:x", "on", "note")
     again = run(sqlite_ledger, "throw", "operation:x", "--reason", "y", json=False)
-    assert again.out.startswith("operation:x was on already, by ann: it eats disks\n")
+    assert again.tells("operation:x", "already", "ann", "it eats disks")
     assert run(sqlite_ledger, "list", json=False).out.splitlines()[0].split() == [
-        "NAME", "STATE", "THROWN", "BY", "WHY",
+        "NAME", "STATE", "THROWN", "BY", "REASON",
     ]  # fmt: skip
-    assert run(sqlite_ledger, "lift", "operation:x", *ANN, json=False).out == "operation:x is off, under grant 1\n"
-    assert run(sqlite_ledger, "lift", "operation:x", *ANN, json=False).out == "operation:x was off already\n"
+    assert run(sqlite_ledger, "lift", "operation:x", *ANN, json=False).tells("operation:x", "off", "grant 1")
+    assert run(sqlite_ledger, "lift", "operation:x", *ANN, json=False).tells("operation:x", "already", "off")
 
 
 NAMES = ["operation:echo", "operation:noop", "replay", "replay:default", "replay:slow", "REGISTRATION_HOLD"]

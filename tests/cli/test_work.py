@@ -66,9 +66,9 @@ def test_a_worker_runs_what_was_submitted(ledger: str, folder: Path) -> None:
         ("nowhere:ledger", "No module named 'nowhere'"),
         ("shop:nothing", "has no attribute 'nothing'"),
         ("shop:not_a_ledger", "is a int, not a Ledger"),
-        ("syn:ledger", "'syn:ledger' cannot be loaded: SyntaxError: "),
-        ("raises:ledger", "'raises:ledger' cannot be loaded: KeyError: 'PGPASSWORD=***'"),
-        ("exits:ledger", "'exits:ledger' cannot be loaded: SystemExit: 3"),
+        ("syn:ledger", "'syn:ledger': SyntaxError: "),
+        ("raises:ledger", "'raises:ledger': KeyError: 'PGPASSWORD=***'"),
+        ("exits:ledger", "'exits:ledger': SystemExit: 3"),
     ],
 )
 def test_a_worker_that_cannot_be_loaded_says_so(sqlite_ledger: str, folder: Path, app: str, said: str) -> None:

@@ -117,7 +117,7 @@ def test_what_is_not_in_force_is_refused_with_its_code(store: Store[Any], ledger
     )  # fmt: skip
     error = refused(ledger, "ship", {}, version="1.0.0")
     assert error.message.endswith("it was followed by pack@1.0.0, which is not for new work either")
-    assert error.hint == "See what is in force with `holdfast registry list`."
+    assert "`holdfast registry list`" in error.hint
 
 
 @pytest.mark.req("L-16")

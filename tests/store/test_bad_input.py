@@ -281,7 +281,7 @@ def test_a_port_that_nobody_listens_on(opener: Opener) -> None:
         port = reserved.getsockname()[1]
         url = f"postgresql://user:secret-word@127.0.0.1:{port}/db"
         error = refused(url, opener, StoreUnavailableError, 4)
-    assert error.hint == "Check the URL and that the database is up."
+    assert error.hint == StoreUnavailableError.next_step
     assert "secret" not in json.dumps(error.as_dict())
 
 

@@ -1,8 +1,8 @@
-"""The commands, and the one place where their errors become words and exit codes.
+"""The table of commands, and the one place that turns errors into messages and exit codes.
 
-Invariants: a command's module is imported only when that command runs; with `--json` standard output holds exactly one
-JSON value, the answer or the error; no traceback is printed unless HOLDFAST_DEBUG is set. Exit codes: 0 ok, 1 error or
-violation, 2 bad arguments or spec, 3 a guard refused, 4 the database is out of reach, 130 interrupted.
+Invariants: the module of a command is imported only when that command runs; with `--json` standard output holds exactly
+one JSON value, the answer or the error; a traceback is printed only if HOLDFAST_DEBUG is set. Exit codes: 0 ok, 1 error
+or violation, 2 bad arguments or spec, 3 refused by a guard, 4 database unreachable or unfit, 130 interrupted.
 """
 
 import os
@@ -20,12 +20,12 @@ from holdfast.cli import output
 from holdfast.core.errors import HoldfastError, InputError
 
 INTERRUPTED = 130
-# Typer brings its own copy of these classes, in a place that moves between its versions.
+# Typer has its own copy of click's classes, in a module that differs between versions of Typer.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class Command(NamedTuple):
-    """A line of the help, and where its function (or its Typer, for a group of commands) lives."""
+    """One line of the help, and the `module:name` of the function or group of commands."""
 
     panel: str
     target: str
@@ -33,60 +33,64 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "init": Command("The ledger", "holdfast.cli.commands.init:init", "Make a ledger, or say that there is one."),
+    "init": Command("The ledger", "holdfast.cli.commands.init:init", "Create a ledger, or report the one that exists."),
     "migrate": Command(
-        "The ledger", "holdfast.cli.commands.migrate:migrate", "Bring a ledger to this version of Holdfast."
+        "The ledger", "holdfast.cli.commands.migrate:migrate", "Upgrade a ledger to this version of Holdfast."
     ),
     "machines": Command("The ledger", "holdfast.cli.commands.machines:machines", "Draw the state machines."),
-    "submit": Command("Work", "holdfast.cli.commands.submit:submit", "Record a unit of work."),
+    "submit": Command("Work", "holdfast.cli.commands.submit:submit", "Submit a job."),
     "jobs": Command("Work", "holdfast.cli.commands.jobs:jobs", "List jobs, newest first."),
-    "show": Command("Work", "holdfast.cli.commands.job:show", "Show one job: its attempts and its history."),
+    "show": Command("Work", "holdfast.cli.commands.job:show", "Show one job with its attempts and its history."),
     "explain": Command(
-        "Work", "holdfast.cli.commands.explain:explain", "Say why a job is not running, and what to type next."
+        "Work", "holdfast.cli.commands.explain:explain", "Explain why a job is not running, and print the next command."
     ),
-    "worker": Command("Work", "holdfast.cli.commands.worker:worker", "Run the operations of a ledger until stopped."),
-    "cancel": Command("Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running one is asked to stop."),
-    "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Put a failed job back, within its whole budget."),
-    "pause": Command(
-        "Operate", "holdfast.cli.commands.queue:pause", "Stop giving out work of a queue; what is running goes on."
+    "worker": Command("Work", "holdfast.cli.commands.worker:worker", "Run a worker until it is stopped."),
+    "cancel": Command(
+        "Operate", "holdfast.cli.commands.job:cancel", "Cancel a job; a running job receives a request to stop."
     ),
-    "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Give out work of a queue again."),
+    "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Retry a failed job if it has attempts left."),
+    "pause": Command("Operate", "holdfast.cli.commands.queue:pause", "Pause a queue; jobs that are running continue."),
+    "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Resume a paused queue."),
     "stalled": Command(
-        "Operate", "holdfast.cli.commands.stalled:stalled", "List the attempts whose lease has run out."
+        "Operate", "holdfast.cli.commands.stalled:stalled", "List running jobs whose lease has expired."
     ),
-    "recover": Command("Operate", "holdfast.cli.commands.stalled:recover", "End what expired leases left behind."),
-    "gc": Command("Operate", "holdfast.cli.commands.gc:gc", "Drop and archive what is past its age."),
+    "recover": Command("Operate", "holdfast.cli.commands.stalled:recover", "Recover jobs whose lease has expired."),
+    "gc": Command("Operate", "holdfast.cli.commands.gc:gc", "Delete and archive data that is past its retention age."),
     "snapshot": Command(
-        "Operate", "holdfast.cli.commands.snapshot:snapshot", "Keep a ledger in a file; restore or compare it."
+        "Operate",
+        "holdfast.cli.commands.snapshot:snapshot",
+        "Create, restore, compare and verify snapshots of a ledger.",
     ),
-    "audit": Command(
-        "Operate", "holdfast.cli.commands.audit:audit", "Prove that history is what it was: verify, head, export."
-    ),
+    "audit": Command("Operate", "holdfast.cli.commands.audit:audit", "Verify, sign and export the sealed history."),
     "check": Command(
-        "Operate", "holdfast.cli.commands.check:check", "Ask the ledger every invariant, and say what is broken."
+        "Operate", "holdfast.cli.commands.check:check", "Check the invariants of a ledger and report violations."
     ),
     "repair": Command(
-        "Operate", "holdfast.cli.commands.repair:repair", "Show what would put a broken ledger right, and do it."
+        "Operate", "holdfast.cli.commands.repair:repair", "Plan the repair of a broken ledger, and apply the plan."
     ),
-    "grant": Command("Govern", "holdfast.cli.commands.grant:grant", "Ask for permission, give it, take it back."),
+    "grant": Command("Govern", "holdfast.cli.commands.grant:grant", "Request, approve, revoke and list grants."),
     "procedure": Command(
         "Govern", "holdfast.cli.commands.procedure:procedure", "Run several steps that end done, or undone."
     ),
-    "registry": Command("Govern", "holdfast.cli.commands.registry:registry", "Govern which operations may be used."),
+    "registry": Command(
+        "Govern", "holdfast.cli.commands.registry:registry", "Manage which operations a governed ledger accepts."
+    ),
     "replay": Command("Govern", "holdfast.cli.replay.commands:replay", "Replay failed jobs, under guards."),
     "quarantine": Command(
-        "Govern", "holdfast.cli.commands.quarantine:quarantine", "Look at what was taken out; release it."
+        "Govern", "holdfast.cli.commands.quarantine:quarantine", "List, add, release and purge quarantined jobs."
     ),
     "switch": Command(
-        "Govern", "holdfast.cli.commands.switch:switch", "Stop something for the fleet; lift it by a grant."
+        "Govern",
+        "holdfast.cli.commands.switch:switch",
+        "Stop an operation, or replays, for all workers; allow it again.",
     ),
-    "nodd": Command("Applications", "holdfast.cli.nodd.commands:nodd", "NOAA's open data, catalogued exactly once."),
+    "nodd": Command("Applications", "holdfast.cli.nodd.commands:nodd", "Ingest and catalogue NOAA's open data."),
     "stats": Command("Work", "holdfast.cli.commands.jobs:stats", "Count jobs by state and operation."),
 }
 
 
 class Lazy(TyperCommand):
-    """A command that is known by its line of help until it is run."""
+    """A command of which only the help line is known until it runs."""
 
     def __init__(self, name: str, command: Command) -> None:
         super().__init__(name=name, help=command.summary, rich_help_panel=command.panel)
@@ -106,27 +110,27 @@ class Lazy(TyperCommand):
 
 
 class _Trivial:
-    """Takes values that need no conversion as they are, and leaves the others to Typer.
+    """Passes values on that need no conversion, and leaves the others to Typer.
 
-    Typer makes a pydantic adapter for each option, given or not; that takes longer than everything else of a command.
+    Typer builds a pydantic adapter for each option, used or not; that takes longer than the rest of the command.
     """
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         kind = param.type_descriptor.annotation
         if param.nargs == 1 and not param.multiple and (value is None or isinstance(value, kind)):
             return value
-        param._runtime_param = None  # noqa: SLF001 - Typer's own place for what it makes
+        param._runtime_param = None  # noqa: SLF001 - the attribute where Typer caches its adapter
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
 
 def quick(command: Any) -> Any:
-    """Return a command, or a group with all its commands, that converts only what needs it."""
+    """Return a command, or a group with all its commands, that converts only the values that need it."""
     params_of = command.get_params
 
     def get_params(ctx: Any) -> Any:
         params = params_of(ctx)
         for param in params:
-            if getattr(param, "_runtime_param", param) is None:  # a Typer without it converts in its own way
+            if getattr(param, "_runtime_param", param) is None:  # other versions of Typer convert without it
                 param._runtime_param = _Trivial()  # noqa: SLF001 - see above
         return params
 
@@ -143,8 +147,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:  # noqa: FBT001 - Typer's own convention for a callback
-    if asked:
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer's own convention for a callback
+    if wanted:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and only for this
 
         output.line(version("holdfast"))
@@ -155,35 +159,35 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - Typer's own conventio
 def _root(
     *,
     _version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None: ...
 
 
-def run(arguments: Sequence[str], answered: Callable[[list[str]], Any] | None = None) -> int:
-    """Run one command line, of `holdfast` or of another command with the same ways, and return its exit code."""
+def run(arguments: Sequence[str], program: Callable[[list[str]], Any] | None = None) -> int:
+    """Run one command line and return its exit code; `program` is another program than `holdfast`."""
     output.make_printable()
-    output.forget_place()
+    output.forget_ledger()
     as_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
     try:
-        code = (answered or _answered)(list(arguments) or ["--help"])
+        code = (program or _holdfast)(list(arguments) or ["--help"])
         output.end()
         return _code(code)
     except BrokenPipeError:
-        # Whoever read the output has gone: there is nobody left to tell.
+        # The reader of the output has closed it, so nothing more can be printed.
         output.give_up()
         return 1
     except (KeyboardInterrupt, typer.Abort):
-        output.error({"error_code": "interrupted", "error_message": "interrupted", "context": {}}, as_json=as_json)
+        output.error({"error_code": "interrupted", "error_message": "Interrupted.", "context": {}}, as_json=as_json)
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last resort: nothing may reach the user as a traceback
-        told, code = explained(error)
-        output.error(told, as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - the last resort: the user must not see a traceback
+        value, code = explained(error)
+        output.error(value, as_json=as_json)
         return code
 
 
 def explained(error: Exception) -> tuple[dict[str, object], int]:
-    """Return what is told of an error that is being handled, and the exit code that goes with it."""
+    """Return the JSON value of an error that is being handled, and its exit code."""
     if os.environ.get("HOLDFAST_DEBUG"):
         traceback.print_exc()
     known = error if isinstance(error, HoldfastError) else _understood(error)
@@ -195,7 +199,7 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def _answered(arguments: list[str]) -> Any:
+def _holdfast(arguments: list[str]) -> Any:
     group = quick(get_command(app))
     for name, command in COMMANDS.items():
         group.add_command(Lazy(name, command))
@@ -205,29 +209,29 @@ def _answered(arguments: list[str]) -> Any:
 def _code(code: object) -> int:
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    # Now, while an error can still be told: at exit Python would only mumble.
+    # Flush now, while an error can still be reported; at exit Python only prints a warning.
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
 
 
 def _understood(error: Exception) -> HoldfastError | None:
-    """Return the typed form of an error of the command line, if it is one."""
+    """Return a usage error of the command line as an InputError; None for any other error."""
     if not isinstance(error, _UsageError):
         return None
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "holdfast"
-    words: Any = error
-    return InputError(words.format_message(), next_step=f"See `{path} --help`.")
+    usage: Any = error
+    return InputError(usage.format_message(), next_step=f"See `{path} --help`.")
 
 
 def _internal(error: Exception) -> dict[str, object]:
-    # Its text may quote anything, a payload or a password too: only the kind of the error is told.
+    # The text may quote a payload or a password, so only the type of the error is reported.
     kind = type(error)
     return {
         "error_code": "internal",
-        "error_message": f"an unexpected {kind.__name__}: a defect of Holdfast or of its surroundings",
+        "error_message": f"Unexpected {kind.__name__}: a bug in Holdfast or in its environment.",
         "context": {
             "exception": f"{kind.__module__}.{kind.__qualname__}",
-            "next_step": "Set HOLDFAST_DEBUG=1 to see where it happened, and report it.",
+            "next_step": "Set HOLDFAST_DEBUG=1 to see the traceback, and report the bug.",
         },
     }

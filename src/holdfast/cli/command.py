@@ -1,4 +1,4 @@
-"""What every command shares: --db, --schema and --json, an open ledger, and one way to answer.
+"""The decorator of every command: it adds --db, --schema and --json, opens the ledger, and prints the answer.
 
 A command is a function that takes what it works on and returns an `Answer`:
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Answer(NamedTuple):
-    """What a command answers: the JSON value, the text for people (or what prints it), and the exit code."""
+    """The answer of a command: its JSON value, its text for people (or a function that prints it), its exit code."""
 
     value: object
     text: str | Callable[[], None]
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where the ledger is, as --db and --schema say; nothing is opened yet."""
+    """The location of a ledger, from --db and --schema; nothing is opened yet."""
 
     db: str | None
     schema_given: str | None
@@ -62,7 +62,7 @@ class Location(NamedTuple):
         return open_store(self.url, schema=self.schema)
 
     def connect(self) -> Store[Any]:
-        """Return the store of the ledger without verifying it: for commands that look for what differs."""
+        """Return the store of the ledger without verifying it: for commands that report what differs."""
         return connect(self.url, schema=self.schema)
 
     def ledger(self) -> Ledger:
@@ -85,8 +85,8 @@ def command(
 def command(opens: Callable[[Location], AbstractContextManager[Any]] | None = None) -> Any:
     """Return a decorator that makes a command of a function; without `opens` it works on no ledger.
 
-    The function gets what `opens` yields as its first argument. It may take `as_json` itself. One that returns None has
-    printed its answer.
+    The function receives what `opens` yields as its first argument. It may declare `as_json` itself. A function that
+    returns None has already printed its answer.
     """
 
     def decorate(function: Callable[..., Answer | None]) -> Callable[..., None]:
@@ -111,7 +111,7 @@ def command(opens: Callable[[Location], AbstractContextManager[Any]] | None = No
 
 
 def group(summary: str, guide: str | None = None) -> typer.Typer:
-    """Return a group of commands; `guide` is the page of docs/ that tells more."""
+    """Return a group of commands; `guide` is its page in docs/."""
     epilog = None if guide is None else f"Every command takes --json. Guide: docs/{guide}.md."
     return typer.Typer(help=summary, epilog=epilog, add_completion=False)
 
@@ -126,7 +126,7 @@ def _print(answer: Answer, *, as_json: bool) -> None:
 def _parameters(
     own: list[inspect.Parameter], function: Callable[..., Any], *, opens_ledger: bool
 ) -> list[inspect.Parameter]:
-    """Return a function's own options and, after them, those that every command has."""
+    """Return the function's own options, followed by those of every command."""
     annotations = {parameter.name: parameter.annotation for parameter in own}
     hints = typing.get_type_hints(
         SimpleNamespace(__annotations__=annotations), inspect.unwrap(function).__globals__, include_extras=True
@@ -142,7 +142,7 @@ def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 def _take(run: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
-    """Give a function the parameters that Typer makes options of."""
-    del run.__wrapped__  # type: ignore[attr-defined]  # its parameters are not those of the command
+    """Set the parameters that Typer turns into options."""
+    del run.__wrapped__  # type: ignore[attr-defined]  # it has other parameters than the command
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -1,4 +1,4 @@
-"""How the command speaks: JSON for programs; lines, tables and colours for people.
+"""Prints the output of commands: JSON for programs; lines, tables and colours for people.
 
 Invariants: JSON is one value on one line (indented on a terminal), in ASCII, so that it is the same bytes everywhere;
 what people see is plain text unless standard output is a terminal and NO_COLOR is unset; an id, a state or a key is
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # Rich takes as long to import as the store does, and JSON ne
     from rich.console import Console
     from rich.text import Text
 
-    from holdfast.cli.shell import Place
+    from holdfast.cli.shell import LedgerFlags
 
 STYLES = {
     "pending": "cyan",
@@ -33,60 +33,60 @@ STYLES = {
     "ABORTED": "red",
 }
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
-_WIDE = 1 << 16  # no terminal, no edge to wrap at
-_FOLDED = 16  # how narrow a folding column may get
+_WIDE = 1 << 16  # not a terminal: never wrap a line
+_FOLDED = 16  # the smallest width of a folding column
 
 
 class Column(NamedTuple):
-    """A column of a table. One that folds gives way when the terminal is narrow; the others never do."""
+    """A column of a table. In a narrow terminal only the columns that fold get narrower."""
 
     title: str
     right: bool = False
     folds: bool = False
-    steps: bool = False  # does it say what to type?
+    steps: bool = False  # it holds commands to paste
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Where commands that are printed are to work
+# The ledger that printed commands name
 
-_place: "Place | None" = None
-
-
-def forget_place() -> None:
-    """Begin a command: no ledger was named yet."""
-    global _place  # noqa: PLW0603 - a process runs one command at a time
-    _place = None
+_ledger_flags: "LedgerFlags | None" = None
 
 
-def place() -> "Place":
-    """Return how the ledger was named, for a flag to add itself."""
-    global _place  # noqa: PLW0603 - see above
-    if _place is None:
-        from holdfast.cli.shell import Place  # noqa: PLC0415 - help needs none of it
+def forget_ledger() -> None:
+    """Start a command: no ledger is given yet."""
+    global _ledger_flags  # noqa: PLW0603 - a process runs one command at a time
+    _ledger_flags = None
 
-        _place = Place()
-    return _place
+
+def ledger_flags() -> "LedgerFlags":
+    """Return the flags that locate the ledger, so that a flag can add itself."""
+    global _ledger_flags  # noqa: PLW0603 - see above
+    if _ledger_flags is None:
+        from holdfast.cli.shell import LedgerFlags  # noqa: PLC0415 - help needs none of it
+
+        _ledger_flags = LedgerFlags()
+    return _ledger_flags
 
 
 def pasteable(text: str) -> str:
-    """Return a text in which every command names the ledger as the user did."""
-    return text if _place is None else _place.text(text)
+    """Return the text with --db and --schema added to its commands, as the user typed them."""
+    return text if _ledger_flags is None else _ledger_flags.text(text)
 
 
 def steps_pasteable(value: object) -> object:
-    """Return an answer in which every step does so."""
-    return value if _place is None else _place.value(value)
+    """Return the answer with --db and --schema added to the commands of its steps."""
+    return value if _ledger_flags is None else _ledger_flags.value(value)
 
 
 def end() -> None:
-    """End a command: say what the commands that it printed still need."""
+    """End a command: print what the printed commands still need."""
     note = _needed()
     if note:
         line(f"note: {note}")
 
 
 def _needed() -> str | None:
-    return None if _place is None else _place.note()
+    return None if _ledger_flags is None else _ledger_flags.note()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def error(value: Mapping[str, object], *, as_json: bool) -> None:
             sys.stdout.flush()
             return
         except OSError:
-            give_up()  # and say it where it can still be read
+            give_up()  # standard error may still be readable
     terminal = console(stderr=True)
     terminal.print(styled("error:", "bold red"), f"{clean(value['error_message'])} ({value['error_code']})")
     context = value["context"]
@@ -122,7 +122,7 @@ def error(value: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def make_printable() -> None:
-    """Let no character of the data fail to print, whatever the encoding; and let closed streams be silent ones."""
+    """Escape characters that the encoding of a stream cannot print; replace closed streams by silent ones."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -132,7 +132,7 @@ def make_printable() -> None:
 
 
 def give_up() -> None:
-    """Drop what cannot be written any more, so that leaving does not fail over it."""
+    """Discard further output, so that the exit does not fail on a closed pipe."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -154,12 +154,12 @@ def json_line(value: object) -> None:
 
 
 def line(text: str) -> None:
-    """Print plain text that Holdfast wrote itself."""
+    """Print a line of plain text."""
     sys.stdout.write(pasteable(text) + "\n")
 
 
 def console(*, stderr: bool = False, width: int = 0) -> "Console":
-    """Return the terminal, at least so wide; or something as wide as it takes where there is none."""
+    """Return the terminal, at least `width` columns wide; without a terminal, lines are never wrapped."""
     from rich.console import Console  # noqa: PLC0415 - see above
 
     stream = sys.stderr if stderr else sys.stdout
@@ -169,7 +169,7 @@ def console(*, stderr: bool = False, width: int = 0) -> "Console":
 
 
 def clean(value: object) -> str:
-    """Return text without control characters: a message must not move the cursor or ring the bell."""
+    """Return the text with control characters escaped, so that data cannot control the terminal."""
     return str(value).translate(_CONTROLS)
 
 
@@ -186,7 +186,7 @@ def state(name: str) -> "Text":
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print a table; a column without any value is left out."""
+    """Print a table; columns without any value are omitted."""
     from rich import box  # noqa: PLC0415 - see above
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -228,9 +228,9 @@ def fields(pairs: Iterable[tuple[str, str]]) -> None:
 
 @contextmanager
 def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """Yield what shows how far something is, as bars on a terminal's standard error; None where there is nobody to see.
+    """Yield a function that shows progress bars on standard error; None with --json, or without a terminal.
 
-    It takes what is done, how far that is, and of how much; 0 if nobody knows.
+    The function takes a label, the number done, and the total (0 if it is not known).
     """
     if as_json or not sys.stderr.isatty():
         yield None
@@ -241,16 +241,16 @@ def progress(*, as_json: bool) -> Iterator[Callable[[str, int, int], None] | Non
     with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total or None)
-            bars.update(tasks[what], completed=done)
+        def show(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bars.add_task(label, total=total or None)
+            bars.update(tasks[label], completed=done)
 
         yield show
 
 
 def size(n: int) -> str:
-    """Return a number of bytes, short enough to read at a glance."""
+    """Return a number of bytes as a short text, such as 1.5 MB."""
     for unit, step in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n >= step:
             return f"{n / step:.1f} {unit}"
@@ -258,7 +258,7 @@ def size(n: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration, short enough to read at a glance."""
+    """Return a duration as a short text, such as 3 h."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -266,7 +266,7 @@ def span(seconds: float) -> str:
 
 
 def age(moment: datetime, now: datetime) -> str:
-    """Return how long ago a moment was, or how far ahead it is."""
+    """Return a time relative to now, such as 3 h ago or in 2 d."""
     seconds = (now - moment).total_seconds()
     if abs(seconds) < 1:
         return "now"
@@ -274,5 +274,5 @@ def age(moment: datetime, now: datetime) -> str:
 
 
 def instant(moment: datetime, *, parts: str = "seconds") -> str:
-    """Return a moment as people read it, in UTC."""
+    """Return a time in UTC as people read it, without its zone."""
     return moment.replace(tzinfo=None).isoformat(" ", timespec=parts)

@@ -1,7 +1,7 @@
-"""Records as the JSON values that scripts rely on.
+"""Converts records to the JSON values that commands print.
 
-Invariants: a job shows exactly JOB_FIELDS, in that order; times are UTC text in the one format; a result is the value
-that was stored, not its text.
+Invariants: a job has exactly JOB_FIELDS, in that order; times are UTC text in one format; a result is the stored value,
+not its text.
 """
 
 import json
@@ -19,19 +19,19 @@ JOB_FIELDS = (
 
 
 def job_value(job: Job | PastJob) -> dict[str, object]:
-    """Return a job as its JSON object."""
+    """Return a job as a JSON object."""
     shown = {name: _plain(getattr(job, name)) for name in JOB_FIELDS}
     shown["result"] = result_value(job)
     return shown
 
 
 def result_value(job: Job | PastJob) -> object:
-    """Return the value that the job stored, or None."""
+    """Return the stored result of a job, or None."""
     return None if job.result is None else json.loads(job.result)
 
 
 def row_value(row: msgspec.Struct) -> dict[str, object]:
-    """Return an execution, a row of the journal or a report as its JSON object: every field."""
+    """Return an execution, a journal row or a report as a JSON object with all its fields."""
     return {name: _plain(getattr(row, name)) for name in row.__struct_fields__}
 
 

@@ -1,7 +1,7 @@
 """Every error that Holdfast raises on purpose, as one closed tree.
 
     HoldfastError
-    ├── InputError                       exit 2: what was given cannot be taken
+    ├── InputError                       exit 2: invalid input; nothing was written
     │   ├── BadUrlError
     │   ├── PayloadNotJsonError
     │   ├── PayloadTooDeepError
@@ -9,22 +9,22 @@
     │   ├── UnknownOperationError
     │   ├── IdempotencyConflictError
     │   ├── ArgumentsError
-    │   ├── EffectError                  a staged statement that may not, or could not, be applied
+    │   ├── EffectError                  a staged statement that is not allowed, or failed
     │   ├── ConnectionUnfitError
     │   ├── SnapshotInvalidError
     │   ├── ArchiveInvalidError
     │   ├── HeadInvalidError
     │   ├── KeyInvalidError
     │   ├── FileThereError
-    │   ├── SpecInvalidError             a selection or a manifest that is not what it should be, and where
-    │   ├── ExtraMissingError            a part of Holdfast that was not installed
+    │   ├── SpecInvalidError             an invalid selection or manifest, with the path of the field
+    │   ├── ExtraMissingError            an optional package that is not installed
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
     ├── RecordNotFoundError              exit 1: no such grant, run, value or switch (also a KeyError)
-    ├── ResultExpiredError               exit 1: retention has dropped it
-    ├── SealsBrokenError                 exit 1: sealed history is not what it was
+    ├── ResultExpiredError               exit 1: retention has deleted the result
+    ├── SealsBrokenError                 exit 1: the history differs from its seals
     ├── WaitTimeoutError                 exit 1 (also a TimeoutError)
-    ├── RefusedError                     exit 3: a guard said no
+    ├── RefusedError                     exit 3: a guard refused the action
     │   ├── InvalidStateTransitionError  (also a ValueError)
     │   ├── StateTransitionRaceError     (also a RuntimeError)
     │   ├── LeaseLostError
@@ -34,30 +34,30 @@
     │   ├── LedgerNotEmptyError
     │   ├── EffectsMayBeNewerError
     │   ├── HistoryArchivedError
-    │   ├── RuntimeLeaseError            somebody else holds the named lease
-    │   ├── GovernanceError              a rule of governance said no; each instance has the code of its rule
+    │   ├── RuntimeLeaseError            another process holds the named lease
+    │   ├── GovernanceError              a rule of governance refused; each instance has the code of its rule
     │   │   ├── AuthorityError           REJECT_AUTH_*: the grant does not permit it
-    │   │   ├── ApprovalError            somebody may not approve that, or not like that
+    │   │   ├── ApprovalError            this person, or this method, may not approve it
     │   │   ├── RegistryError            REJECT_*, RBP-*, CANONICAL_*: the vocabulary does not allow it
     │   │   ├── ReplayGuardError         scope_too_broad, kill_switch_active and the other guards of replay
     │   │   └── ProcedureStoppedError    a run ended in a stop state, which is its code
-    │   └── RefusedByDatabaseError       a trigger or an index of the ledger said no
-    ├── StoreError                       exit 4: the database is out of reach, or is not fit to use
+    │   └── RefusedByDatabaseError       a trigger, constraint or index of the ledger refused
+    ├── StoreError                       exit 4: the database is unreachable, or unfit for use
     │   ├── StoreUnavailableError
-    │   │   └── CommitUnknownError       the answer to COMMIT was lost
+    │   │   └── CommitUnknownError       the result of COMMIT is not known
     │   ├── StoreBusyError
     │   ├── StoreReadOnlyError
     │   ├── NotALedgerError
     │   ├── SchemaVersionError
     │   ├── EnforcementDriftError
-    │   ├── StoreDamagedError            pages or files that are not what was written
-    │   ├── EpochError                   the database's transaction ids have begun anew
-    │   ├── ArchiveUnwritableError       the directory of archives is missing, full or not ours
+    │   ├── StoreDamagedError            damaged pages or files
+    │   ├── EpochError                   the transaction ids of the database restarted
+    │   ├── ArchiveUnwritableError       the archive directory is missing, full or not writable
     │   └── DurabilityError
-    └── BrokenError                      exit 1: Holdfast caught itself breaking a promise
+    └── BrokenError                      exit 1: an internal invariant of Holdfast is violated
 
-Invariants: each class has a stable `code`; every instance says what to do next; `as_dict` is what `--json` prints;
-no message carries a payload, a password or a stack trace.
+Invariants: each class has a stable `code`; every instance has a next step; `as_dict` is the value that `--json` prints;
+no message contains a payload, a password or a stack trace.
 """
 
 from collections.abc import Mapping
@@ -65,11 +65,11 @@ from typing import ClassVar
 
 
 class HoldfastError(Exception):
-    """The root: a stable code, a message for people, a next step and a little context."""
+    """The root of all errors: a stable code, a message for people, a next step and context."""
 
     code: str = "error"
     exit_code: ClassVar[int] = 1
-    next_step: ClassVar[str] = "Read the message; `holdfast check` looks at the whole ledger."
+    next_step: ClassVar[str] = "To check the whole ledger, run `holdfast check`."
 
     def __init__(
         self, message: str, *, next_step: str | None = None, context: Mapping[str, object] | None = None
@@ -80,11 +80,11 @@ class HoldfastError(Exception):
         self.context: dict[str, object] = dict(context or {})
 
     def __str__(self) -> str:
-        # KeyError, a base of one subclass, would print the repr instead.
+        # KeyError, a base class of some errors, would print the repr instead.
         return self.message
 
     def as_dict(self) -> dict[str, object]:
-        """Return the machine-readable form that every `--json` command prints."""
+        """Return the value that every command prints with `--json`."""
         return {
             "error_code": self.code,
             "error_message": self.message,
@@ -93,7 +93,7 @@ class HoldfastError(Exception):
 
 
 class InputError(HoldfastError):
-    """What the caller gave cannot be taken; nothing was written."""
+    """The input is invalid; nothing was written."""
 
     code = "bad_input"
     exit_code = 2
@@ -101,190 +101,190 @@ class InputError(HoldfastError):
 
 
 class BadUrlError(InputError):
-    """A ledger URL that names no database Holdfast can open."""
+    """The URL is not that of a database that Holdfast can open."""
 
     code = "url_invalid"
     next_step = "Give a file path, sqlite:///path/to/ledger.db, or postgresql://user@host:port/database."
 
 
 class PayloadNotJsonError(InputError):
-    """A payload or result that JSON cannot carry exactly."""
+    """A payload or result that JSON cannot represent exactly."""
 
     code = "payload_not_json"
     next_step = "Use only JSON values: objects with string keys, arrays, strings, finite numbers, booleans, null."
 
 
 class PayloadTooDeepError(InputError):
-    """A payload nested beyond the limit."""
+    """A payload that is nested too deeply."""
 
     code = "payload_too_deep"
-    next_step = "Flatten the payload, or store it elsewhere and submit a reference."
+    next_step = "Flatten the payload, or store it elsewhere and submit a reference to it."
 
 
 class PayloadTooLargeError(InputError):
-    """A payload beyond the size limit."""
+    """A payload that is larger than the limit."""
 
     code = "payload_too_large"
-    next_step = "Store the data elsewhere and submit a reference, or raise the payload limit."
+    next_step = "Store the data elsewhere and submit a reference to it, or raise HOLDFAST_PAYLOAD_MAX_BYTES."
 
 
 class UnknownOperationError(InputError):
     """An operation that no process has declared to this ledger."""
 
     code = "operation_unknown"
-    next_step = "Declare the operation first (--app module:ledger, or start a worker that declares it)."
+    next_step = "Start a worker that declares the operation: `holdfast worker MODULE:LEDGER`."
 
 
 class IdempotencyConflictError(InputError):
-    """A used (client, key) pair with another operation or payload."""
+    """The key is already used by this client, for another operation or payload."""
 
     code = "idempotency_conflict"
-    next_step = "Use a new key for new work, or submit exactly what was submitted first."
+    next_step = "Use a new key, or submit the same operation and payload again."
 
 
 class ArgumentsError(InputError):
-    """Arguments that do not fit the operation's handler."""
+    """The arguments do not match the handler of the operation."""
 
     code = "arguments_invalid"
-    next_step = "Compare the arguments with the handler's parameters and annotations."
+    next_step = "Compare the arguments with the parameters and annotations of the handler."
 
 
 class EffectError(InputError):
-    """A staged statement that is not an effect, or that the database would not apply."""
+    """A staged statement that is not allowed as an effect, or that the database refused."""
 
     code = "effect_failed"
     next_step = "Stage one INSERT, UPDATE, DELETE, MERGE, WITH or SELECT on your own tables."
 
 
 class ConnectionUnfitError(InputError):
-    """A borrowed connection on which Holdfast cannot keep its promises."""
+    """A borrowed connection with settings that Holdfast cannot work with."""
 
     code = "connection_unfit"
-    next_step = "SQLite: the same file, inside BEGIN IMMEDIATE, synchronous=FULL. PostgreSQL: READ COMMITTED."
+    next_step = "SQLite: use the same file, BEGIN IMMEDIATE and synchronous=FULL. PostgreSQL: use READ COMMITTED."
 
 
 class SnapshotInvalidError(InputError):
-    """A snapshot that is truncated, altered, or of a version that this Holdfast does not know."""
+    """A snapshot that is truncated, altered, or of a version that this Holdfast cannot read."""
 
     code = "snapshot_invalid"
-    next_step = "Use another snapshot, or the version of Holdfast that made this one."
+    next_step = "Use another snapshot, or the version of Holdfast that wrote this one."
 
 
 class ArchiveInvalidError(InputError):
     """An archive of history that is truncated, altered, or missing."""
 
     code = "archive_invalid"
-    next_step = "Restore the archive from where copies are kept; the ledger knows its SHA-256."
+    next_step = "Restore the archive from a copy; the ledger stores its SHA-256."
 
 
 class HeadInvalidError(InputError):
-    """A head of the seals that is cut off, altered, of another ledger, or not signed by the key that was named."""
+    """A saved head that is truncated, altered, of another ledger, or not signed by the given key."""
 
     code = "head_invalid"
-    next_step = "Give the head as `holdfast audit head --json` printed it, and the public key of whoever signed it."
+    next_step = "Give the output of `holdfast audit head --json`, and the public key of its signer."
 
 
 class KeyInvalidError(InputError):
-    """A file that holds no key for signing, or that cannot be read."""
+    """A file that cannot be read, or that does not contain a key."""
 
     code = "key_invalid"
-    next_step = "Make a pair of keys with `holdfast audit keygen PATH`: PATH signs, PATH.pub verifies."
+    next_step = "Create a pair of keys with `holdfast audit keygen PATH`: PATH is private, PATH.pub is public."
 
 
 class FileThereError(InputError):
-    """A file that would be written exists already; nothing is ever overwritten."""
+    """The file already exists; Holdfast never overwrites a file."""
 
     code = "file_exists"
-    next_step = "Name another file, or move this one away first."
+    next_step = "Give another file name, or move the existing file away."
 
 
 class SpecInvalidError(InputError):
-    """A selection, a manifest or a parameter file that cannot be taken; `context` has the path of the field."""
+    """An invalid selection, manifest or parameter file; `context` contains the path of the field."""
 
     code = "spec_invalid"
-    next_step = "Correct the field that is named."
+    next_step = "Correct the field in the message."
 
 
 class ExtraMissingError(InputError):
-    """What was asked for needs a package that comes with an extra of Holdfast."""
+    """The feature needs an optional package that is not installed."""
 
     code = "extra_missing"
     next_step = "Install the extra: pip install 'holdfast[all]'."
 
 
 class MachineError(InputError):
-    """A transition table that is ambiguous, unreachable or dead-ended."""
+    """A transition table that is ambiguous, or has states that cannot be reached or left."""
 
     code = "machine_invalid"
     next_step = "Correct the rows of the transition table."
 
 
 class JobNotFoundError(HoldfastError, KeyError):
-    """No job has this id."""
+    """There is no job with this id."""
 
     code = "job_not_found"
     next_step = "List jobs with `holdfast jobs`."
 
 
 class RecordNotFoundError(HoldfastError, KeyError):
-    """There is no record under that id or name."""
+    """There is no record with this id or name."""
 
     code = "record_not_found"
-    next_step = "List them: `holdfast grant list`, `holdfast procedure list`, `holdfast registry list`."
+    next_step = "List the records: `holdfast grant list`, `holdfast procedure list`, `holdfast registry list`."
 
 
 class ResultExpiredError(HoldfastError):
-    """The job has ended, and retention has dropped its payload and its result."""
+    """The job has ended, and retention has deleted its payload and its result."""
 
     code = "result_expired"
-    next_step = "The work is done and is not done again: submit it under a new key if it is needed once more."
+    next_step = "The job is not run again. To run it again, submit it with a new key."
 
 
 class SealsBrokenError(HoldfastError):
-    """Sealed history is not what it was when it was sealed."""
+    """The history differs from its seals."""
 
     code = "seals_broken"
-    next_step = "Keep the ledger as it is, and see what differs with `holdfast audit verify`."
+    next_step = "Do not change the ledger. To see what differs, run `holdfast audit verify`."
 
 
 class WaitTimeoutError(HoldfastError, TimeoutError):
-    """The job did not end in the time given."""
+    """The job did not end within the timeout."""
 
     code = "wait_timeout"
-    next_step = "Wait longer, or see why it does not run with `holdfast explain ID`."
+    next_step = "Wait longer. To see why the job does not run: `holdfast explain ID`."
 
 
 class RefusedError(HoldfastError):
-    """A guard refused the act; nothing was written."""
+    """A guard refused the action; nothing was written."""
 
     code = "refused"
     exit_code = 3
-    next_step = "Look at the job with `holdfast show ID`."
+    next_step = "To see the job: `holdfast show ID`."
 
 
 class InvalidStateTransitionError(RefusedError, ValueError):
-    """The machine has no such transition from the present state."""
+    """The machine has no such transition from the current state."""
 
     code = "invalid_state_transition"
-    next_step = "See `holdfast machines` for the legal moves, and `holdfast show ID` for the present state."
+    next_step = "See the current state with `holdfast show ID`, and all transitions with `holdfast machines`."
 
 
 class StateTransitionRaceError(RefusedError, RuntimeError):
-    """The record changed between the decision and the write."""
+    """Another process changed the record between the read and the write."""
 
     code = "state_transition_race"
-    next_step = "Read the record again and decide anew."
+    next_step = "Read the record again, and retry."
 
 
 class LeaseLostError(RefusedError):
-    """The lease that the caller showed is not, or no longer, the current one."""
+    """The lease token of the caller is not the current one."""
 
     code = "lease_lost"
-    next_step = "Drop the work: another execution owns it, or will."
+    next_step = "Stop this attempt: another execution owns the job, or will claim it."
 
 
 class WalRecoveringError(RefusedError):
-    """The write-ahead log replays what a crash left, and takes nothing new before that has ended."""
+    """The write-ahead log is replaying entries after a crash, and accepts no new entry until it has finished."""
 
     code = "wal_recovering"
     next_step = "Wait for recover() to return; if it was interrupted, call it again."
@@ -294,49 +294,49 @@ class PlanStaleError(RefusedError):
     """The ledger has changed since the plan was made."""
 
     code = "plan_stale"
-    next_step = "Make the plan again and look at it again."
+    next_step = "Make a new plan, and review it."
 
 
 class RepairIncompleteError(RefusedError):
-    """After a repair the ledger would still break an invariant, so all of it was rolled back."""
+    """After the repair the ledger would still violate an invariant; the repair was rolled back."""
 
     code = "repair_incomplete"
-    next_step = "Keep the ledger as it is; restore a snapshot (`holdfast snapshot restore`) beside it and compare."
+    next_step = "Restore a snapshot (`holdfast snapshot restore`) into another database, and compare the two."
 
 
 class LedgerNotEmptyError(RefusedError):
-    """A snapshot is restored into an empty ledger only."""
+    """A snapshot can only be restored into an empty ledger."""
 
     code = "ledger_not_empty"
-    next_step = "Name a new file, an empty database or an empty schema."
+    next_step = "Give a new file, an empty database or an empty schema."
 
 
 class EffectsMayBeNewerError(RefusedError):
-    """Tables beside the ledger may hold effects of jobs that the snapshot does not know as done."""
+    """Other tables of the database may contain effects of jobs that are not finished in the snapshot."""
 
     code = "effects_may_be_newer"
-    next_step = "Restore the tables from the same moment and say so, or restore into a database without them."
+    next_step = "Restore these tables too and give --tables-from-same-snapshot, or use an empty database."
 
 
 class HistoryArchivedError(RefusedError):
-    """The journal no longer holds what was asked for: it has been archived."""
+    """The journal rows of that time are archived."""
 
     code = "history_archived"
-    next_step = "Ask for a later time, or read the archive."
+    next_step = "Give a later time, or read the archive."
 
 
 class RuntimeLeaseError(RefusedError):
-    """Somebody else holds the lease; nothing was written."""
+    """Another process holds the lease; nothing was written."""
 
     code = "lease_held"
-    next_step = "Wait until the lease runs out or is released, and try again: nothing has to be cleaned up."
+    next_step = "Wait until the lease is released or expires, then try again."
 
 
 class GovernanceError(RefusedError):
-    """A rule of governance said no; nothing was written. An instance has the code of its rule."""
+    """A rule of governance refused the action; nothing was written. An instance has the code of its rule."""
 
     code = "governance_refused"
-    next_step = "Ask for a grant that permits exactly this: `holdfast grant request --help`."
+    next_step = "Request a grant that permits exactly this action: `holdfast grant request --help`."
 
     def __init__(
         self,
@@ -351,138 +351,138 @@ class GovernanceError(RefusedError):
 
 
 class AuthorityError(GovernanceError):
-    """No grant permits the act."""
+    """No grant permits the action."""
 
     code = "authority_refused"
 
 
 class ApprovalError(GovernanceError):
-    """An approval that this ledger's environment does not accept."""
+    """The environment of the ledger does not accept this approval."""
 
     code = "approval_refused"
-    next_step = "Let somebody else approve, with a registered key (`holdfast grant approvers`) or by a database role."
+    next_step = "Another person must approve, with a registered key (`holdfast grant approvers`) or a database role."
 
 
 class RegistryError(GovernanceError):
     """The registry does not allow the operation, the version or the change."""
 
     code = "registry_refused"
-    next_step = "See what is in force with `holdfast registry list`."
+    next_step = "List the values in force with `holdfast registry list`."
 
 
 class ReplayGuardError(GovernanceError):
-    """A guard of replay said no; the code is the guard's type."""
+    """A guard of replay refused; the code is the type of the guard."""
 
     code = "replay_refused"
-    next_step = "Narrow the selection and look at it with `holdfast replay dry-run`."
+    next_step = "Narrow the selection, and check it with `holdfast replay dry-run`."
 
 
 class ProcedureStoppedError(GovernanceError):
     """A run of a procedure stopped; the code is its stop state."""
 
     code = "procedure_stopped"
-    next_step = "See where it stands with `holdfast procedure show ROOT`; go on with `holdfast procedure resume ROOT`."
+    next_step = "Show the run with `holdfast procedure show ROOT`; continue it with `holdfast procedure resume ROOT`."
 
 
 class RefusedByDatabaseError(RefusedError):
     """A trigger, constraint or index of the ledger refused the write."""
 
     code = "refused_by_database"
-    next_step = "Make the move through Holdfast; the database accepts nothing else."
+    next_step = "Change the record through Holdfast; the database refuses any other write."
 
 
 class StoreError(HoldfastError):
-    """The database is out of reach, or not fit to hold a ledger."""
+    """The database is unreachable, or unfit to store a ledger."""
 
     code = "store_error"
     exit_code = 4
-    next_step = "Check the URL and that the database is up."
+    next_step = "Check the URL, and that the database is running."
 
 
 class StoreUnavailableError(StoreError):
-    """Nobody answers at the URL, or the file cannot be opened."""
+    """The database does not respond, or the file cannot be opened."""
 
     code = "store_unavailable"
 
 
 class CommitUnknownError(StoreUnavailableError):
-    """The connection was lost while COMMIT was under way: it may or may not have happened."""
+    """The connection was lost during COMMIT, so the transaction may or may not be committed."""
 
     code = "commit_unknown"
-    next_step = "Submit again under the same key: it is safe. Without a key, look whether the job is there."
+    next_step = "Submit again with the same key; this is safe. Without a key, look for the job with `holdfast jobs`."
 
 
 class StoreBusyError(StoreError):
-    """The write lock could not be had in time."""
+    """The write lock was not available in time."""
 
     code = "store_busy"
-    next_step = "Try again; if it lasts, look for a process that holds a transaction open."
+    next_step = "Try again. If the error repeats, look for a process that keeps a transaction open."
 
 
 class StoreReadOnlyError(StoreError):
-    """The file or the role does not allow writing."""
+    """The file, or the role of the database, does not allow writing."""
 
     code = "store_read_only"
-    next_step = "Make the ledger's file and its directory writable, or use a role that may write."
+    next_step = "Make the file of the ledger and its directory writable, or use a role that may write."
 
 
 class NotALedgerError(StoreError):
-    """The database exists but holds no ledger."""
+    """The database contains no ledger."""
 
     code = "not_a_ledger"
     next_step = "Create one with `holdfast init`."
 
 
 class SchemaVersionError(StoreError):
-    """The ledger's schema is older or newer than this Holdfast."""
+    """The schema of the ledger is older or newer than this Holdfast."""
 
     code = "schema_version"
     next_step = "Older ledger: run `holdfast migrate`. Newer ledger: upgrade Holdfast."
 
 
 class EnforcementDriftError(StoreError):
-    """The ledger's machines or triggers differ from the ones this Holdfast generates."""
+    """The machines or triggers of the ledger differ from those that this Holdfast generates."""
 
     code = "enforcement_drift"
-    next_step = "Find out who changed them, then run `holdfast migrate` to write them anew."
+    next_step = "Find out what changed them, then run `holdfast migrate` to rewrite them."
 
 
 class StoreDamagedError(StoreError):
-    """The database's files are not what was written to them."""
+    """The files of the database are damaged."""
 
     code = "store_damaged"
-    next_step = "Stop writing, keep the files, and restore the newest snapshot (`holdfast snapshot restore`) or backup."
+    next_step = "Stop all workers and keep the files. Restore a snapshot (`holdfast snapshot restore`) or backup."
 
 
 class EpochError(StoreError):
-    """The database's transaction ids have begun anew, so that new history would sort before sealed history."""
+    """The transaction ids of the database restarted, so new history would sort before sealed history."""
 
     code = "epoch_behind"
     next_step = "Run `holdfast migrate --new-epoch`."
 
 
 class ArchiveUnwritableError(StoreError):
-    """The directory of archives is missing, full or cannot be written; no history has left the ledger."""
+    """The archive directory is missing, full or not writable; no history was removed from the ledger."""
 
     code = "archive_unwritable"
-    next_step = "Make the directory, let whoever runs Holdfast write there, or free space; then run `holdfast gc`."
+    next_step = "Create the directory, make it writable for Holdfast, or free space; then run `holdfast gc`."
 
 
 class DurabilityError(StoreError):
-    """The database would acknowledge a commit before it is durable."""
+    """The settings of the database do not make a commit durable before it is acknowledged."""
 
     code = "not_durable"
-    next_step = "Use a local disk and full durability (SQLite: WAL and synchronous=FULL)."
+    next_step = "Use a local disk and durable settings (SQLite: WAL and synchronous=FULL)."
 
 
 class BrokenError(HoldfastError):
-    """An invariant of Holdfast itself does not hold: a defect, reported rather than passed on."""
+    """An internal invariant of Holdfast is violated; this is a bug."""
 
     code = "broken"
-    next_step = "Keep the ledger as it is, run `holdfast check`, and report this."
+    next_step = "Run `holdfast check`, and report this bug."
 
 
 def invariant(holds: object, message: str) -> None:
-    """Raise BrokenError unless `holds`. Unlike `assert` it survives `python -O`."""
+    """Raise BrokenError unless `holds`. Unlike `assert` it also works under `python -O`."""
     if not holds:
         raise BrokenError(message)

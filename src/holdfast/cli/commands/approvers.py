@@ -1,6 +1,6 @@
-"""`holdfast grant approvers`: who may approve by a key.
+"""`holdfast grant approvers`: registers the people who may approve grants with a key.
 
-Invariants: everybody who was ever registered is listed, also those who were revoked; only public keys are read.
+Invariants: the list contains revoked approvers too; only public keys are read.
 """
 
 from pathlib import Path
@@ -11,17 +11,17 @@ import typer
 from holdfast.audit.seals.keys import public_key_text
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.options import ID_MAX, actor, word
+from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.governance.approval import register_approver, revoke_approver
 from holdfast.store import Store
 
-approvers = group("Say who may approve by a key.")
+approvers = group("Register, revoke and list the approvers of grants.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom.")]
-As = Annotated[str | None, word("--as", "Who does this; without it, the user who types.", "--operator")]
-Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metavar="TEXT")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the approver.")]
+As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
+Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
 
 
 @approvers.command()
@@ -31,45 +31,52 @@ def add(
     *,
     name: Name,
     public_key: Annotated[
-        Path, typer.Option("--public-key", metavar="FILE", help="Their public key (see `holdfast audit keygen`).")
+        Path,
+        typer.Option("--public-key", metavar="FILE", help="Public key of the approver (see `holdfast audit keygen`)."),
     ],
     reason: Reason,
     grant: Annotated[
         int | None,
-        typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="In prod, for all but the first: the grant."),
+        typer.Option(
+            "--grant",
+            metavar="ID",
+            min=1,
+            max=ID_MAX,
+            help="Id of the grant; required in prod, except for the first approver.",
+        ),
     ] = None,
     as_: As = None,
 ) -> Answer:
-    """Let somebody approve by the private half of a key."""
+    """Register an approver with a public key."""
     key = public_key_text(public_key)
     with location.open() as store:
         added = register_approver(store, name, key, actor=as_ or actor(), reason=reason, grant_id=grant)
-    text = f"{output.clean(name)} may approve by the key {added.public_key}, under grant {added.grant_id}"
+    text = f"Approver {output.clean(name)} registered with the key {added.public_key}, under grant {added.grant_id}."
     return Answer(row_value(added), text)
 
 
 @approvers.command()
 @command(Location.open)
 def revoke(store: Store[Any], *, name: Name, reason: Reason, as_: As = None) -> Answer:
-    """Let somebody approve no more, at once; grants that they approved and nobody has used are void with it."""
+    """Revoke an approver; unused grants that the approver approved become invalid."""
     revoked = revoke_approver(store, name, actor=as_ or actor(), reason=reason)
-    return Answer(row_value(revoked), f"{output.clean(name)} may approve no more")
+    return Answer(row_value(revoked), f"Approver {output.clean(name)} revoked.")
 
 
 @approvers.command(name="list")
 @command(Location.open)
 def list_approvers(store: Store[Any]) -> Answer:
-    """List everybody who is, or was, registered."""
+    """List all approvers, including revoked ones."""
     with store.reading() as reading:
         found = list(reading.grants.approvers().values())
 
     def human() -> None:
         if not found:
-            output.line("no approvers")
+            output.line("No approvers.")
             return
         output.table(
             [
-                Column("NAME"), Column("SINCE"), Column("BY"), Column("GRANT", right=True), Column("REVOKED"),
+                Column("NAME"), Column("SINCE"), Column("ADDED BY"), Column("GRANT", right=True), Column("REVOKED"),
                 Column("PUBLIC KEY"),
             ],
             [

@@ -1,7 +1,7 @@
-"""`holdfast audit`: prove that history is what it was when it was sealed.
+"""`holdfast audit`: verifies, signs and exports the sealed history.
 
-Invariants: `verify` and `export` write nothing to the ledger; `head` seals what can be sealed first; `verify` exits
-with 1 when it found anything; no file is overwritten.
+Invariants: `verify` and `export` write nothing to the ledger; `head` first seals the journal rows that are ready;
+`verify` exits with 1 if it finds a problem; no file is overwritten.
 """
 
 import os
@@ -28,7 +28,7 @@ from holdfast.cli.options import Json
 from holdfast.cli.output import Column
 from holdfast.core.errors import InputError
 
-audit = group("Prove that history is what it was: verify, head, export.", "audit")
+audit = group("Verify, sign and export the sealed history.", "audit")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -41,24 +41,25 @@ def verify(
     location: Location,
     *,
     head: Annotated[
-        Path | None, typer.Option("--head", metavar="FILE", help="A head that was kept, or several, one a line.")
+        Path | None, typer.Option("--head", metavar="FILE", help="File with saved heads, one per line.")
     ] = None,
     public_key: Annotated[
-        Path | None, typer.Option("--public-key", metavar="FILE", help="The key that must have signed each of them.")
+        Path | None,
+        typer.Option("--public-key", metavar="FILE", help="Public key that must have signed each saved head."),
     ] = None,
     archives: Annotated[
-        Path | None, typer.Option("--archives", metavar="DIR", help="Where the archives' files are: verify them too.")
+        Path | None, typer.Option("--archives", metavar="DIR", help="Directory of the archives; verify them too.")
     ] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Recompute every seal from the journal, and say where history differs.
+    """Recompute all seals from the journal, and report where the history differs.
 
-    Exit code 1 if anything does. It reads in short transactions: the ledger may be in use.
+    The exit code is 1 if there is a difference. The ledger may be in use: the reads use short transactions.
     """
     if public_key is not None and head is None:
-        raise InputError("--public-key is for a head that was kept", next_step="Give --head FILE too.")
+        raise InputError("--public-key needs --head.", next_step="Add --head FILE.")
     if archives is not None and not archives.is_dir():
-        raise InputError(f"{archives} is no directory", context={"archives": str(archives)})
+        raise InputError(f"--archives must be a directory; {archives} is not.", context={"archives": str(archives)})
     kept = heads.read_heads(head, public_key=public_key) if head else []
     with location.open() as store, output.progress(as_json=as_json) as show:
         on_progress = (lambda reached, last: show("verifying", reached, last)) if show else None
@@ -67,26 +68,26 @@ def verify(
 
 
 def _print_report(report: VerifyReport, kept: Sequence[heads.SignedHead]) -> None:
-    counts = [f"{_rows(report.sealed)} sealed", f"{report.unsealed:,} not sealed yet"]
+    counts = [f"{_rows(report.sealed)} sealed", f"{report.unsealed:,} not yet sealed"]
     if report.archived:
         counts.append(f"{report.archived:,} archived")
     output.line(f"{'ok' if report.ok else 'NOT OK'}: {', '.join(counts)}")
     output.line(f"head: seal {report.head.seal} {report.head.hash}")
     if kept and report.ok:
-        output.line(_contained(kept))
+        output.line(_saved_heads(kept))
     if report.problems:
         columns = [Column("PROBLEM"), Column("SEAL", right=True), Column("ROWS"), Column("FROM"), Column("TO")]
         rows = [[p.kind, p.seal or "", _numbers(p), p.at or "", p.to_at or "", p.detail] for p in report.problems]
         output.table([*columns, Column("DETAIL", folds=True)], rows)
 
 
-def _contained(kept: Sequence[heads.SignedHead]) -> str:
+def _saved_heads(kept: Sequence[heads.SignedHead]) -> str:
     newest = max(kept, key=lambda head: head.seal)
     keys = sorted({head.public_key or "" for head in kept})
-    by = "not signed" if keys == [""] else f"signed by {' and '.join(key or 'nobody' for key in keys)}"
+    by = "not signed" if keys == [""] else f"signed by {' and '.join(key or 'no key' for key in keys)}"
     if len(kept) == 1:
-        return f"kept: seal {newest.seal}, which the chain contains, {by}"
-    return f"kept: {len(kept)} heads, the newest of seal {newest.seal}, which the chain contains, {by}"
+        return f"saved head: seal {newest.seal} is in the chain, {by}"
+    return f"saved heads: all {len(kept)} are in the chain, the newest is seal {newest.seal}, {by}"
 
 
 def _numbers(problem: SealProblem) -> str:
@@ -105,12 +106,13 @@ def head(
     location: Location,
     *,
     sign: Annotated[
-        Path | None, typer.Option("--sign", metavar="KEY", help="Sign it with this private key (see keygen).")
+        Path | None,
+        typer.Option("--sign", metavar="KEY", help="Private key to sign the head with (see `holdfast audit keygen`)."),
     ] = None,
 ) -> Answer:
-    """Seal what can be sealed, then print where the chain ends: what to keep elsewhere.
+    """Seal the journal rows that are ready, and print the head of the chain, to be saved outside the ledger.
 
-    `holdfast audit head --json > head.json` is a file that `verify --head` takes.
+    `holdfast audit head --json > head.json` writes a file for `holdfast audit verify --head`.
     """
     private = keys.private_key(sign) if sign else None
     with location.open() as store:
@@ -126,13 +128,13 @@ def head(
 def keygen(
     *,
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="Where the private key goes; PATH.pub is the public one.")
+        Path, typer.Argument(metavar="PATH", help="File for the private key; the public key goes to PATH.pub.")
     ],
 ) -> Answer:
-    """Make a pair of Ed25519 keys: one to sign heads with, one to verify them."""
+    """Create a pair of Ed25519 keys: a private key that signs and a public key that verifies."""
     private, public = keys.make_keys(path)
     value = {"private_key": str(private), "public_key": str(public)}
-    return Answer(value, f"{private} signs: keep it to yourself\n{public} verifies: give it away")
+    return Answer(value, f"{private}: private key, keep it secret.\n{public}: public key, share it.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -144,28 +146,30 @@ def keygen(
 def export(
     location: Location,
     *,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A new file; without it, print.")] = None,
-    from_seal: Annotated[int, typer.Option("--from-seal", metavar="N", min=1, help="The first seal.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="New file (default: standard output).")
+    ] = None,
+    from_seal: Annotated[int, typer.Option("--from-seal", metavar="N", min=1, help="Number of the first seal.")] = 1,
     to_seal: Annotated[
-        int | None, typer.Option("--to-seal", metavar="N", min=1, help="The last seal; without it, the newest.")
+        int | None, typer.Option("--to-seal", metavar="N", min=1, help="Number of the last seal (default: the newest).")
     ] = None,
     as_json: Json = False,
 ) -> Answer | None:
-    """Write seals and the rows that they close as JSON Lines, from which anybody can recompute the chain."""
+    """Export seals and the journal rows that they cover as JSON Lines; the chain can be recomputed from the file."""
     if out is None and as_json:
-        raise InputError("--json tells of a file that was written", next_step="Give --out FILE, or leave --json out.")
+        raise InputError("--json needs --out.", next_step="Add --out FILE, or remove --json.")
     with location.open() as store:
         if out is None:
-            with _printed() as sink:
+            with _standard_output() as sink:
                 export_stream(store, sink, from_seal=from_seal, to_seal=to_seal)
             return None
         exported = export_file(store, out, from_seal=from_seal, to_seal=to_seal)
-    return Answer({"file": str(out), **msgspec.to_builtins(exported)}, _said(out, exported))
+    return Answer({"file": str(out), **msgspec.to_builtins(exported)}, _exported_text(out, exported))
 
 
 @contextmanager
-def _printed() -> Iterator[BinaryIO]:
-    """Yield standard output as bytes; what is written to a closed one is dropped."""
+def _standard_output() -> Iterator[BinaryIO]:
+    """Yield standard output as a byte stream; if it is closed, output is discarded."""
     sys.stdout.flush()
     stream = getattr(sys.stdout, "buffer", None)
     if stream is not None:
@@ -175,8 +179,8 @@ def _printed() -> Iterator[BinaryIO]:
         yield nothing
 
 
-def _said(out: Path, exported: ExportSummary) -> str:
-    return f"{out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}"
+def _exported_text(out: Path, exported: ExportSummary) -> str:
+    return f"Wrote {out}: seals {exported.from_seal} to {exported.to_seal}, {_rows(exported.rows)}."
 
 
 def _rows(n: int) -> str:

@@ -1,4 +1,4 @@
-"""`holdfast check`: asks a ledger every invariant, and says what is broken, what that means and what to type next.
+"""`holdfast check`: checks the invariants of a ledger and reports violations, what they mean and the next command.
 
 Invariants: nothing is written; a ledger that other commands refuse, because its triggers differ, can be checked.
 """
@@ -22,25 +22,29 @@ from holdfast.store import Store
 LIMIT_MAX = 1_000_000
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="NAME", help=f"Only this invariant; may be repeated: {', '.join(BY_NAME)}."),
+    typer.Option(
+        "--only", metavar="NAME", help=f"Check only this invariant; repeatable. One of: {', '.join(BY_NAME)}."
+    ),
 ]
 Cheap = Annotated[
-    bool, typer.Option("--cheap", help="Only what is asked whenever a ledger opens: a few milliseconds at any size.")
+    bool, typer.Option("--cheap", help="Check only what is checked when a ledger is opened; takes milliseconds.")
 ]
 
 
-@command(Location.connect)  # not verified: triggers that were dropped are among the things to find
+@command(Location.connect)  # not verified, so that dropped triggers can be reported
 def check(
     store: Store[Any],
     *,
     only: Only = None,
     cheap: Cheap = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="How many to report at most.")] = 1000,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of violations to report.")
+    ] = 1000,
     as_json: Json = False,
 ) -> Answer:
-    """Ask the ledger every invariant, and say what is broken.
+    """Check the invariants of a ledger and report violations.
 
-    Nothing is changed. The exit code is 1 if anything of severity error was found.
+    Nothing is changed. The exit code is 1 if there is a violation of severity error.
     """
     report = run(store, only=only or None, cheap=cheap, limit=limit)
     beside = not (as_json or cheap or _is_unreadable(report)) and _has_nodd(store)
@@ -48,7 +52,7 @@ def check(
 
 
 def value(report: CheckReport) -> dict[str, object]:
-    """Return a report as JSON has it."""
+    """Return a report as its JSON value."""
     return {
         "ok": report.ok,
         "violations": [msgspec.to_builtins(violation) for violation in report.violations],
@@ -58,31 +62,31 @@ def value(report: CheckReport) -> dict[str, object]:
 
 
 def print_violations(report: CheckReport, meanings: Iterable[tuple[str, str]]) -> None:
-    """Print what is broken, what each of the broken means, and whether there may be more."""
+    """Print the violations, the meaning of each violated invariant, and whether there may be more."""
     output.table(
-        [Column("SUBJECT"), Column("INVARIANT"), Column("SEVERITY"), Column("WHAT IS WRONG", folds=True)],
+        [Column("SUBJECT"), Column("INVARIANT"), Column("SEVERITY"), Column("DETAIL", folds=True)],
         [_row(violation) for violation in report.violations],
     )
     output.line("")
     output.fields(meanings)
     output.line("")
     if report.more:
-        output.line("there may be more: --limit")
+        output.line("There may be more violations; raise --limit.")
 
 
 def _print(report: CheckReport, *, cheap: bool, beside: bool) -> None:
     if report.violations:
         broken = {violation.invariant for violation in report.violations}
-        print_violations(report, ((i.name, f"{i.meaning} Repair {i.remedy}.") for i in INVARIANTS if i.name in broken))
+        print_violations(report, ((i.name, f"{i.meaning} Repair: {i.remedy}.") for i in INVARIANTS if i.name in broken))
         output.line(f"next:  {_next_step(broken, report)}")
     elif cheap:
-        output.line("nothing wrong that a quick look can tell")
+        output.line("No violations found by the cheap check.")
     else:
         seen = report.checked
-        looked_at = f"{seen['jobs']} jobs, {seen['executions']} executions, {seen['journal']} journal rows"
-        output.line(f"nothing wrong: {looked_at} looked at")
+        rows = f"{seen['jobs']} jobs, {seen['executions']} executions and {seen['journal']} journal rows"
+        output.line(f"No violations in {rows}.")
     if beside:
-        output.line("the tables of nodd are looked at by `holdfast nodd check`")
+        output.line("This ledger has tables of nodd; to check them: `holdfast nodd check`")
 
 
 def _has_nodd(store: Store[Any]) -> bool:
@@ -104,11 +108,11 @@ def _row(violation: Violation) -> tuple[object, ...]:
 
 def _next_step(broken: set[str], report: CheckReport) -> str:
     if _is_unreadable(report):
-        return "Keep the files, and restore the newest snapshot (`holdfast snapshot restore`) or backup."
+        return "Keep the files. Restore the newest snapshot (`holdfast snapshot restore`) or backup."
     if broken == {"lease_overdue"}:
         return "Start a worker, or run `holdfast recover`."
     if broken == {"enforcement"}:
-        return "Find out who changed them, then run `holdfast migrate`."
+        return "Find out what changed the triggers, then run `holdfast migrate`."
     if broken == {"seals_chained"}:
-        return "Keep the ledger as it is, and see what differs with `holdfast audit verify`."
-    return "See what would put it right with `holdfast repair`; it changes nothing before it is told to."
+        return "Do not change the ledger. To see what differs, run `holdfast audit verify`."
+    return "To plan a repair without changing anything, run `holdfast repair`."

@@ -1,4 +1,4 @@
-"""`holdfast explain`: why is this job not running, and what to type next. Nothing here writes."""
+"""`holdfast explain`: explains why a job is not running, with the next command. It only reads."""
 
 from typing import Annotated, Any
 
@@ -11,11 +11,11 @@ from holdfast.explain.explain import explain as explained
 from holdfast.explain.explanation import Explanation, JobVerdict
 from holdfast.store import Store
 
-SAYS = {
-    JobVerdict.FINISHED: "it is over",
-    JobVerdict.RUNNING: "somebody works on it",
-    JobVerdict.WAITING: "it will run by itself",
-    JobVerdict.BLOCKED: "it will not run by itself",
+VERDICTS = {
+    JobVerdict.FINISHED: "finished",
+    JobVerdict.RUNNING: "running",
+    JobVerdict.WAITING: "waiting; it will run without action",
+    JobVerdict.BLOCKED: "needs action",
 }
 
 
@@ -23,11 +23,11 @@ SAYS = {
 def explain(
     store: Store[Any],
     *,
-    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's id.")],
+    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")],
 ) -> Answer:
-    """Say why a job is not running, and what to type next.
+    """Explain why a job is not running, and print the next command.
 
-    Reasons come most decisive first, each with what was seen (in the JSON) and a command.
+    The most important reason comes first. Each reason has a command and, in the JSON, its evidence.
     """
     with store.reading() as reading:
         explanation = explained(reading, job_id, store.now())
@@ -43,10 +43,18 @@ def explain(
     return Answer(value, lambda: _print(explanation))
 
 
+def _verdict(explanation: Explanation) -> str:
+    worker = next(
+        (found.evidence["lease_owner"] for found in explanation.findings if "lease_owner" in found.evidence), None
+    )
+    on_worker = worker is not None and explanation.verdict is JobVerdict.RUNNING
+    return VERDICTS[explanation.verdict] + (f" on {worker}" if on_worker else "")
+
+
 def _print(explanation: Explanation) -> None:
     terminal = output.console()
     head = output.styled(f"job {explanation.job_id} ", "bold").append_text(output.state(explanation.state))
-    terminal.print(head.append(f": {SAYS[explanation.verdict]}", ""))
+    terminal.print(head.append(f": {_verdict(explanation)}", ""))
     for found in explanation.findings:
         terminal.print(output.styled("- " + found.message.replace("\n", " ")))
         terminal.print(output.styled("  next: ", "dim"), output.styled(output.pasteable(found.next), "bold"), sep="")

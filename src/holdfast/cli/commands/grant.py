@@ -1,8 +1,7 @@
-"""`holdfast grant`: ask for permission, give it, take it back, and look at what was given.
+"""`holdfast grant`: requests, approves, revokes and lists grants.
 
-Invariants: a grant is shown as it stands by now, so one that has run out is expired; who approves and how that is known
-is said on the command line, and believed no further than the ledger's environment allows; a private key is read, and
-never printed.
+Invariants: a grant past its time is shown as expired; how far the name of an approver is trusted depends on the
+environment of the ledger; a private key is never printed.
 """
 
 from datetime import datetime
@@ -17,7 +16,7 @@ from holdfast.audit.seals import keys
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
 from holdfast.cli.commands.approvers import approvers
-from holdfast.cli.options import ID_MAX, actor, word
+from holdfast.cli.options import ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
 from holdfast.cli.output import Column
 from holdfast.cli.times import duration
 from holdfast.cli.values import row_value
@@ -31,19 +30,19 @@ from holdfast.governance import grants
 from holdfast.governance.approval import approval_method, existing_grant
 from holdfast.store import Store
 
-grant = group("Ask for permission, give it, take it back.", "grants")
+grant = group("Request, approve, revoke and list grants.", "grants")
 grant.add_typer(approvers, name="approvers")
 
 STYLES = {"draft": "cyan", "active": "green", "consumed": "dim", "revoked": "red", "expired": "yellow"}
 PAGE_MAX = 1000
-ID = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The grant.")]
-As = Annotated[str | None, word("--as", "Who does this; without it, the user who types.", "--operator")]
-Reason = Annotated[str, word("--reason", "Why: it stays in the journal.", metavar="TEXT")]
-RollbackPlan = Annotated[str, word("--rollback-plan", "How the act would be undone.", metavar="TEXT")]
-Executor = Annotated[str, word("--executor", "Who is to act.")]
-Ttl = Annotated[str, word("--ttl", "How long it is good for: 30m, 2h, 1d.", metavar="TIME")]
+ID = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the grant.")]
+As = Annotated[str | None, word("--as", OPERATOR_HELP, "--operator")]
+Reason = Annotated[str, word("--reason", REASON_HELP, metavar="TEXT")]
+RollbackPlan = Annotated[str, word("--rollback-plan", "How to undo the action.", metavar="TEXT")]
+Executor = Annotated[str, word("--executor", "Name of the person who will act.")]
+Ttl = Annotated[str, word("--ttl", "Time until the grant expires: 30m, 2h, 1d.", metavar="TIME")]
 KeyFile = Annotated[
-    Path | None, typer.Option("--key", metavar="FILE", help="The private key that signs (see `holdfast audit keygen`).")
+    Path | None, typer.Option("--key", metavar="FILE", help="Private key to sign with (see `holdfast audit keygen`).")
 ]
 
 
@@ -56,22 +55,28 @@ KeyFile = Annotated[
 def request(
     location: Location,
     *,
-    action: Annotated[str, typer.Argument(metavar="ACTION", help=f"What: {', '.join(Act)}.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="To what.")],
+    action: Annotated[
+        str, typer.Argument(metavar="ACTION", help=f"Action that the grant permits. One of: {', '.join(Act)}.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target of the action, such as job:558.")],
     executor: Executor,
     reason: Reason,
     rollback_plan: RollbackPlan,
-    plan: Annotated[str | None, word("--plan", "The digest of what is to be done.", metavar="DIGEST")] = None,
-    manifest: Annotated[str | None, word("--manifest", "The digest of what it is done with.", metavar="DIGEST")] = None,
-    actions: Annotated[str | None, word("--actions", "The exact set of actions, if not ACTION.", metavar="A,B")] = None,
+    plan: Annotated[str | None, word("--plan", "Digest of the plan that the grant permits.", metavar="DIGEST")] = None,
+    manifest: Annotated[
+        str | None, word("--manifest", "Digest of the manifest that the grant permits.", metavar="DIGEST")
+    ] = None,
+    actions: Annotated[
+        str | None, word("--actions", "Exact list of actions, if more than ACTION.", metavar="A,B")
+    ] = None,
     ttl: Ttl = "2h",
-    approve: Annotated[bool, typer.Option("--approve", help="Approve it as well: one's own, in a dev ledger.")] = False,
+    approve: Annotated[bool, typer.Option("--approve", help="Approve the grant too; only in a dev ledger.")] = False,
     as_: As = None,
 ) -> Answer:
-    """Ask for a grant: a permission for one act, once, for some time.
+    """Request a grant: a permission for one action, used once, that expires.
 
-    It says exactly what is to be done, by whom and how it would be undone. Somebody else approves it; in a dev ledger
-    oneself may.
+    The grant names the action, its target, the person who acts and how to undo it. Another person must approve it; in a
+    dev ledger the requester may.
     """
     wanted_act, lasts, who = _act(action), duration(ttl, "--ttl"), as_ or actor()
     named = tuple(part.strip() for part in actions.split(",")) if actions else ()
@@ -80,9 +85,9 @@ def request(
             environment = grants.environment_of(reading)
         if approve and environment != DEV:
             raise ApprovalError(
-                f"in a {environment} ledger somebody else approves",
+                f"In a {environment} ledger another person must approve the grant.",
                 code="self_approval",
-                next_step="Leave --approve out.",
+                next_step="Remove --approve.",
             )
         wanted = Wanted(
             act=wanted_act,
@@ -105,16 +110,16 @@ def _act(text: str) -> Act:
         return Act(text)
     except ValueError:
         raise InputError(
-            f"nothing called {text!r} needs a grant",
-            next_step=f"Name one of: {', '.join(Act)}.",
+            f"Unknown action {text!r}.",
+            next_step=f"Give one of: {', '.join(Act)}.",
             context={"action": text},
         ) from None
 
 
 def _print_made(made: Grant) -> None:
-    output.line(f"grant {made.grant_id} is {'a draft' if made.state == GrantState.DRAFT else made.state}")
+    output.line(f"Grant {made.grant_id} is {'a draft' if made.state == GrantState.DRAFT else made.state}.")
     if made.state == GrantState.DRAFT:
-        output.line(f"Somebody else approves it: holdfast grant approve {made.grant_id} --as NAME")
+        output.line(f"Another person must approve it: holdfast grant approve {made.grant_id} --as NAME")
 
 
 @grant.command()
@@ -125,24 +130,24 @@ def approve(
     grant_id: ID,
     as_: As = None,
     key: KeyFile = None,
-    role: Annotated[bool, typer.Option("--role", help="As the role that the database knows this session by.")] = False,
+    role: Annotated[bool, typer.Option("--role", help="Approve as the PostgreSQL role of this session.")] = False,
     signature: Annotated[
-        str | None, word("--signature", "A signature that `grant sign` printed elsewhere.", metavar="HEX")
+        str | None, word("--signature", "Signature that `holdfast grant sign` printed.", metavar="HEX")
     ] = None,
-    reason: Annotated[str | None, word("--reason", "Why: it stays in the journal.", metavar="TEXT")] = None,
+    reason: Annotated[str | None, word("--reason", REASON_HELP, metavar="TEXT")] = None,
 ) -> Answer:
-    """Approve a draft.
+    """Approve a draft grant.
 
-    In dev anybody may, in stage anybody but the requester; in prod it takes a registered key (--key, or --signature
-    with --as) or a role of a PostgreSQL database (--role), other than the requester's.
+    In dev any person may approve; in stage any person except the requester. In prod an approval must be signed with a
+    registered key (--key, or --signature with --as) or come from a PostgreSQL role (--role), not the requester's.
     """
     if sum((key is not None, role, signature is not None)) > 1:
-        raise InputError("an approver is known in one way", next_step="Give one of --key, --signature and --role.")
+        raise InputError("--key, --signature and --role exclude each other.", next_step="Give only one of them.")
     with location.open() as store:
         who = _identity(store, grant_id, as_, key, signature, role=role)
         made = grants.approve(store, grant_id, who, reason=reason)
         now = store.now()
-    return Answer(_value(made, now), f"grant {grant_id} is active until {output.instant(made.expires_at)} UTC")
+    return Answer(_value(made, now), f"Grant {grant_id} is active until {output.instant(made.expires_at)} UTC.")
 
 
 def _identity(
@@ -152,7 +157,9 @@ def _identity(
         if role:
             found = reading.grants.session_role()
             if found is None:
-                raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
+                raise ApprovalError(
+                    "--role needs PostgreSQL; a SQLite ledger has no roles.", code="approver_not_authenticated"
+                )
             return grants.Identity(name=name or found, method=ROLE)
         if key is not None:
             made = keys.signature_of(
@@ -161,11 +168,13 @@ def _identity(
             public = _public_key(key)
             owner = next((a.name for a in reading.grants.approvers().values() if a.public_key == public), None)
             if name is None and owner is None:
-                raise ApprovalError("nobody is registered with this key", code="approver_unknown")
+                raise ApprovalError("No approver is registered with this key.", code="approver_unknown")
             return grants.Identity(name=name or owner or "", method=KEY, signature=made)
     if signature is not None:
         if name is None:
-            raise InputError("a signature is somebody's", next_step="Say whose it is: --as NAME.")
+            raise InputError(
+                "--signature needs --as.", next_step="Add --as NAME with the name of the approver who signed."
+            )
         return grants.Identity(name=name, method=KEY, signature=signature)
     return grants.Identity(name=name or actor(), method=CLAIMED)
 
@@ -180,9 +189,9 @@ def sign(
     store: Store[Any],
     *,
     grant_id: ID,
-    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="The private key.")],
+    key: Annotated[Path, typer.Option("--key", metavar="FILE", help="Private key to sign with.")],
 ) -> Answer:
-    """Print a signature under a draft, for `grant approve --signature` by somebody who may write to the ledger."""
+    """Sign a draft grant and print the signature, for `holdfast grant approve --signature`."""
     with store.reading() as reading:
         text = approval_text(existing_grant(reading, grant_id), reading.settings.read()["ledger_id"])
     value = {"grant_id": grant_id, "signature": keys.signature_of(text, key), "public_key": _public_key(key)}
@@ -192,9 +201,9 @@ def sign(
 @grant.command()
 @command(Location.open)
 def revoke(store: Store[Any], *, grant_id: ID, reason: Reason, as_: As = None) -> Answer:
-    """Take back a grant that is not used yet."""
+    """Revoke a grant that is not consumed."""
     made = grants.revoke(store, grant_id, actor=as_ or actor(), reason=reason)
-    return Answer(_value(made, store.now()), f"grant {grant_id} is revoked")
+    return Answer(_value(made, store.now()), f"Grant {grant_id} revoked.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -206,15 +215,24 @@ def revoke(store: Store[Any], *, grant_id: ID, reason: Reason, as_: As = None) -
 def list_grants(
     location: Location,
     *,
-    state: Annotated[str | None, word("--state", "Only these: " + ", ".join(GrantState) + ".", metavar="STATE")] = None,
-    action: Annotated[str | None, word("--action", "Only those for this.", metavar="ACTION")] = None,
-    target: Annotated[str | None, word("--target", "Only those for this target.", metavar="TARGET")] = None,
-    before: Annotated[int | None, typer.Option("--before", metavar="ID", min=1, max=ID_MAX, help="Only older.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=PAGE_MAX, help="How many.")] = 100,
+    state: Annotated[
+        str | None, word("--state", "List only grants in this state: " + ", ".join(GrantState) + ".", metavar="STATE")
+    ] = None,
+    action: Annotated[str | None, word("--action", "List only grants for this action.", metavar="ACTION")] = None,
+    target: Annotated[str | None, word("--target", "List only grants for this target.", metavar="TARGET")] = None,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            "--before", metavar="ID", min=1, max=ID_MAX, help="List only grants with a smaller id, to continue a page."
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=PAGE_MAX, help="Maximum number of grants.")
+    ] = 100,
 ) -> Answer:
     """List grants, newest first."""
     if state is not None and state not in GRANT.states:
-        raise InputError(f"no grant is {state!r}", next_step=f"Name one of: {', '.join(GrantState)}.")
+        raise InputError(f"Unknown state {state!r} of a grant.", next_step=f"Give one of: {', '.join(GrantState)}.")
     with location.open() as store:
         with store.reading() as reading:
             found = reading.grants.page(
@@ -226,11 +244,11 @@ def list_grants(
 
 def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
     if not found:
-        output.line("no grants")
+        output.line("No grants.")
         return
     columns = (
         Column("ID", right=True), Column("STATE"), Column("ACTION"), Column("TARGET", folds=True), Column("EXECUTOR"),
-        Column("ASKED BY"), Column("APPROVED BY"), Column("ENDS"),
+        Column("REQUESTED BY"), Column("APPROVED BY"), Column("EXPIRES"),
     )  # fmt: skip
     rows = [
         (
@@ -241,13 +259,13 @@ def _print_list(found: list[Grant], now: datetime, limit: int) -> None:
     ]  # fmt: skip
     output.table(columns, rows)
     if len(found) == limit:
-        output.line(f"there may be more: --before {found[-1].grant_id}")
+        output.line(f"There may be more grants; to continue, add --before {found[-1].grant_id}")
 
 
 @grant.command()
 @command(Location.open)
 def show(store: Store[Any], *, grant_id: ID) -> Answer:
-    """Show one grant: what it permits, how it was approved, and its history."""
+    """Show one grant: what it permits, who approved it, and its history."""
     with store.reading() as reading:
         found, ledger_id = existing_grant(reading, grant_id), reading.settings.read()["ledger_id"]
         journal = reading.journal.of(grant_id, GRANT.name)
@@ -267,7 +285,7 @@ def _print_grant(found: Grant, journal: list[JournalRow], now: datetime) -> None
              "requested_by", "approved_by", "approved_via", "consumed_by", "expires_at", "reason")  # fmt: skip
     output.fields((name.replace("_", " "), _words(shown[name])) for name in names if shown[name])
     output.line("")
-    columns = (Column("AT"), Column("EVENT"), Column("TO"), Column("BY"), Column("REASON", folds=True))
+    columns = (Column("TIME (UTC)"), Column("EVENT"), Column("STATE"), Column("ACTOR"), Column("REASON", folds=True))
     rows = [
         (
             output.instant(row.at),
@@ -296,7 +314,7 @@ def _executor(found: Grant) -> str:
 
 
 def _value(found: Grant, now: datetime) -> dict[str, object]:
-    """Return a grant as its JSON object; what its scope does not say is null."""
+    """Return a grant as a JSON object; fields that its scope does not contain are null."""
     scope = scope_of(found)
     return {
         "grant_id": found.grant_id,
@@ -329,8 +347,8 @@ def _value(found: Grant, now: datetime) -> dict[str, object]:
 @command()
 def slip(
     *,
-    action: Annotated[str, word("--action", f"What: {Act.RESTORE}.", metavar="ACTION")],
-    target: Annotated[str, word("--target", "The SHA-256 of the snapshot.", metavar="DIGEST")],
+    action: Annotated[str, word("--action", f"Action: {Act.RESTORE}.", metavar="ACTION")],
+    target: Annotated[str, word("--target", "SHA-256 of the snapshot.", metavar="DIGEST")],
     executor: Executor,
     reason: Reason,
     rollback_plan: RollbackPlan,
@@ -338,9 +356,9 @@ def slip(
     key: KeyFile = None,
     ttl: Ttl = "2h",
 ) -> Answer:
-    """Print a permission that travels as a file: to restore a snapshot where there is no ledger yet.
+    """Print a slip: a grant as a file, to restore a snapshot where no ledger exists.
 
-    `holdfast snapshot restore FILE --grant slip.json` takes it.
+    Save the output and give it to `holdfast snapshot restore FILE --grant slip.json`.
     """
     made = slips.write_slip(
         action=str(_act(action)),

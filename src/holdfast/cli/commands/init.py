@@ -1,7 +1,7 @@
-"""`holdfast init`: make a ledger.
+"""`holdfast init`: creates a ledger.
 
-Invariants: `init` on a ledger changes nothing; a new SQLite ledger appears under its name whole or not at all, also
-when two processes make it at once.
+Invariants: `init` never changes an existing ledger; a new SQLite file appears only when it is complete, also when two
+processes create it at the same time.
 """
 
 from enum import StrEnum
@@ -20,7 +20,7 @@ from holdfast.store import migrations as schema_steps
 
 
 class Environment(StrEnum):
-    """What a ledger is for."""
+    """The environment of a ledger."""
 
     DEV = "dev"
     STAGE = "stage"
@@ -32,13 +32,16 @@ def init(
     location: Location,
     *,
     env: Annotated[
-        Environment | None, typer.Option("--env", help="What the ledger is for; written once (dev).")
+        Environment | None,
+        typer.Option("--env", help="Environment of the ledger; it cannot be changed later (default: dev)."),
     ] = None,
-    governed: Annotated[bool, typer.Option("--governed", help="Let the registry govern its operations.")] = False,
+    governed: Annotated[
+        bool, typer.Option("--governed", help="Accept only operations that are active in the registry.")
+    ] = False,
 ) -> Answer:
-    """Make a ledger, or say that there is one.
+    """Create a ledger, or report the one that exists.
 
-    On a ledger that exists nothing is changed; another --env than its own is refused.
+    An existing ledger is not changed; it is an error if it has another environment than --env.
     """
     created = False
     try:
@@ -49,24 +52,26 @@ def init(
         settings = reading.settings.read()
     environment, is_governed = settings["environment"], settings["governed"] == "yes"
     if env is not None and env != environment:
-        raise _refusal(f"this is a {environment} ledger, not a {env} one", environment=environment, asked=str(env))
+        raise _refusal(
+            f"The environment of this ledger is {environment}, not {env}.", environment=environment, asked=str(env)
+        )
     if governed and not is_governed:
-        raise _refusal("this ledger was made without --governed", governed=False, asked=True)
+        raise _refusal("This ledger was created without --governed.", governed=False, asked=True)
     value = {"created": created, "environment": environment, "governed": is_governed, "database": store.dialect}
-    what = "made" if created else "there is already"
+    what = "Created" if created else "This is already"
     kind = f"a {'governed ' if is_governed else ''}{environment} ledger ({store.dialect})"
-    return Answer(value, f"{what} {kind}")
+    return Answer(value, f"{what} {kind}.")
 
 
 def _refusal(message: str, **context: object) -> RefusedError:
-    next_step = "What a ledger is for is written once: make another ledger under another name."
+    next_step = "The environment of a ledger cannot be changed. Create another ledger under another name."
     return RefusedError(message, next_step=next_step, context=context)
 
 
 def _create(location: Location, environment: str, *, governed: bool) -> tuple[bool, Store[Any]]:
-    """Make the ledger; the answer's first part is False if another process was faster."""
+    """Create the ledger; return False first if another process has created it meanwhile."""
     place = connect(location.url, schema=location.schema, create=True)
-    if place.exists:  # one transaction makes the ledger in it
+    if place.exists:  # one transaction creates the ledger in it
         with place:
             applied = schema_steps.migrate(place, environment=environment, governed=governed)
         return bool(applied), location.open()

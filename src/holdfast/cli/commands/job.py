@@ -1,4 +1,4 @@
-"""`holdfast show`, `cancel` and `retry`: one job, what happened to it, and what an operator may do with it."""
+"""`holdfast show`, `cancel` and `retry`: show one job, cancel it, or retry it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,8 +22,8 @@ from holdfast.store import Store
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
 
-NOT_KNOWN = "not known"
-JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job.")]
+UNKNOWN = "unknown"
+JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="Id of the job.")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -34,13 +34,13 @@ JobId = Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The
 def show(
     store: Store[Any],
     *,
-    job_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="The job's id.")],
+    job_id: JobId,
     at: At = None,
 ) -> Answer:
-    """Show one job: its attempts and its history.
+    """Show one job with its attempts and its history.
 
-    The journal holds the job's own rows (machine JOB) and those of its executions (machine EXECUTION), in the order in
-    which they were written. With --at, everything is as it was then; what the journal does not tell is null.
+    The history contains the journal rows of the job (machine JOB) and of its executions (machine EXECUTION), in the
+    order in which they were written. With --at, fields that the journal does not record are null.
     """
     with store.reading() as reading:
         if at is not None:
@@ -71,10 +71,10 @@ def _past_value(past: Past) -> dict[str, object]:
 
 
 def _print_past(past: Past) -> None:
-    output.line(f"as it was at {output.instant(past.at, parts='microseconds')} UTC")
+    output.line(f"State at {output.instant(past.at, parts='microseconds')} UTC")
     _print_job(past.job, past.executions, past.journal, past.at)
     if past.archived_before is not None:
-        output.line(f"history before {output.instant(past.archived_before, parts='microseconds')} UTC is archived")
+        output.line(f"History before {output.instant(past.archived_before, parts='microseconds')} UTC is archived.")
 
 
 def _print_job(
@@ -96,7 +96,7 @@ def _print_job(
 
 def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
     def at(moment: datetime | None) -> str:
-        return NOT_KNOWN if moment is None else f"{output.instant(moment)} UTC ({output.age(moment, now)})"
+        return UNKNOWN if moment is None else f"{output.instant(moment)} UTC ({output.age(moment, now)})"
 
     error = ": ".join(filter(None, (job.last_error_code, job.last_error_message)))
     return [
@@ -120,13 +120,13 @@ def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
 def _print_executions(executions: Sequence[Execution] | Sequence[PastExecution], now: datetime) -> None:
     output.table(
         [
-            Column("ATTEMPT", right=True), Column("STATUS"), Column("OWNER"), Column("BEGAN"), Column("TOOK"),
+            Column("ATTEMPT", right=True), Column("STATUS"), Column("OWNER"), Column("STARTED"), Column("DURATION"),
             Column("LEASE"), Column("PROGRESS"), Column("ERROR", folds=True),
         ],
         [
             (
                 execution.attempt, output.state(execution.status), execution.lease_owner,
-                output.instant(execution.created_at), _took(execution),
+                output.instant(execution.created_at), _duration(execution),
                 _lease(execution, now),
                 "" if execution.progress is None else f"{execution.progress:.0%} {execution.progress_note or ''}",
                 ": ".join(filter(None, (execution.error_code, execution.error_message)))
@@ -142,10 +142,10 @@ def _lease(execution: Execution | PastExecution, now: datetime) -> str:
     if execution.status in EXECUTION.final:
         return ""
     ends = execution.lease_expires_at
-    return NOT_KNOWN if ends is None else f"ends {output.age(ends, now)}"
+    return UNKNOWN if ends is None else f"expires {output.age(ends, now)}"
 
 
-def _took(execution: Execution | PastExecution) -> str:
+def _duration(execution: Execution | PastExecution) -> str:
     if execution.finished_at is None:
         return ""
     return output.span((execution.finished_at - execution.created_at).total_seconds())
@@ -153,7 +153,7 @@ def _took(execution: Execution | PastExecution) -> str:
 
 def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> None:
     rows = []
-    # A moment is written once: what follows without one happened in the same write.
+    # Rows without a time were written in the same transaction as the row above.
     for _, moves in groupby(journal, key=lambda row: row.move_id):
         for position, row in enumerate(moves):
             whose = "job" if row.machine == JOB.name else f"attempt {attempts.get(row.subject, '?')}"
@@ -170,7 +170,7 @@ def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> N
                     row.reason or "",
                 )
             )
-    columns = ("AT (UTC)", "OF", "MOVE", "EVENT", "BY", "UNDER")
+    columns = ("TIME (UTC)", "SUBJECT", "TRANSITION", "EVENT", "ACTOR", "AUTHORITY")
     output.table([*map(Column, columns), Column("REASON", folds=True)], rows, title="journal")
 
 
@@ -180,15 +180,15 @@ def _print_journal(journal: Sequence[JournalRow], attempts: dict[int, int]) -> N
 
 @command(Location.ledger)
 def cancel(ledger: "Ledger", *, job_id: JobId, reason: Reason = None) -> Answer:
-    """Cancel a job; a running one is asked to stop."""
+    """Cancel a job; a running job receives a request to stop."""
     state = ledger.cancel(job_id, actor=actor(), reason=reason)
-    asked = state == "running"
-    text = f"job {job_id} runs and was asked to stop" if asked else f"job {job_id} is {state}"
-    return Answer({"job_id": job_id, "state": state, "asked_to_stop": asked}, text)
+    running = state == "running"
+    text = f"Job {job_id} is running; stop requested." if running else f"Job {job_id} is {state}."
+    return Answer({"job_id": job_id, "state": state, "asked_to_stop": running}, text)
 
 
 @command(Location.ledger)
 def retry(ledger: "Ledger", *, job_id: JobId, reason: Reason = None) -> Answer:
-    """Put a failed job back, within its whole budget."""
+    """Retry a failed job if it has attempts left."""
     state = ledger.retry(job_id, actor=actor(), reason=reason)
-    return Answer({"job_id": job_id, "state": state}, f"job {job_id} is {state}")
+    return Answer({"job_id": job_id, "state": state}, f"Job {job_id} is {state}.")

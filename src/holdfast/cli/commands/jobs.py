@@ -1,4 +1,4 @@
-"""`holdfast jobs` and `stats`: which jobs there are, and how many. Nothing here writes."""
+"""`holdfast jobs` and `stats`: list and count jobs. They only read."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,13 +25,16 @@ LIMIT_MAX = 10_000
 def jobs(
     store: Store[Any],
     *,
-    state: Annotated[JobState | None, typer.Option("--state", help="Only jobs in this state.")] = None,
-    operation: Annotated[str | None, word("--operation", "Only jobs of this operation.")] = None,
-    queue: Annotated[str | None, word("--queue", "Only jobs of this queue.")] = None,
-    client: Annotated[str | None, word("--client", "Only jobs of this client.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="How many at most.")] = 50,
+    state: Annotated[JobState | None, typer.Option("--state", help="List only jobs in this state.")] = None,
+    operation: Annotated[str | None, word("--operation", "List only jobs of this operation.")] = None,
+    queue: Annotated[str | None, word("--queue", "List only jobs of this queue.")] = None,
+    client: Annotated[str | None, word("--client", "List only jobs of this client.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of jobs.")] = 50,
     before: Annotated[
-        int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="ID", help="Only jobs older than this one.")
+        int | None,
+        typer.Option(
+            "--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."
+        ),
     ] = None,
 ) -> Answer:
     """List jobs, newest first."""
@@ -45,12 +48,12 @@ def jobs(
 
 def _print_jobs(found: Sequence[Job], now: datetime, limit: int) -> None:
     if not found:
-        output.line("no jobs")
+        output.line("No jobs.")
         return
     output.table(
         [
             Column("ID", right=True), Column("STATE"), Column("OPERATION"), Column("QUEUE"), Column("CLIENT"),
-            Column("KEY", folds=True), Column("TRIES", right=True), Column("AGE"), Column("NOTE", folds=True),
+            Column("KEY", folds=True), Column("ATTEMPTS", right=True), Column("AGE"), Column("NOTE", folds=True),
         ],
         [
             (
@@ -61,7 +64,7 @@ def _print_jobs(found: Sequence[Job], now: datetime, limit: int) -> None:
         ],
     )  # fmt: skip
     if len(found) == limit:
-        output.line(f"there may be more: --before {found[-1].job_id}")
+        output.line(f"There may be more jobs; to continue, add --before {found[-1].job_id}")
 
 
 def _note(job: Job, now: datetime) -> str:
@@ -78,7 +81,7 @@ def _note(job: Job, now: datetime) -> str:
 def stats(store: Store[Any], *, at: At = None) -> Answer:
     """Count jobs by state and operation.
 
-    With --at, as they stood then.
+    With --at, counts the jobs as they were at that time.
     """
     moment: datetime | None = None
     with store.reading() as reading:
@@ -92,14 +95,14 @@ def stats(store: Store[Any], *, at: At = None) -> Answer:
 
     def human() -> None:
         if moment is not None:
-            output.line(f"as it was at {output.instant(moment, parts='microseconds')} UTC")
+            output.line(f"State at {output.instant(moment, parts='microseconds')} UTC")
         _print_stats(states, operations)
 
     return Answer(value if moment is None else {"at": time_text(moment), **value}, human)
 
 
 def _totals(counts: Sequence[Count]) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-    """Return the counts by state, and by operation and state."""
+    """Return the counts per state, and per operation and state."""
     operations: dict[str, dict[str, int]] = {}
     for count in counts:
         by_state = operations.setdefault(count.operation, dict.fromkeys(JOB.states, 0))

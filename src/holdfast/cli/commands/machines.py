@@ -1,4 +1,4 @@
-"""`holdfast machines`: the transition table, drawn. Needs no ledger."""
+"""`holdfast machines`: draws the state machines from the transition table. Needs no ledger."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -13,7 +13,7 @@ from holdfast.diagrams import ascii_text, diagrams, find, json_value, mermaid, s
 
 
 class Format(StrEnum):
-    """What a drawing is made of."""
+    """The format of a drawing."""
 
     ASCII = "ascii"
     MERMAID = "mermaid"
@@ -27,17 +27,19 @@ _DRAW = {Format.ASCII: ascii_text, Format.MERMAID: mermaid, Format.SVG: svg}
 @command()
 def machines(
     *,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="One machine; all of them without it.")] = None,
-    form: Annotated[Format | None, typer.Option("--format", help="The form of the drawing (ascii).")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of one machine (default: all machines).")
+    ] = None,
+    form: Annotated[Format | None, typer.Option("--format", help="Format of the drawing (default: ascii).")] = None,
     as_json: Json = False,
 ) -> Answer:
     """Draw the state machines.
 
-    Every picture is made from the one transition table: governed edges and the paths that take several edges in one
-    write are shown as such.
+    The drawings come from the transition table. Edges that need a grant, and paths that take several edges in one
+    write, are marked.
     """
     if as_json and form not in (None, Format.JSON):
-        raise InputError(f"--json and --format {form} ask for two things", next_step="Give one of them.")
+        raise InputError(f"--json and --format {form} exclude each other.", next_step="Remove one of the two options.")
     drawn = (find(name),) if name else diagrams()
     if as_json or form is Format.JSON:
         values = [json_value(diagram) for diagram in drawn]

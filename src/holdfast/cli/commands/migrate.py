@@ -1,6 +1,6 @@
-"""`holdfast migrate`: bring a ledger to this version of Holdfast.
+"""`holdfast migrate`: upgrades a ledger to this version of Holdfast.
 
-Invariants: it writes only where something is missing or differs.
+Invariants: it writes only what is missing or differs.
 """
 
 from typing import Annotated, Any
@@ -17,36 +17,39 @@ from holdfast.store import migrations as schema_steps
 def migrate(
     location: Location,
     *,
-    print_sql: Annotated[bool, typer.Option("--print-sql", help="Print what would run, and run nothing.")] = False,
+    print_sql: Annotated[bool, typer.Option("--print-sql", help="Print the SQL; change nothing.")] = False,
     new_epoch: Annotated[
-        bool, typer.Option("--new-epoch", help="Begin a new epoch: for a dump that was loaded into another cluster.")
+        bool,
+        typer.Option(
+            "--new-epoch", help="Start a new epoch; needed after a PostgreSQL dump was loaded into another cluster."
+        ),
     ] = False,
 ) -> Answer:
-    """Bring a ledger to this version of Holdfast.
+    """Upgrade a ledger to this version of Holdfast.
 
-    Missing migrations are applied, and machines and triggers that differ are written anew, in one transaction. A ledger
-    that is up to date is left alone.
+    One transaction applies missing migrations and rewrites machines and triggers that differ. A ledger that is up to
+    date is not changed.
     """
     if print_sql and new_epoch:
-        raise InputError("--print-sql and --new-epoch do not go together", next_step="Give one of them.")
+        raise InputError("--print-sql and --new-epoch exclude each other.", next_step="Remove one of the two options.")
     with location.connect() as store:
         if new_epoch:
             epoch = schema_steps.begin_epoch(store)
-            return Answer({"epoch": epoch}, f"epoch {epoch} has begun")
+            return Answer({"epoch": epoch}, f"Epoch {epoch} started.")
         if print_sql:
             return _plan(store)
-        applied, rewritten = _brought_up(store)
-    return Answer({"applied": applied, "rewritten": rewritten}, _done(applied, rewritten))
+        applied, rewritten = _upgrade(store)
+    return Answer({"applied": applied, "rewritten": rewritten}, _summary(applied, rewritten))
 
 
-def _brought_up(store: Store[Any]) -> tuple[list[str], list[str]]:
-    """Return the migrations that were applied and what else differed."""
+def _upgrade(store: Store[Any]) -> tuple[list[str], list[str]]:
+    """Upgrade the ledger; return the applied migrations and the names of rewritten machines and triggers."""
     try:
         schema_steps.verify(store)
     except EnforcementDriftError as drift:
         differing = drift.context["differs"]
     except SchemaVersionError:
-        differing = []  # a newer schema is refused again, by migrate itself
+        differing = []  # a newer schema is refused below, by migrate
     else:
         return [], []
     applied = schema_steps.migrate(store)
@@ -59,12 +62,12 @@ def _name(step: schema_steps.Migration) -> str:
     return f"{step.number:04d}_{step.name}"
 
 
-def _done(applied: list[str], rewritten: list[str]) -> str:
+def _summary(applied: list[str], rewritten: list[str]) -> str:
     if applied:
-        return f"applied {', '.join(applied)}"
+        return f"Applied {', '.join(applied)}."
     if rewritten:
-        return f"written anew: {', '.join(rewritten)}"
-    return "up to date"
+        return f"Rewrote {', '.join(rewritten)}."
+    return "Up to date."
 
 
 def _plan(store: Store[Any]) -> Answer:

@@ -1,7 +1,7 @@
-"""`holdfast repair`: shows what would put a broken ledger right, and does it once somebody has looked.
+"""`holdfast repair`: plans the repair of a broken ledger, and applies a plan by its digest.
 
-Invariants: nothing is changed without the digest of a plan that was shown, an operator, a reason, and a grant for that
-plan; in a dev ledger the operator's own.
+Invariants: nothing is changed without the digest of a plan, an operator, a reason and a grant for that plan; in a dev
+ledger the grant is created automatically.
 """
 
 from typing import Annotated, Any
@@ -21,13 +21,16 @@ from holdfast.core.environments import DEV
 from holdfast.core.errors import InputError
 from holdfast.governance.grants import environment_of, permission
 
-Apply = Annotated[
-    str | None, typer.Option("--apply", metavar="DIGEST", help="Carry out the plan that has this digest.")
+Apply = Annotated[str | None, typer.Option("--apply", metavar="DIGEST", help="Apply the plan with this digest.")]
+Operator = Annotated[
+    str | None,
+    typer.Option("--operator", metavar="NAME", help="Name of the person who repairs; required with --apply."),
 ]
-Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Who repairs.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why: it stays in the journal.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Reason; stored in the journal; required with --apply.")
+]
 Grant = Annotated[
-    int | None, typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="The grant; in dev it needs none.")
+    int | None, typer.Option("--grant", metavar="ID", min=1, max=ID_MAX, help="Id of the grant; not needed in dev.")
 ]
 TARGET = "ledger"
 
@@ -41,13 +44,15 @@ def repair(
     reason: Reason = None,
     grant: Grant = None,
 ) -> Answer:
-    """Show what would put a broken ledger right, and do it.
+    """Plan the repair of a broken ledger, and apply the plan.
 
-    Without --apply nothing is changed: the plan is made by doing everything in one transaction and rolling it back.
+    Without --apply nothing is changed: the plan is made in one transaction that is rolled back.
     """
     if apply is not None and not (operator and reason):
-        raise InputError("a repair names who does it and why", next_step="Give --operator and --reason.")
-    # Not verified: triggers that were dropped are among the things to put right.
+        raise InputError(
+            "--operator and --reason are required with --apply.", next_step="Add --operator NAME and --reason TEXT."
+        )
+    # Not verified, so that dropped triggers can be repaired.
     with location.connect() as store:
         if apply is None:
             done = plan(store)
@@ -78,42 +83,44 @@ def _value(done: RepairReport) -> dict[str, object]:
 
 
 def _shown(act: RepairAct) -> dict[str, object]:
-    """Return an act without what the job was given and gave: the journal keeps that."""
+    """Return an act without payload and result; the journal keeps them."""
     before = {name: value for name, value in (act.before or {}).items() if name not in ("payload", "result", "value")}
     return {**msgspec.to_builtins(act), "before": before if act.before is not None else None}
 
 
 def _print(done: RepairReport, *, governed: bool) -> None:
     if not done.acts and not done.left:
-        output.line("nothing to repair")
+        output.line("Nothing to repair.")
         return
     if done.acts:
         output.table(
-            [Column("SUBJECT"), Column("ACT"), Column("TO", folds=True), Column("WHY", folds=True)],
+            [Column("SUBJECT"), Column("ACTION"), Column("NEW VALUES", folds=True), Column("WHY", folds=True)],
             [(act.subject, act.kind, _after(act), act.why) for act in done.acts],
-            title="done" if done.applied else "would be done",
+            title="Repairs made" if done.applied else "Planned repairs",
         )
     if done.left:
         output.table(
             [Column("SUBJECT"), Column("INVARIANT"), Column("DETAIL", folds=True)],
             [(violation.subject, violation.invariant, violation.detail) for violation in done.left],
-            title="cannot be repaired",
+            title="Cannot be repaired",
         )
         if done.given_up:
             output.table(
                 [Column("SUBJECT"), Column("WHY", folds=True), Column("TO RESTORE", folds=True)],
                 [(one.subject, one.why, one.restore) for one in done.given_up],
-                title="left as it is",
+                title="Not changed",
             )
-        output.line("Restore a snapshot beside this ledger and compare: `holdfast snapshot restore`, `snapshot diff`.")
+        output.line(
+            "Restore a snapshot into another database and compare: `holdfast snapshot restore`, `snapshot diff`."
+        )
     if done.acts and not done.applied:
-        output.line("Nothing has been changed. To do it:")
+        output.line("Nothing has been changed. To apply the plan:")
         if governed:
-            asked = f"{Act.REPAIR} {TARGET} --plan {done.digest}"
-            output.line(f"  holdfast grant request {asked} --executor NAME --rollback-plan TEXT --reason TEXT")
+            wanted = f"{Act.REPAIR} {TARGET} --plan {done.digest}"
+            output.line(f"  holdfast grant request {wanted} --executor NAME --rollback-plan TEXT --reason TEXT")
         output.line(f"  holdfast repair --apply {done.digest} --operator NAME --reason TEXT{' --grant ID' * governed}")
 
 
 def _after(act: RepairAct) -> str:
     shown = {name: value for name, value in act.after.items() if name not in ("reason", "updated_at", "created_at")}
-    return ", ".join(f"{name}={'nothing' if value is None else value}" for name, value in shown.items())
+    return ", ".join(f"{name}={'null' if value is None else value}" for name, value in shown.items())

@@ -1,7 +1,7 @@
-"""`holdfast snapshot`: keep a whole ledger in a file, make one from it, compare two, and look whether one is whole.
+"""`holdfast snapshot`: creates, restores, compares and verifies snapshots of a ledger.
 
-Invariants: a snapshot never replaces a file, and a restore never touches a ledger that has work in it, and of stage and
-prod needs a slip of somebody else's; bars are shown on a terminal only, on standard error.
+Invariants: a snapshot never replaces a file; a restore never changes a ledger that contains jobs or history, and for
+stage and prod it needs a slip that another person signed; progress bars appear only on a terminal.
 """
 
 from pathlib import Path
@@ -21,22 +21,22 @@ from holdfast.audit.files.snapshot_diff import diff as diff_now
 from holdfast.audit.files.snapshot_verify import verify as verify_now
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.options import Json, Schema, actor, word
+from holdfast.cli.options import OPERATOR_HELP, REASON_HELP, Json, Schema, actor, word
 from holdfast.cli.output import Column
 from holdfast.store import Store
 
-snapshot = group("Keep a ledger in a file; restore or compare it.", "snapshots")
-File = Annotated[str, typer.Argument(metavar="FILE", help="The snapshot.")]
-A = Annotated[str, typer.Argument(metavar="A", help="A snapshot, or a ledger by its file or URL.")]
-B = Annotated[str, typer.Argument(metavar="B", help="The same.")]
+snapshot = group("Create, restore, compare and verify snapshots of a ledger.", "snapshots")
+File = Annotated[str, typer.Argument(metavar="FILE", help="Snapshot file.")]
+A = Annotated[str, typer.Argument(metavar="A", help="Snapshot file, or file or URL of a ledger.")]
+B = Annotated[str, typer.Argument(metavar="B", help="Snapshot file, or file or URL of a ledger, to compare with A.")]
 
 
 @snapshot.command()
 @command(Location.open)
 def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
-    """Write a snapshot of a ledger to a new file, while work goes on.
+    """Write a snapshot of a ledger to a new file; workers may continue.
 
-    What a quick look tells is wrong with the ledger is said, and kept as it is.
+    The cheap checks run too; the violations that they find are reported and do not stop the snapshot.
     """
     with output.progress(as_json=as_json) as progress:
         made = create_now(store, Path(file), progress=progress)
@@ -45,12 +45,16 @@ def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
     broken = sorted({found.invariant for found in wrong})
 
     def human() -> None:
-        output.line(f"wrote {output.clean(made.file)}: {_contents(made)}, {output.size(made.bytes)}")
+        output.line(f"Wrote {output.clean(made.file)}: {_contents(made)}, {output.size(made.bytes)}.")
         output.line(f"sha256 {made.trailer.sha256}")
         if beside:
-            output.line(f"not in it: {_n(len(beside), 'table')} beside the ledger ({output.clean(', '.join(beside))})")
+            output.line(
+                f"Not included: {_n(len(beside), 'other table')} of the database ({output.clean(', '.join(beside))})."
+            )
         if broken:
-            output.line(f"the ledger is broken, and so is the snapshot: {', '.join(broken)}; see `holdfast check`")
+            output.line(
+                f"The ledger, and so the snapshot, violates {', '.join(broken)}; for details run `holdfast check`"
+            )
 
     return Answer({**_summary(made), "not_in_it": beside, "broken": broken}, human)
 
@@ -63,19 +67,23 @@ def restore(
     file: File,
     tables_from_same_snapshot: Annotated[
         bool,
-        typer.Option("--tables-from-same-snapshot", help="The tables beside the ledger are of the same moment."),
+        typer.Option(
+            "--tables-from-same-snapshot",
+            help="The other tables of the database come from the same time as the snapshot.",
+        ),
     ] = False,
-    operator: Annotated[str | None, word("--operator", "Who restores; without it, the user who types.")] = None,
-    reason: Annotated[str, word("--reason", "Why, for the journal.")] = "restored from a snapshot",
+    operator: Annotated[str | None, word("--operator", OPERATOR_HELP)] = None,
+    reason: Annotated[str, word("--reason", REASON_HELP)] = "restored from a snapshot",
     grant: Annotated[
-        Path | None, typer.Option("--grant", metavar="FILE", help="A slip of `grant slip`; in dev it needs none.")
+        Path | None,
+        typer.Option("--grant", metavar="FILE", help="File that `holdfast grant slip` wrote; not needed in dev."),
     ] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Make a ledger from a snapshot, in an empty place.
+    """Restore a snapshot into a new or empty ledger.
 
-    The place is a new file, an empty database or schema, or a ledger without any work or history. Attempts that were
-    under way are ended, and a new epoch begins. A stage or prod ledger is restored by leave of somebody else.
+    The target is a new file, an empty database or schema, or a ledger without jobs and history. Attempts that were
+    running are ended, and a new epoch starts. A stage or prod ledger needs a slip signed by another person.
     """
     permission = RestoreRequest(
         who=operator or actor(),
@@ -107,7 +115,7 @@ def diff(*, a: A, b: B, schema: Schema = None, as_json: Json = False) -> Answer:
 @snapshot.command()
 @command()
 def verify(*, file: File, as_json: Json = False) -> Answer:
-    """Say whether a snapshot is whole, and whether its history is what was sealed."""
+    """Verify that a snapshot is complete and that its history matches its seals."""
     with output.progress(as_json=as_json) as progress:
         found = verify_now(Path(file), progress=progress)
     value = {
@@ -120,9 +128,9 @@ def verify(*, file: File, as_json: Json = False) -> Answer:
     }
 
     def human() -> None:
-        output.line(f"{output.clean(found.file)} is whole: {_contents(found)}, taken {found.header.created_at}")
+        output.line(f"{output.clean(found.file)} is complete: {_contents(found)}, created {found.header.created_at}.")
         sealed = f"{_n(found.seals, 'seal')} over {_n(found.sealed, 'row')}" if found.seals else "no seals"
-        output.line(f"{sealed}; {_n(found.unsealed, 'row')} of the journal not sealed")
+        output.line(f"{sealed}; {_n(found.unsealed, 'journal row')} not sealed.")
 
     return Answer(value, human)
 
@@ -180,20 +188,20 @@ def _n(n: int, what: str) -> str:
 
 
 def _print_restored(made: Restored) -> None:
-    output.line(f"restored {_n(made.rows['jobs'], 'job')} to a {made.environment} ledger, epoch {made.epoch}")
+    output.line(f"Restored {_n(made.rows['jobs'], 'job')} to a {made.environment} ledger, epoch {made.epoch}.")
     if made.grant_id is not None:
-        output.line(f"the slip is grant {made.grant_id} of it, and used")
+        output.line(f"The slip is recorded as grant {made.grant_id}, consumed.")
     if made.expired or made.finished:
-        output.line(f"attempts that were under way: {made.expired} ended, {made.finished} finished")
+        output.line(f"Attempts that were running: {made.expired} expired, {made.finished} finished.")
 
 
 def _print_comparison(found: SnapshotComparison) -> None:
     if found.same:
-        output.line(f"no difference in {_n(found.rows, 'row')}")
+        output.line(f"No difference in {_n(found.rows, 'row')}.")
         return
     counts = [Column(title, right=True) for title in ("ONLY IN A", "ONLY IN B", "CHANGED")]
     output.table(
-        [Column("TABLE"), *counts, Column("FIRST", folds=True)],
+        [Column("TABLE"), *counts, Column("FIRST KEYS", folds=True)],
         [(name, t.only_a, t.only_b, t.changed, ", ".join(map(str, _first(t)))) for name, t in found.tables.items()],
     )
 

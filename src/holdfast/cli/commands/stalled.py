@@ -1,4 +1,4 @@
-"""`holdfast stalled` and `recover`: attempts whose lease has expired, and what ends them."""
+"""`holdfast stalled` and `recover`: list and recover jobs whose lease has expired."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # the engine is imported only by the commands that need it
 
 @command(Location.open)
 def stalled(store: Store[Any]) -> Answer:
-    """List the attempts whose lease has run out.
+    """List running jobs whose lease has expired.
 
-    Their workers died or hang. A worker recovers them by itself.
+    Their workers crashed or hang. Any running worker recovers these jobs automatically.
     """
     with store.reading() as reading:
         found = reading.executions.stalled()
@@ -29,33 +29,33 @@ def stalled(store: Store[Any]) -> Answer:
 
     def human() -> None:
         if not found:
-            output.line("no lease has run out")
+            output.line("No stalled jobs.")
             return
         output.table(
             [Column("JOB", right=True), Column("OPERATION"), Column("ATTEMPT", right=True), Column("STATUS"),
-             Column("WORKER"), Column("LEASE ENDED")],
+             Column("WORKER"), Column("LEASE EXPIRED")],
             [
                 (a.job.job_id, a.job.operation, a.execution.attempt, output.state(a.execution.status),
                  a.execution.lease_owner, output.age(a.execution.lease_expires_at, now))
                 for a in found
             ],
         )  # fmt: skip
-        output.line("next: holdfast recover, or start a worker: it recovers them by itself")
+        output.line("next: holdfast recover")
 
     return Answer(rows, human)
 
 
 @command(Location.ledger)
 def recover(ledger: "Ledger") -> Answer:
-    """End what expired leases left behind.
+    """Recover jobs whose lease has expired.
 
-    What committed is finished; the rest is put back, within its budget.
+    A committed execution is finished. Any other job becomes pending again if it has attempts left.
     """
     from holdfast.engine.worker.reaper import recover as recover_now  # noqa: PLC0415 - see above
 
     report = recover_now(ledger, actor=actor())
-    words = (
-        f"{report.recovered} attempts ended: {report.finished} finished, {report.reopened} put back, "
-        f"{report.failed} failed, {report.quarantined} quarantined"
+    text = (
+        f"Recovered {report.recovered} attempts: {report.finished} finished, {report.reopened} pending again, "
+        f"{report.failed} failed, {report.quarantined} quarantined."
     )
-    return Answer(row_value(report), words)
+    return Answer(row_value(report), text)

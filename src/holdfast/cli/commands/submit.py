@@ -1,10 +1,9 @@
-"""`holdfast submit`: record a unit of work.
+"""`holdfast submit`: submits a job.
 
-Invariants: the payload is read and judged before the ledger is opened; no more of it is read than the limit allows.
+Invariants: the payload is read and checked before the ledger is opened; at most one byte more than the limit is read.
 """
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -12,6 +11,7 @@ import typer
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import Operation, actor, payload_bytes_max, word
+from holdfast.cli.times import due_moment
 from holdfast.cli.values import result_value
 from holdfast.core.digest import loads, payload_text
 from holdfast.core.errors import InputError, PayloadTooLargeError
@@ -27,29 +27,35 @@ def submit(
     *,
     operation: Operation,
     payload: Annotated[
-        str, typer.Argument(metavar="PAYLOAD", help="JSON; - reads it from standard input, @FILE from a file.")
+        str, typer.Argument(metavar="PAYLOAD", help="Payload as JSON; - reads standard input, @FILE reads a file.")
     ] = "{}",
-    client: Annotated[str, word("--client", "Who submits: keys are unique within a client.")] = "local",
-    key: Annotated[str | None, word("--key", "The idempotency key: the same work is recorded once.")] = None,
-    queue: Annotated[str | None, word("--queue", "The queue; the operation's own if not given.")] = None,
+    client: Annotated[str, word("--client", "Name of the client; keys are unique per client.")] = "local",
+    key: Annotated[str | None, word("--key", "Idempotency key; a second submit with the same key adds no job.")] = None,
+    queue: Annotated[str | None, word("--queue", "Queue (default: the queue of the operation).")] = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Higher runs first.")
+        int | None,
+        typer.Option(
+            "--priority", min=-INTEGER_MAX, max=INTEGER_MAX, help="Priority; jobs with a higher number run first."
+        ),
     ] = None,
     run_at: Annotated[
-        str | None, typer.Option("--run-at", metavar="TIME", help="Not before: 2030-01-31T12:00:00Z.")
+        str | None,
+        typer.Option(
+            "--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."
+        ),
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Attempts before automatic retry stops."),
+        typer.Option("--max-attempts", min=1, max=INTEGER_MAX, help="Maximum number of automatic attempts."),
     ] = None,
     operation_version: Annotated[
         str | None,
-        word("--operation-version", "Its version; if not the one in force, or the newest declared.", metavar="VERSION"),
+        word("--operation-version", "Version of the operation (default: the active or newest one).", metavar="VERSION"),
     ] = None,
 ) -> Answer:
-    """Record a unit of work.
+    """Submit a job.
 
-    A repeat of the same work under the same --client and --key records nothing and gives the first answer again.
+    A second submit of the same call with the same --client and --key adds no job and returns the first one.
     """
     size_max = payload_bytes_max()
     text = payload_text(loads(_read(payload, size_max), size_max=size_max), size_max=size_max)
@@ -78,9 +84,9 @@ def submit(
         "state": job.state if job else JOB.path("submit", None).target,
         "result": result_value(job) if job else None,
     }
-    what = "new" if admission.is_new else "submitted before"
+    what = "new" if admission.is_new else "already submitted"
     if job is not None and job.slimmed:
-        receipt["result_expired"], what = True, f"{what}, its result has expired"
+        receipt["result_expired"], what = True, f"{what}, its result was deleted by retention"
     return Answer(receipt, f"job {receipt['job_id']}  {receipt['state']}  ({what})")
 
 
@@ -95,8 +101,8 @@ def _read(payload: str, size_max: int) -> str | bytes:
             return _bounded(file, size_max)
     except OSError as error:
         raise InputError(
-            f"the payload cannot be read from {path}: {error.strerror}",
-            next_step="Name a readable file after @, or give the JSON itself.",
+            f"Cannot read the payload from {path}: {error.strerror}.",
+            next_step="Give @FILE with a readable file, or the JSON itself.",
             context={"path": str(path)},
         ) from None
 
@@ -104,31 +110,14 @@ def _read(payload: str, size_max: int) -> str | bytes:
 def _bounded(file: BinaryIO, size_max: int) -> bytes:
     text = file.read(size_max + 1)
     if len(text) > size_max:
-        raise PayloadTooLargeError(f"the payload has more than {size_max} bytes", context={"limit": size_max})
+        raise PayloadTooLargeError(f"The payload is larger than {size_max} bytes.", context={"limit": size_max})
     return text
 
 
 def _require_version(text: str | None) -> None:
     if text is not None and ranked(text) is None:
         raise InputError(
-            f"--operation-version is not a version: {text}",
-            next_step="Write it as SemVer, without build metadata: 1.0.0.",
+            f"--operation-version must be a SemVer version; it is {text!r}.",
+            next_step="Write it without build metadata, such as 1.0.0.",
             context={"operation_version": text},
         )
-
-
-def due_moment(text: str | None) -> datetime | None:
-    """Return the time that was given for --run-at, or raise InputError."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError
-        return moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"--run-at is not a time with a zone: {text}",
-            next_step="Write it as 2030-01-31T12:00:00Z or 2030-01-31T13:00:00+01:00.",
-            context={"run_at": text},
-        ) from None

@@ -1,7 +1,6 @@
-"""`holdfast switch`: stop something for the whole fleet, and lift that again by a grant.
+"""`holdfast switch`: stops an operation or replays for all workers, and allows them again under a grant.
 
-Invariants: throwing asks for a name that stops something and a reason, and for nothing else; what a command did is what
-the ledger answered.
+Invariants: to throw a switch needs no grant, only a reason; the printed result is what the ledger returned.
 """
 
 from datetime import datetime
@@ -11,7 +10,7 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command, group
-from holdfast.cli.options import ID_MAX, actor
+from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor
 from holdfast.cli.output import Column
 from holdfast.cli.values import row_value
 from holdfast.core.governed import Switch
@@ -22,16 +21,17 @@ from holdfast.store import Store
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.store.transaction import Reading
 
-switch = group("Stop something for the fleet; lift it by a grant.", "quarantine")
+switch = group("Stop an operation, or replays, for all workers; allow it again.", "quarantine")
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD.")
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the switch: operation:NAME, replay, replay:DATASET or REGISTRATION_HOLD."
+    ),
 ]
-Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help="Who acts (the user).")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")]
-GrantId = Annotated[
-    int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The grant that permits it.")
-]
+Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
+GrantId = Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)]
 
 
 @switch.command()
@@ -42,13 +42,13 @@ def throw(
     name: Name,
     reason: Reason,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also one that nothing known to the ledger looks at: one of your own.")
+        bool, typer.Option("--anyway", help="Allow a name that the ledger does not know: a switch of your own code.")
     ] = False,
     operator: Operator = None,
 ) -> Answer:
-    """Throw a switch: it holds from now on.
+    """Throw a switch: what it names stops now.
 
-    operation:NAME stops an operation: no worker takes its jobs, which wait; what is running goes on.
+    operation:NAME stops an operation: workers do not claim its jobs until the switch is lifted. Running jobs continue.
     """
     from holdfast.governance import switches  # noqa: PLC0415 - see above
 
@@ -63,10 +63,10 @@ def throw(
     value = {**row_value(found), "changed": turned.changed}
 
     def human() -> None:
-        said = f"{name} is on" if turned.changed else f"{name} was on already, by {found.thrown_by}: {found.reason}"
-        output.line(output.clean(said))
+        already = f"Switch {name} was already on, thrown by {found.thrown_by}: {found.reason}"
+        output.line(output.clean(f"Switch {name} is on." if turned.changed else already))
         if known is False:
-            output.line("note: no process has declared an operation of that name to this ledger")
+            output.line("note: No process has declared an operation with this name to this ledger.")
 
     return Answer(value if known is None else {**value, "operation_known": known}, human)
 
@@ -81,15 +81,17 @@ def lift(
     grant: GrantId = None,
     operator: Operator = None,
 ) -> Answer:
-    """Lift a switch, under a grant that is used up with it.
+    """Lift a switch under a grant, which is consumed.
 
-    Without --grant the one that fits is taken; in a dev ledger one is made out, and recorded as one's own.
+    Without --grant a grant that fits is used. In a dev ledger one is created automatically.
     """
     from holdfast.governance import switches  # noqa: PLC0415 - see above
 
     turned = switches.lift(store, name, actor=actor() if operator is None else operator, reason=reason, grant_id=grant)
     found = turned.switch
-    text = f"{name} is off, under grant {found.grant_id}" if turned.changed else f"{name} was off already"
+    text = (
+        f"Switch {name} is off, under grant {found.grant_id}." if turned.changed else f"Switch {name} was already off."
+    )
     return Answer({**row_value(found), "changed": turned.changed}, output.clean(text))
 
 
@@ -98,19 +100,19 @@ def lift(
 def list_(
     store: Store[Any],
     *,
-    every: Annotated[bool, typer.Option("--all", help="Also those that were lifted.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")] = 100,
+    every: Annotated[bool, typer.Option("--all", help="Include lifted switches.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of switches.")] = 100,
 ) -> Answer:
     """List the switches that are on."""
     with store.reading() as reading:
         found = reading.switches.page(limit=limit) if every else list(reading.switches.on().values())[:limit]
-        told = [_told(reading, thrown) for thrown in found]
+        values = [_switch_value(reading, thrown) for thrown in found]
         now = store.now()
-    return Answer(told, lambda: _print(found, told, now))
+    return Answer(values, lambda: _print(found, values, now))
 
 
-def _told(reading: "Reading", thrown: Switch) -> dict[str, Any]:
-    """Return a switch with why it was thrown and why it was lifted: its own reason is the last one."""
+def _switch_value(reading: "Reading", thrown: Switch) -> dict[str, Any]:
+    """Return a switch with the reasons of its throw and its lift; the record itself keeps only the last reason."""
     rows: dict[str, JournalRow] = {row.event: row for row in reading.journal.of(thrown.switch_id, SWITCH.name)}
     on = thrown.state is SwitchState.ON
     return {
@@ -121,20 +123,20 @@ def _told(reading: "Reading", thrown: Switch) -> dict[str, Any]:
     }
 
 
-def _print(found: list[Switch], told: list[dict[str, Any]], now: datetime) -> None:
+def _print(found: list[Switch], values: list[dict[str, Any]], now: datetime) -> None:
     if not found:
-        output.line("no switch is on")
+        output.line("No switch is on.")
         return
     output.table(
         [
-            Column("NAME"), Column("STATE"), Column("THROWN"), Column("BY"), Column("WHY", folds=True),
-            Column("LIFTED"), Column("BY"), Column("GRANT"), Column("WHY", folds=True),
+            Column("NAME"), Column("STATE"), Column("THROWN"), Column("BY"), Column("REASON", folds=True),
+            Column("LIFTED"), Column("BY"), Column("GRANT"), Column("REASON", folds=True),
         ],
         [
             (
                 thrown.name, thrown.state.value, output.age(thrown.created_at, now), thrown.thrown_by,
-                told[i]["reason"] or "", output.age(thrown.updated_at, now) if told[i]["lifted_by"] else "",
-                told[i]["lifted_by"] or "", thrown.grant_id or "", told[i]["lifted_reason"] or "",
+                values[i]["reason"] or "", output.age(thrown.updated_at, now) if values[i]["lifted_by"] else "",
+                values[i]["lifted_by"] or "", thrown.grant_id or "", values[i]["lifted_reason"] or "",
             )
             for i, thrown in enumerate(found)
         ],

@@ -1,7 +1,7 @@
-"""`holdfast worker`: run the operations of a ledger until stopped.
+"""`holdfast worker`: runs a worker until it is stopped.
 
-Invariants: a worker stops gracefully on the first SIGTERM or SIGINT and at once on the second; one that has abandoned
-too many threads is replaced by a fresh process of itself.
+Invariants: the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a worker that has abandoned too
+many threads replaces itself by a new process.
 """
 
 import logging
@@ -29,21 +29,34 @@ STOPPED_AT_ONCE = 130
 def worker(
     location: Location,
     *,
-    app: Annotated[str, typer.Argument(metavar="MODULE:LEDGER", help="Where the ledger and its operations are.")],
+    app: Annotated[
+        str, typer.Argument(metavar="MODULE:LEDGER", help="Python module and name of a Ledger or Operations object.")
+    ],
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", metavar="NAME", help="A queue; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="NAME",
+            help="Name of a queue to serve; repeatable (default: the queues of the operations).",
+        ),
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=10_000, help="Handlers at once.")] = 8,
-    processes: Annotated[bool, typer.Option("--processes", help="Run handlers in processes, not threads.")] = False,
-    drain: Annotated[
-        float, typer.Option("--drain", min=0, metavar="SECONDS", help="Time to finish when stopped.")
-    ] = 30,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when nothing is due.")] = False,
-    no_retention: Annotated[
-        bool, typer.Option("--no-retention", help="Leave retention to others, who see the directory of archives.")
+    concurrency: Annotated[
+        int,
+        typer.Option("--concurrency", min=1, max=10_000, help="Maximum number of handlers that run at the same time."),
+    ] = 8,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="Run handlers in processes instead of threads.")
     ] = False,
+    drain: Annotated[
+        float,
+        typer.Option(
+            "--drain", min=0, metavar="SECONDS", help="Seconds that running handlers get to finish after a stop."
+        ),
+    ] = 30,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job is due.")] = False,
+    no_retention: Annotated[bool, typer.Option("--no-retention", help="Do not run retention in this worker.")] = False,
 ) -> Answer:
-    """Run the operations of a ledger until stopped."""
+    """Run a worker until it is stopped."""
     from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
     from holdfast.engine.worker.worker import Worker  # noqa: PLC0415
 
@@ -60,14 +73,14 @@ def worker(
     with _stopped_by_signals(made):
         attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:
-        # Threads cannot be ended, a process can: this one is replaced by itself.
+        # Threads cannot be killed, so the process replaces itself.
         os.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *sys.argv[1:]])  # noqa: S606 - our own command
     value = {"worker_id": made.worker_id, "attempts": attempts}
-    return Answer(value, f"{made.worker_id} made {attempts} attempts")
+    return Answer(value, f"Worker {made.worker_id} made {attempts} attempts.")
 
 
 def load(app: str, location: Location) -> "Ledger":
-    """Import `module:name` and return the Ledger, or a Ledger with the Operations, that it names."""
+    """Import `module:name` and return that Ledger, or a Ledger with those Operations; raise InputError otherwise."""
     from holdfast.engine.failures import error_message  # noqa: PLC0415
     from holdfast.engine.ledger import Ledger  # noqa: PLC0415 - see above
     from holdfast.engine.operations import Operations  # noqa: PLC0415
@@ -79,27 +92,30 @@ def load(app: str, location: Location) -> "Ledger":
         found: Any = getattr(import_module(module), name or "ledger")
     except HoldfastError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything when it is imported
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the import of user code may raise anything
         raise InputError(
-            f"{app!r} cannot be loaded: {error_message(error)}",
-            next_step="Give module:name of a Ledger that Python can import.",
+            f"Cannot load {app!r}: {error_message(error)}",
+            next_step="Give module:name of a Ledger, in a module that Python can import.",
         ) from None
     if isinstance(found, Operations):
         return Ledger(location.url, found, schema=location.schema)
     if not isinstance(found, Ledger):
-        raise InputError(f"{app!r} is a {type(found).__name__}, not a Ledger", next_step="Name a Ledger or Operations.")
+        raise InputError(
+            f"{app!r} is a {type(found).__name__}, not a Ledger.",
+            next_step="Give the name of a Ledger or Operations object.",
+        )
     return Ledger(location.url, found.operations, schema=location.schema) if location.db else found
 
 
 @contextmanager
 def _stopped_by_signals(made: Any) -> Iterator[None]:
-    """Let SIGTERM and SIGINT stop a worker while it runs; a second one ends the process."""
-    asked = 0
+    """Stop the worker on the first SIGTERM or SIGINT, and exit the process on the second."""
+    signals = 0
 
     def stop(*_: object) -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
+        nonlocal signals
+        signals += 1
+        if signals > 1:
             os._exit(STOPPED_AT_ONCE)
         made.stop()
 

@@ -1,4 +1,4 @@
-"""`holdfast nodd admit | rejected`: notices from files, and the messages that could not be understood."""
+"""`holdfast nodd admit | rejected`: admit notices from files; list and replay rejected messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.nodd.options import Own, Told, prepared, telling
+from holdfast.cli.nodd.options import Own, TelemetryTarget, prepared, reporting
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.core.digest import loads
@@ -29,20 +29,21 @@ def admit(
     location: Location,
     *,
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE…", help="Messages, one a file; - or none: stdin.")
+        list[Path] | None,
+        typer.Argument(metavar="FILE…", help="Files with messages; - or no file reads standard input."),
     ] = None,
-    telemetry: Told = Target.OFF,
+    telemetry: TelemetryTarget = Target.OFF,
     own: Own = None,
 ) -> Answer:
-    """Admit notices from files or standard input; no queue is needed.
+    """Admit notices from files or standard input, without a queue.
 
-    A file holds the body of one message, or one message a line (JSON Lines).
+    A file contains the body of one message, or one message per line (JSON Lines).
     """
     messages = [FeedMessage(body) for body in _bodies(files or [])]
     if not messages:
-        raise InputError("there is nothing to admit", next_step="Name files that hold messages.")
+        raise InputError("The input contains no messages.", next_step="Give files that contain messages.")
     sink, datasets = start(telemetry), with_own(own)
-    with prepared(location) as store, telling(sink, store) as (reporter, bus):
+    with prepared(location) as store, reporting(sink, store) as (reporter, bus):
         found: list[Admitted] = []
         for part in _tens(messages):
             admitted = admit_messages(store, part, datasets, actor=actor(), bus=bus)
@@ -68,13 +69,13 @@ def _bodies(files: list[Path]) -> list[str]:
         try:
             text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8", errors="surrogateescape")
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}", context={"path": str(path)}) from None
+            raise InputError(f"Cannot read {path}: {error.strerror}.", context={"path": str(path)}) from None
         bodies += _split(text)
     return bodies
 
 
 def _split(text: str) -> list[str]:
-    """Return the messages of a file: one, if it is JSON as a whole; else each line is one, whatever is on it."""
+    """Return the messages of a file: the whole text if it is one JSON value, otherwise each line."""
     try:
         loads(text, size_max=len(text.encode(errors="surrogatepass")))
     except InputError:
@@ -87,7 +88,7 @@ def _tens(messages: list[FeedMessage]) -> list[list[FeedMessage]]:
 
 
 def _print_fates(found: list[Admitted]) -> None:
-    columns = [Column("FATE"), Column("DATASET"), Column("OBJECT", folds=True), Column("WHY", folds=True)]
+    columns = [Column("FATE"), Column("DATASET"), Column("OBJECT", folds=True), Column("REASON", folds=True)]
     output.table(columns, [(str(one.fate), one.dataset or "", one.object_uri or "", one.reason or "") for one in found])
 
 
@@ -96,19 +97,22 @@ def rejected(
     store: Store[Any],
     *,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Read them again, and admit what is understood now.")
+        bool, typer.Option("--replay", help="Parse the messages again, and admit those that are valid now.")
     ] = False,
     code: Annotated[
-        str | None, typer.Option("--code", metavar="CODE", help="Only these; unsigned ones are replayed only so.")
+        str | None,
+        typer.Option(
+            "--code", metavar="CODE", help="Only messages with this code; required to replay unsigned messages."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of messages.")] = 100,
     own: Own = None,
 ) -> Answer:
-    """List the messages that could not be understood, or read them again."""
+    """List rejected messages, or replay them."""
     if replay:
         found = rejections.replay(store, with_own(own), actor=actor(), code=code, limit=limit)
         return Answer([msgspec.to_builtins(one) for one in found], lambda: _print_fates(found))
     kept = rejections.listed(store, code=code, limit=limit)
-    columns = [Column("SHA-256"), Column("CODE"), Column("TIMES"), Column("LAST"), Column("WHY", folds=True)]
+    columns = [Column("SHA-256"), Column("CODE"), Column("TIMES"), Column("LAST"), Column("REASON", folds=True)]
     rows = [(one.sha256[:12], one.code, str(one.times), one.last_at, one.message) for one in kept]
     return Answer([msgspec.to_builtins(one) for one in kept], lambda: output.table(columns, rows))

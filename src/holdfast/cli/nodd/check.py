@@ -1,7 +1,7 @@
-"""`holdfast nodd check`: holds the application's tables against each other and against the jobs.
+"""`holdfast nodd check`: checks the tables of the application against each other and against the jobs.
 
-Invariants: nothing is written, and no table is made; the answer, its JSON and its exit codes are those of `holdfast
-check`, and so a ledger that other commands refuse, because its triggers differ, can be checked.
+Invariants: nothing is written and no table is created; the JSON and the exit codes are those of `holdfast check`; a
+ledger that other commands refuse, because its triggers differ, can be checked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from holdfast.nodd.dataset import with_own
 from holdfast.nodd.tables import is_prepared
 from holdfast.store import Store
 
-SHOWN = {"provenance": "records of provenance", "rejected": "rejected bodies"}
-NEXT_STEP = "Look at the ledger's own tables too, with `holdfast check`; then do what helps."
+SHOWN = {"provenance": "provenance records", "rejected": "rejected messages"}
+NEXT_STEP = "Check the tables of the ledger too, with `holdfast check`; then apply the remedies above."
 
 
 @command(Location.connect)  # not verified, as in `holdfast check`
@@ -31,16 +31,18 @@ def check(
     *,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="NAME", help=f"Only this; may be repeated: {', '.join(BY_NAME)}."),
+        typer.Option(
+            "--only", metavar="NAME", help=f"Check only this invariant; repeatable. One of: {', '.join(BY_NAME)}."
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=ledger_check.LIMIT_MAX, help="How many to report at most.")
+        int, typer.Option("--limit", min=1, max=ledger_check.LIMIT_MAX, help="Maximum number of violations to report.")
     ] = 1000,
     own: Own = None,
 ) -> Answer:
-    """Hold units, items, provenance and observations against each other and against the jobs.
+    """Check units, items, provenance and observations against each other and against the jobs.
 
-    Nothing is changed. The exit code is 1 if anything of severity error was found.
+    Nothing is changed. The exit code is 1 if there is a violation of severity error.
     """
     report = run(store, with_own(own), only=only or None, limit=limit)
     there = is_prepared(store)
@@ -51,11 +53,11 @@ def _print(report: CheckReport, *, there: bool) -> None:
     if report.violations:
         broken = {violation.invariant for violation in report.violations}
         ledger_check.print_violations(
-            report, ((one.name, f"{one.meaning} What helps: {one.remedy}.") for one in INVARIANTS if one.name in broken)
+            report, ((one.name, f"{one.meaning} Remedy: {one.remedy}.") for one in INVARIANTS if one.name in broken)
         )
         output.line(f"next:  {NEXT_STEP}")
     elif there:
-        looked_at = ", ".join(f"{n} {SHOWN.get(what, what)}" for what, n in report.checked.items())
-        output.line(f"nothing wrong: {looked_at} looked at")
+        rows = ", ".join(f"{n} {SHOWN.get(what, what)}" for what, n in report.checked.items())
+        output.line(f"No violations in {rows}.")
     else:
-        output.line("nothing of nodd is in this ledger")
+        output.line("This ledger has no tables of nodd.")

@@ -1,6 +1,6 @@
 """`holdfast nodd datasets | records | publish | pause | resume`: the datasets, their records and their catalogue.
 
-Invariants: what reads only the ledger needs no account.
+Invariants: none of these commands needs an AWS account.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.nodd.options import DatasetName, Own, Reason, known, prepared
+from holdfast.cli.nodd.options import DatasetName, Own, Reason, dataset_named, prepared
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
 from holdfast.nodd import catalog as catalogue
@@ -24,7 +24,7 @@ from holdfast.store import Store
 
 @command()
 def datasets(*, own: Own = None) -> Answer:
-    """List the datasets, their buckets and topics."""
+    """List the datasets with their buckets."""
     found = list(with_own(own))
     value = [
         {
@@ -44,16 +44,18 @@ def datasets(*, own: Own = None) -> Answer:
 def records(
     location: Location,
     *,
-    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="Of one dataset.")] = None,
-    status: Annotated[RecordStatus | None, typer.Option("--status", help="Only those that stand so.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", metavar="NAME", help="List only records of this dataset.")
+    ] = None,
+    status: Annotated[RecordStatus | None, typer.Option("--status", help="List only records with this status.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of records.")] = 50,
     own: Own = None,
 ) -> Answer:
     """List the write-ahead records, newest first."""
     from holdfast.nodd.statements import statements  # noqa: PLC0415 - only here
 
     chosen = {
-        "dataset": None if dataset is None else known(with_own(own), dataset).name,
+        "dataset": None if dataset is None else dataset_named(with_own(own), dataset).name,
         "status": None if status is None else str(status),
     }
     with prepared(location) as store, store.reading() as reading:
@@ -64,7 +66,7 @@ def records(
     columns += [Column("OBJECT", folds=True), Column("ERROR")]
     shown = ("ext_job_id", "status", "dataset", "object_uri", "last_error_code")
     table = [[one[name] or "" for name in shown] for one in value]
-    text = (lambda: output.table(columns, table)) if table else "no records"
+    text = (lambda: output.table(columns, table)) if table else "No records."
     return Answer(msgspec.to_builtins(value), text)
 
 
@@ -72,12 +74,12 @@ def records(
 def publish(
     store: Store[Any],
     *,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the static catalogue stands.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of the static catalogue.")],
     own: Own = None,
 ) -> Answer:
-    """Write the whole static catalogue from the rows of record."""
+    """Write the whole static catalogue from the tables of the ledger."""
     done = catalogue.rebuild(store, directory, with_own(own))
-    words = f"{done.items} items, {done.written} of them written; {done.collections} collections written"
+    words = f"{done.items} items, {done.written} of them written; {done.collections} collections written."
     return Answer(msgspec.to_builtins(done), words)
 
 
@@ -89,11 +91,11 @@ def pause(
     reason: Reason,
     own: Own = None,
 ) -> Answer:
-    """Stop work on a dataset, and its replay; notices are still admitted."""
-    name = known(with_own(own), dataset).name
+    """Pause a dataset and its replay; notices are still admitted."""
+    name = dataset_named(with_own(own), dataset).name
     with prepared(location) as store, store.transaction() as transaction:
         transaction.queues.pause(name, actor=actor(), reason=reason)
-    return Answer({"dataset": name, "paused": True}, f"{name} is paused")
+    return Answer({"dataset": name, "paused": True}, f"Dataset {name} paused.")
 
 
 @command(Location.unopened)
@@ -104,9 +106,9 @@ def resume(
     reason: Reason,
     own: Own = None,
 ) -> Answer:
-    """Go on with a dataset."""
-    name = known(with_own(own), dataset).name
+    """Resume a paused dataset."""
+    name = dataset_named(with_own(own), dataset).name
     with prepared(location) as store, store.transaction() as transaction:
         resumed = transaction.queues.resume(name, actor=actor(), reason=reason)
-    words = f"{name} goes on" if resumed else f"{name} was not paused"
+    words = f"Dataset {name} resumed." if resumed else f"Dataset {name} was not paused."
     return Answer({"dataset": name, "resumed": resumed}, words)

@@ -1,7 +1,7 @@
-"""How the attempts of this process ended, counted while they do.
+"""Counts how the attempts of this process ended.
 
-Invariants: what is counted was committed; only attempts that this process claimed count, whoever else works beside it;
-the counts always add up to the attempts that were made: of which the end was not heard, it is said so.
+Invariants: only committed ends of attempts that this process claimed are counted; the counts add up to the number of
+attempts, because attempts whose end was not received count as unknown.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ _ENDS = {
     "expire": "expired",
 }
 _WORDS = {
-    "retried": "failed and to be tried again",
+    "retried": "failed, to be retried",
     "given_back": "given back",
-    "expired": "lost their lease",
-    "unknown": "of unknown end",
+    "expired": "expired",
+    "unknown": "with unknown end",
 }
 
 
 class Ends:
-    """Counts how attempts end, as a ledger's events tell it."""
+    """Counts how attempts end, from the events of a ledger."""
 
     def __init__(self, bus: Bus) -> None:
         self._held: set[tuple[int | None, int | None]] = set()
         self._counts: Counter[str] = Counter()
-        self._subscription = bus.subscribe(self._hear, Transition)
+        self._subscription = bus.subscribe(self._count, Transition)
 
-    def _hear(self, told: Transition) -> None:
-        if told.machine != JOB.name:
+    def _count(self, transition: Transition) -> None:
+        if transition.machine != JOB.name:
             return
-        attempt = (told.job_id, told.attempt)
-        if told.event == "claim":
+        attempt = (transition.job_id, transition.attempt)
+        if transition.event == "claim":
             self._held.add(attempt)
-        elif told.source == JobState.RUNNING and attempt in self._held:
+        elif transition.source == JobState.RUNNING and attempt in self._held:
             self._held.remove(attempt)
-            self._counts[_ENDS[told.event]] += 1
+            self._counts[_ENDS[transition.event]] += 1
 
     def counted(self, attempts: int) -> dict[str, int]:
-        """Stop counting, and return how so many attempts ended, by every end that there is."""
+        """Stop counting, and return the number of attempts per end."""
         self._subscription.flush()
         self._subscription.close()
         found = {end: self._counts[end] for end in _ENDS.values()}
@@ -59,5 +59,5 @@ class Ends:
 
 
 def words(counts: dict[str, int]) -> str:
-    """Return counts as people read them, without what did not happen."""
+    """Return the counts as text, without zeros."""
     return ", ".join(f"{n} {_WORDS.get(end, end)}" for end, n in counts.items() if n)

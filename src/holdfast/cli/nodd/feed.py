@@ -1,6 +1,6 @@
-"""The commands of `holdfast nodd` that look after a feed: listings, dead letters, subscriptions, the doctor.
+"""The commands of `holdfast nodd` for a feed: reconcile, backfill, drain-dlq, subscribe and doctor.
 
-Invariants: nothing is made at AWS without --apply; a drain tells the ledger before the queue.
+Invariants: nothing is created at AWS without --apply; a drain commits to the ledger before it deletes a message.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from holdfast.cli.nodd.options import (
     Own,
     Reason,
     Region,
-    Told,
+    TelemetryTarget,
+    dataset_named,
     day_of,
-    known,
     prepared,
-    telling,
+    reporting,
 )
 from holdfast.cli.options import actor
 from holdfast.cli.output import Column
@@ -48,15 +48,16 @@ def reconcile(
     location: Location,
     *,
     dataset: DatasetName,
-    date: Annotated[str, typer.Option("--date", metavar="DATE", help="The day, in UTC: 2026-11-14.")],
+    date: Annotated[str, typer.Option("--date", metavar="DATE", help="Day in UTC: 2026-11-14.")],
     prefix: Annotated[
-        list[str] | None, typer.Option("--prefix", metavar="TEXT", help="List this instead. May be repeated.")
+        list[str] | None,
+        typer.Option("--prefix", metavar="TEXT", help="Key prefix to list instead of the default ones; repeatable."),
     ] = None,
-    admit_missing: Annotated[bool, typer.Option("--admit", help="Admit what is missing.")] = False,
+    admit_missing: Annotated[bool, typer.Option("--admit", help="Admit the missing objects.")] = False,
     own: Own = None,
     endpoint: Endpoint = None,
 ) -> Answer:
-    """Hold a day of a public bucket against the ledger: which notices never came? No account is needed."""
+    """Compare one day of a public bucket with the ledger, and list missing objects; needs no AWS account."""
     days = day_of(date), day_of(date)
     return _reconciled(location, dataset, days, _Listing(prefix or [], own, endpoint), admit_missing=admit_missing)
 
@@ -66,23 +67,24 @@ def backfill(
     location: Location,
     *,
     dataset: DatasetName,
-    start: Annotated[str, typer.Option("--from", metavar="DATE", help="The first day.")],
-    end: Annotated[str, typer.Option("--to", metavar="DATE", help="The last day.")],
+    start: Annotated[str, typer.Option("--from", metavar="DATE", help="First day in UTC: 2026-11-14.")],
+    end: Annotated[str, typer.Option("--to", metavar="DATE", help="Last day in UTC: 2026-11-14.")],
     prefix: Annotated[
-        list[str] | None, typer.Option("--prefix", metavar="TEXT", help="List this instead. May be repeated.")
+        list[str] | None,
+        typer.Option("--prefix", metavar="TEXT", help="Key prefix to list instead of the default ones; repeatable."),
     ] = None,
     own: Own = None,
     endpoint: Endpoint = None,
 ) -> Answer:
-    """Admit every object of some days that the ledger does not know, behind the work of today."""
+    """Admit all objects of some days that the ledger does not have, at a lower priority than new ones."""
     if day_of(end) < day_of(start):
-        raise InputError("the last day is before the first", next_step="Exchange --from and --to.")
+        raise InputError("--to is before --from.", next_step="Exchange the values of --from and --to.")
     days = day_of(start), day_of(end)
     return _reconciled(location, dataset, days, _Listing(prefix or [], own, endpoint), admit_missing=True)
 
 
 class _Listing(NamedTuple):
-    """What is listed, and where."""
+    """What to list, and where."""
 
     prefixes: list[str]
     own: Path | None
@@ -93,7 +95,7 @@ def _reconciled(
     location: Location, name: str, days: tuple[datetime, datetime], listing: _Listing, *, admit_missing: bool
 ) -> Answer:
     datasets = with_own(listing.own)
-    dataset = known(datasets, name)
+    dataset = dataset_named(datasets, name)
     source = S3Source(datasets.buckets(), endpoint=listing.endpoint)
     found, (day, last) = [], days
     with prepared(location) as store:
@@ -129,21 +131,23 @@ def drain_dlq(
     location: Location,
     *,
     queue: Annotated[
-        str, typer.Option("--queue", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="The dead-letter queue.")
+        str, typer.Option("--queue", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue.")
     ],
     reason: Reason,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=2000, help="At most so many messages.")] = 500,
-    admit_unknown: Annotated[bool, typer.Option("--admit-unknown", help="Admit messages that have no record.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=2000, help="Maximum number of messages.")] = 500,
+    admit_unknown: Annotated[
+        bool, typer.Option("--admit-unknown", help="Admit messages without a record in the ledger.")
+    ] = False,
     operator: Operator = None,
-    telemetry: Told = Target.OFF,
+    telemetry: TelemetryTarget = Target.OFF,
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
 ) -> Answer:
-    """Drain a dead-letter queue: the ledger first, then the queue; stops when the same error comes back."""
+    """Drain a dead-letter queue into the ledger; stop if the same error repeats."""
     dead = Queue(queue, endpoint=endpoint, region=region)
     sink, datasets = start(telemetry), with_own(own)
-    with prepared(location) as store, telling(sink, store) as (reporter, bus):
+    with prepared(location) as store, reporting(sink, store) as (reporter, bus):
         drain = Drain(
             store,
             dead,
@@ -155,8 +159,8 @@ def drain_dlq(
             bus=bus,
         )
         done = drain.run(limit=limit)
-    words = ", ".join(f"{n} {fate}" for fate, n in done.fates.items()) or "nothing"
-    text = f"{done.received} received, {done.deleted} deleted: {words}. {done.stopped or ''}"
+    fates = ", ".join(f"{n} {fate}" for fate, n in done.fates.items()) or "none"
+    text = f"{done.received} messages received, {done.deleted} deleted: {fates}. {done.stopped or ''}".rstrip()
     return Answer(msgspec.to_builtins(done), text, 3 if done.stopped else 0)
 
 
@@ -165,25 +169,30 @@ def subscribe(
     *,
     dataset: DatasetName,
     queue: Annotated[
-        str, typer.Option("--queue-name", metavar="NAME", help="The queue to make.")
+        str, typer.Option("--queue-name", metavar="NAME", help="Name of the queue to create.")
     ] = "nodd-primary-queue",
-    account: Annotated[str, typer.Option("--account", metavar="NUMBER", help="Your AWS account.")] = NO_ACCOUNT,
+    account: Annotated[
+        str, typer.Option("--account", metavar="NUMBER", help="Number of your AWS account.")
+    ] = NO_ACCOUNT,
     prefix: Annotated[
-        list[str] | None, typer.Option("--prefix", metavar="TEXT", help="Only keys that begin so. May be repeated.")
+        list[str] | None,
+        typer.Option("--prefix", metavar="TEXT", help="Subscribe only to keys with this prefix; repeatable."),
     ] = None,
     env: Annotated[
         subscriptions.SubscriptionEnv,
-        typer.Option("--env", help="What for: messages of dev are invisible for a shorter time."),
+        typer.Option("--env", help="Environment; dev uses a shorter visibility timeout."),
     ] = subscriptions.SubscriptionEnv.PROD,
-    apply: Annotated[bool, typer.Option("--apply", help="Make it, with the credentials of the environment.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Create the resources, with the AWS credentials of the environment.")
+    ] = False,
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
 ) -> Answer:
-    """Print what a subscription needs (queue, dead-letter queue, policy, filter), or make it."""
+    """Print the resources of a subscription (queue, dead-letter queue, policy, filter), or create them."""
     if apply and account == NO_ACCOUNT:
-        raise InputError("--apply makes queues in an account", next_step="Name yours with --account.")
-    found = known(with_own(own), dataset)
+        raise InputError("--apply needs --account.", next_step="Add --account NUMBER.")
+    found = dataset_named(with_own(own), dataset)
     plans = [
         subscriptions.plan(found, bucket, queue=queue, account=account, prefixes=tuple(prefix or ()), env=env)
         for bucket in sorted(found.spec.buckets)
@@ -201,17 +210,20 @@ def doctor(
     location: Location,
     *,
     queue: Annotated[
-        str | None, typer.Option("--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="The queue.")
+        str | None, typer.Option("--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="URL of the queue.")
     ] = None,
     dead: Annotated[
-        str | None, typer.Option("--dlq", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="The dead-letter queue.")
+        str | None,
+        typer.Option("--dlq", envvar="KFM_SQS_DLQ_QUEUE", metavar="URL", help="URL of the dead-letter queue."),
     ] = None,
-    subscription: Annotated[str | None, typer.Option("--subscription", metavar="ARN", help="The subscription.")] = None,
+    subscription: Annotated[
+        str | None, typer.Option("--subscription", metavar="ARN", help="ARN of the subscription.")
+    ] = None,
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
 ) -> Answer:
-    """Say what ails the feed: dead topics, a wrong filter, silence, dead letters."""
+    """Diagnose the feed: missing topics, a wrong filter, no messages, messages in the dead-letter queue."""
     with prepared(location) as store:
         findings = doctors.look_at_ledger(store, store.now())
         if queue:
@@ -222,11 +234,11 @@ def doctor(
     if subscription:
         sns = client("sns", endpoint=endpoint, region=region)
         with aws_errors("AWS"):
-            told = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
-        findings += doctors.look_at_subscription(told)
-    columns = [Column("WHAT"), Column("OF", folds=True), Column("WHY", folds=True)]
+            attributes = sns.get_subscription_attributes(SubscriptionArn=subscription)["Attributes"]
+        findings += doctors.look_at_subscription(attributes)
+    columns = [Column("PROBLEM"), Column("SUBJECT", folds=True), Column("DETAIL", folds=True)]
     columns += [Column("NEXT", folds=True, steps=True)]
     rows = [(one.code, one.subject, one.detail, one.next_step) for one in findings]
     value = {"ok": not findings, "findings": [msgspec.to_builtins(one) for one in findings]}
-    healthy = "nothing ails the feed"
+    healthy = "No problems found."
     return Answer(value, (lambda: output.table(columns, rows)) if rows else healthy, 1 if findings else 0)

@@ -1,6 +1,6 @@
-"""What the commands of `holdfast nodd` share: options, and how they come to a prepared ledger.
+"""Options that the commands of `holdfast nodd` share, and how they open a ledger.
 
-Invariants: a ledger gets the application's tables the first time that one of these commands opens it.
+Invariants: the first of these commands that opens a ledger adds the tables of the application to it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.command import Location
+from holdfast.cli.options import OPERATOR_HELP, REASON_HELP
 from holdfast.core.errors import InputError
 from holdfast.engine.events import Bus
 from holdfast.nodd.dataset import Dataset, Datasets
@@ -22,21 +23,24 @@ from holdfast.nodd.tables import prepare
 from holdfast.store import Store
 from holdfast.telemetry import Target, Telemetry
 
-Own = Annotated[Path | None, typer.Option("--datasets", metavar="DIR", help="A directory of datasets of your own.")]
+Own = Annotated[Path | None, typer.Option("--datasets", metavar="DIR", help="Directory with additional datasets.")]
 Endpoint = Annotated[
-    str | None, typer.Option("--endpoint", envvar="HOLDFAST_AWS_ENDPOINT", metavar="URL", help="Another AWS endpoint.")
+    str | None,
+    typer.Option(
+        "--endpoint", envvar="HOLDFAST_AWS_ENDPOINT", metavar="URL", help="AWS endpoint (default: that of AWS)."
+    ),
 ]
-Region = Annotated[str, typer.Option("--region", metavar="NAME", help="The region of the queues.")]
-DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="Such as gfs: see `holdfast nodd datasets`.")]
-Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Who does this.")]
-Told = Annotated[
-    Target, typer.Option("--telemetry", help="Send metrics and spans to standard error or to a collector.")
+Region = Annotated[str, typer.Option("--region", metavar="NAME", help="AWS region of the queues.")]
+DatasetName = Annotated[
+    str, typer.Argument(metavar="DATASET", help="Name of a dataset, such as gfs (see `holdfast nodd datasets`).")
 ]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: it stays in the journal.")]
+Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help=OPERATOR_HELP)]
+TelemetryTarget = Annotated[Target, typer.Option("--telemetry", help="Where to send metrics and spans.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
 
 
 def prepared(location: Location) -> Store[Any]:
-    """Return the store of the ledger that was named, with the application's tables."""
+    """Return the store of the ledger, with the tables of the application."""
     store = location.open()
     try:
         prepare(store)
@@ -47,8 +51,8 @@ def prepared(location: Location) -> Store[Any]:
 
 
 @contextmanager
-def telling(sink: Telemetry | None, store: Store[Any]) -> Iterator[tuple[TelemetryReporter | None, Bus | None]]:
-    """Tell a sink what a command does to a ledger, and send it when the command ends."""
+def reporting(sink: Telemetry | None, store: Store[Any]) -> Iterator[tuple[TelemetryReporter | None, Bus | None]]:
+    """Report what a command does to the ledger to a telemetry sink; send it when the command ends."""
     if sink is None:
         yield None, None
         return
@@ -61,20 +65,20 @@ def telling(sink: Telemetry | None, store: Store[Any]) -> Iterator[tuple[Telemet
         sink.close()
 
 
-def known(datasets: Datasets, name: str) -> Dataset:
-    """Return a dataset by its name, or raise."""
+def dataset_named(datasets: Datasets, name: str) -> Dataset:
+    """Return a dataset by its name, or raise InputError."""
     if name not in datasets:
         raise InputError(
-            f"no dataset is called {name!r}",
-            next_step="List them with `holdfast nodd datasets`.",
+            f"Unknown dataset {name!r}.",
+            next_step="List the datasets with `holdfast nodd datasets`.",
             context={"dataset": name},
         )
     return datasets[name]
 
 
 def day_of(text: str) -> datetime:
-    """Return the day that a date names, or raise."""
+    """Return the start of a day in UTC, or raise InputError."""
     try:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise InputError(f"{text!r} is no date", next_step="Write it as 2026-11-14.") from None
+        raise InputError(f"The date must be YYYY-MM-DD; it is {text!r}.", next_step="Write it as 2026-11-14.") from None

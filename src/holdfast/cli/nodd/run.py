@@ -1,4 +1,4 @@
-"""`holdfast nodd run`: read the queue, and carry out what it announces."""
+"""`holdfast nodd run`: reads the queue, and processes the objects that it announces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.nodd.ends import Ends
 from holdfast.cli.nodd.ends import words as counts_in_words
-from holdfast.cli.nodd.options import Endpoint, Own, Region, Told
+from holdfast.cli.nodd.options import Endpoint, Own, Region, TelemetryTarget
 from holdfast.core.errors import InputError
 from holdfast.engine.ledger import Ledger
 from holdfast.nodd import catalog as catalogue
@@ -39,34 +39,43 @@ def run(
     queue: Annotated[
         str | None,
         typer.Option(
-            "--queue", envvar="KFM_SQS_PRIMARY_QUEUE", metavar="URL", help="The SQS queue to read; none: only work."
+            "--queue",
+            envvar="KFM_SQS_PRIMARY_QUEUE",
+            metavar="URL",
+            help="SQS queue to read; without it, only process admitted notices.",
         ),
     ] = None,
     catalog: Annotated[
-        Path | None, typer.Option("--catalog", metavar="DIR", help="Publish static STAC files here.")
+        Path | None, typer.Option("--catalog", metavar="DIR", help="Directory to publish static STAC files to.")
     ] = None,
-    rules: Annotated[Path | None, typer.Option("--rules", metavar="FILE", help="Governance rules (TOML).")] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Units at a time.")] = 8,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing to do.")] = False,
+    rules: Annotated[
+        Path | None, typer.Option("--rules", metavar="FILE", help="File with governance rules (TOML).")
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=256, help="Maximum number of units at the same time.")
+    ] = 8,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop when the queue is empty and no job is due.")
+    ] = False,
     ack_after_work: Annotated[
-        bool, typer.Option("--ack-after-work", help="Delete a message only when its work has ended.")
+        bool, typer.Option("--ack-after-work", help="Delete a message only after its jobs have ended.")
     ] = False,
     verify_sns: Annotated[
-        bool, typer.Option("--verify-sns", help="Take only messages that SNS has signed: not with raw delivery.")
+        bool, typer.Option("--verify-sns", help="Accept only messages signed by SNS; not possible with raw delivery.")
     ] = False,
-    telemetry: Told = Target.OFF,
+    telemetry: TelemetryTarget = Target.OFF,
     own: Own = None,
     endpoint: Endpoint = None,
     region: Region = "us-east-1",
 ) -> Answer | None:
-    """Read the queue and carry out what it announces, until stopped."""
+    """Read the queue and process what it announces, until stopped."""
     if ack_after_work and until_idle:
         raise InputError(
-            "--ack-after-work waits for the work of each batch, and --until-idle reads all of them first",
-            next_step="Leave one of the two out.",
+            "--ack-after-work and --until-idle exclude each other.",
+            next_step="Remove one of the two options.",
         )
     if not queue and (ack_after_work or verify_sns):
-        raise InputError("--ack-after-work and --verify-sns are about a queue", next_step="Name one with --queue.")
+        raise InputError("--ack-after-work and --verify-sns need --queue.", next_step="Add --queue URL.")
     signatures = Signatures() if verify_sns else None
     sink = start(telemetry)
     datasets = with_own(own)
@@ -95,7 +104,7 @@ def run(
 
 
 def _until_idle(ledger: Ledger, feed: Feed | None, concurrency: int) -> Answer:
-    """Read all that the queue holds, then work until nothing is due."""
+    """Read all messages of the queue, then run jobs until none is due."""
     fates: dict[str, int] = {}
     while feed is not None and (polled := feed.poll(wait_s=0)).received:
         fates = {name: fates.get(name, 0) + polled.fates.get(name, 0) for name in {*fates, *polled.fates}}
@@ -103,8 +112,8 @@ def _until_idle(ledger: Ledger, feed: Feed | None, concurrency: int) -> Answer:
     ends = Ends(ledger.bus)
     done = ledger.run_until_idle(concurrency=concurrency)
     ended = ends.counted(done)
-    text = f"announced: {counts_in_words(fates) or 'nothing'}; {done} {'execution' if done == 1 else 'executions'}"
-    text += f": {counts_in_words(ended)}" if done else ""
+    text = f"Messages: {counts_in_words(fates) or 'none'}. Executions: {done}"
+    text += f" ({counts_in_words(ended)})." if done else "."
     return Answer({"fates": fates, "executions": done, "ended": ended}, text)
 
 
@@ -137,7 +146,7 @@ def _reporting(sink: Telemetry | None, ledger: Ledger) -> TelemetryReporter | No
 
 
 def _end(reporter: TelemetryReporter | None, sink: Telemetry | None) -> None:
-    """Send what was told last."""
+    """Send the last telemetry."""
     if reporter is not None:
         reporter.close()
     if sink is not None:

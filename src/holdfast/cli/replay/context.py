@@ -122,7 +122,7 @@ def replay_context(ctx: typer.Context, flags: GlobalFlags) -> ReplayContext:
     flags = flags.within(ctx.obj)
     program = flags.program
     if flags.url and not flags.db and program.url_variable != Program.url_variable:
-        output.place().name_by(program.url_variable)
+        output.ledger_flags().name_by(program.url_variable)
     fmt = flags.format
     require_writable(fmt)
     overlay = load_overlay(flags.config, program.overlay) if flags.config else None

@@ -1,10 +1,10 @@
-"""`holdfast quarantine`: what was taken out of automatic flows, and the governed way back."""
+"""`holdfast quarantine`: lists, adds, releases and purges quarantined jobs."""
 
 from holdfast.cli.command import group
 from holdfast.cli.commands.quarantine.act import add, purge, release
 from holdfast.cli.commands.quarantine.look import history, list_quarantined, show, statistics
 
-quarantine = group("Look at what was taken out; release it.", "quarantine")
+quarantine = group("List, add, release and purge quarantined jobs.", "quarantine")
 
 quarantine.command(name="list")(list_quarantined)
 for _one in (show, statistics, history, add, release, purge):

@@ -1,7 +1,7 @@
-"""`holdfast quarantine add | release | purge`: take a job out of automatic flows, and the governed way back.
+"""`holdfast quarantine add | release | purge`: quarantine a job, release jobs under a grant, delete old payloads.
 
-Invariants: nothing is released or dropped unless the command says so in full: who, why, and how many or since when;
-what a command did is what the ledger answered.
+Invariants: a release or a purge needs an operator, a reason, and the number or the age of the jobs; the printed result
+is what the ledger returned.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +18,11 @@ from holdfast.cli.commands.quarantine.options import (
     OlderThan,
     Operation,
     Queue,
-    age_of,
     filters,
     quarantined_value,
 )
-from holdfast.cli.commands.submit import due_moment
-from holdfast.cli.options import ID_MAX, actor, word
+from holdfast.cli.options import GRANT_HELP, ID_MAX, OPERATOR_HELP, REASON_HELP, actor, word
+from holdfast.cli.times import age, due_moment
 from holdfast.core.errors import InputError
 from holdfast.governance.reasons import Reason
 from holdfast.store import Store
@@ -32,10 +31,11 @@ if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.quarantine import QuarantineFilters
     from holdfast.governance.releases import BulkRelease
 
-Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help="Who acts (the user).")]
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")]
+Operator = Annotated[str | None, typer.Option("--operator", "--as", metavar="NAME", help=OPERATOR_HELP)]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
 MayWhy = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the journal; not needed where nothing is done.")
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Reason; stored in the journal; not needed for a dry run."),
 ]
 
 
@@ -44,16 +44,16 @@ def add(
     store: Store[Any],
     *,
     job_id: JobId,
-    code: Annotated[str, word("--code", "A reason (parse_error, timeout, …), or a code of your own.")],
+    code: Annotated[str, word("--code", "Quarantine code: a reason (parse_error, timeout, …), or a code of your own.")],
     reason: Why,
     operator: Operator = None,
 ) -> Answer:
-    """Take a waiting or failed job out of automatic flows."""
+    """Quarantine a pending or failed job: it does not run until it is released."""
     from holdfast.governance.quarantine import add as put  # noqa: PLC0415 - see above
 
     added = put(store, job_id, code, operator=actor() if operator is None else operator, reason=reason)
     held = added.job.quarantine_code
-    said = f"job {job_id} is in quarantine as {held}" if added.changed else f"job {job_id} was there already, as {held}"
+    said = f"Job {job_id} {'is' if added.changed else 'was already'} quarantined with code {held}."
     return Answer({**quarantined_value(added.job), "changed": added.changed}, said)
 
 
@@ -62,39 +62,43 @@ def release(
     location: Location,
     *,
     job_ids: Annotated[
-        list[int] | None, typer.Argument(metavar="[JOB]...", min=1, max=ID_MAX, help="The job, or several.")
+        list[int] | None, typer.Argument(metavar="[JOB]...", min=1, max=ID_MAX, help="Id of a job; repeatable.")
     ] = None,
     reason: MayWhy = None,
-    grant: Annotated[
-        int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help="The grant that permits it.")
-    ] = None,
+    grant: Annotated[int | None, typer.Option("--grant", min=1, max=ID_MAX, metavar="ID", help=GRANT_HELP)] = None,
     run_at: Annotated[
-        str | None, typer.Option("--run-at", metavar="TIME", help="Not before: 2030-01-31T12:00:00Z (now).")
+        str | None,
+        typer.Option(
+            "--run-at", metavar="TIME", help="Earliest start, with a zone: 2030-01-31T12:00:00Z (default: now)."
+        ),
     ] = None,
     matching: Annotated[
-        bool, typer.Option("--all-matching", help="All that the filters leave; needs --expected.")
+        bool, typer.Option("--all-matching", help="Release all jobs that match the filters; needs --expected.")
     ] = False,
-    expected: Annotated[int | None, typer.Option("--expected", min=1, metavar="N", help="How many these are.")] = None,
+    expected: Annotated[
+        int | None, typer.Option("--expected", min=1, metavar="N", help="Expected number of jobs.")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which jobs these are, and what a grant for them is for.")
+        bool, typer.Option("--dry-run", help="Print the jobs and the grant that they need; change nothing.")
     ] = False,
     code: Code = None,
-    because: Annotated[Reason | None, typer.Option("--because", help="Only what is there for this reason.")] = None,
+    because: Annotated[Reason | None, typer.Option("--because", help="Only jobs quarantined for this reason.")] = None,
     operation: Operation = None,
     queue: Queue = None,
     older_than: OlderThan = None,
     cancelled: Cancelled = False,
     operator: Operator = None,
 ) -> Answer:
-    """Put a job back, or several together, under a grant that is used up with it.
+    """Release one or more quarantined jobs under a grant, which is consumed.
 
-    One grant lets one job go, once. Several jobs, or --all-matching, take one grant for that very set: all go, or none.
+    One grant permits one release. Several jobs, or --all-matching, need one grant for exactly that set; all of them are
+    released, or none.
     """
     from holdfast.governance import releases  # noqa: PLC0415 - see above
 
     meant = filters(code, because, operation, queue, older_than, cancelled=cancelled)
     which = _which(job_ids or [], meant, expected, matching=matching, dry_run=dry_run)
-    due, who, why = due_moment(run_at), actor() if operator is None else operator, _why(reason, acts=not dry_run)
+    due, who, why = due_moment(run_at), actor() if operator is None else operator, _reason(reason, required=not dry_run)
     with location.open() as store:
         if dry_run:
             many = releases.plan_release(store, which, operator=who, expected=expected, grant_id=grant)
@@ -102,7 +106,7 @@ def release(
             one = releases.release(store, which, operator=who, reason=why, grant_id=grant, run_at=due)
             value = {**quarantined_value(one.job), "changed": one.changed, "grant_id": one.grant_id}
             under = f", under grant {one.grant_id}" if one.changed else " already"
-            return Answer(value, f"job {which} is {one.job.state}{under}")
+            return Answer(value, f"Job {which} is {one.job.state}{under}.")
         else:
             many = releases.release_many(
                 store, which, operator=who, reason=why, expected=expected, grant_id=grant, run_at=due
@@ -113,17 +117,17 @@ def release(
 def _which(
     job_ids: list[int], meant: "QuarantineFilters", expected: int | None, *, matching: bool, dry_run: bool
 ) -> "int | QuarantineFilters | list[int]":
-    """Return what is to be released: one job, some, or all that match; never both, and never nothing."""
+    """Return the selection: one job, several jobs, or the filters; raise InputError if it is empty or ambiguous."""
     filtered = meant != type(meant)()
     if matching == bool(job_ids) or (filtered and not matching):
         raise InputError(
-            "a release names its jobs, or says --all-matching",
-            next_step="Give the ids of jobs, or --all-matching with filters and --expected N.",
+            "A release needs job ids, or --all-matching with filters.",
+            next_step="Give the ids of the jobs, or --all-matching, filters and --expected N.",
         )
     if matching and expected is None and not dry_run:
         raise InputError(
-            "--all-matching needs --expected N",
-            next_step="Look first: the same command with --dry-run says how many there are.",
+            "--all-matching needs --expected N.",
+            next_step="Run the same command with --dry-run to see the number of jobs.",
         )
     if matching:
         return meant
@@ -133,10 +137,10 @@ def _which(
 def _print_many(many: "BulkRelease") -> None:
     n = f"{len(many.job_ids)} {'job' if len(many.job_ids) == 1 else 'jobs'}"
     if many.grant_id is not None:
-        output.line(f"{n} released, under grant {many.grant_id}")
+        output.line(f"{n} released, under grant {many.grant_id}.")
         return
     output.line(f"{n} would be released: {', '.join(map(str, many.job_ids))}")
-    facts = {"GO": "there is a grant", "OWN": "a grant of your own is made out: this is a dev ledger"}
+    facts = {"GO": "a grant exists", "OWN": "a grant will be created automatically (dev ledger)"}
     output.fields([("needs a grant for", many.target), ("authority", facts.get(many.authority, many.authority))])
 
 
@@ -145,33 +149,33 @@ def purge(
     location: Location,
     *,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="What has been there for longer: 30d, 12h.")
+        str, typer.Option("--older-than", metavar="AGE", help="Purge jobs quarantined for longer than this: 30d, 12h.")
     ],
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without, only count.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Delete; without it, only count.")] = False,
     reason: MayWhy = None,
     operator: Operator = None,
 ) -> Answer:
-    """Drop payload and result of what has rested for long; the record, its key and its history stay.
+    """Delete payload and result of jobs that were quarantined long ago; the job, its key and its history stay.
 
-    What was cancelled is in quarantine too. What was dropped can never be released.
+    Cancelled jobs are included. A purged job can never be released.
     """
     from holdfast.governance.quarantine import purge as drop  # noqa: PLC0415 - see above
 
-    age, why = age_of(older_than), _why(reason, acts=apply)
+    oldest, why = age(older_than, "--older-than"), _reason(reason, required=apply)
     with location.open() as store:
-        report = drop(store, age, operator=actor() if operator is None else operator, reason=why, apply=apply)
+        report = drop(store, oldest, operator=actor() if operator is None else operator, reason=why, apply=apply)
     n = f"{report.quarantined} {'job' if report.quarantined == 1 else 'jobs'}"
-    value = {"applied": apply, "jobs": report.quarantined, "older_than_s": age.total_seconds()}
+    value = {"applied": apply, "jobs": report.quarantined, "older_than_s": oldest.total_seconds()}
 
     def human() -> None:
-        output.line(f"{n} {'lost' if apply else 'would lose'} payload and result")
+        output.line(f"Payload and result of {n} {'deleted' if apply else 'would be deleted'}.")
         if not apply and report.quarantined:
-            output.line("Nothing has been changed. To do it, give --apply.")
+            output.line("Nothing has been changed. To delete, add --apply and --reason.")
 
     return Answer(value, human)
 
 
-def _why(reason: str | None, *, acts: bool) -> str:
-    if acts and reason is None:
-        raise InputError("an act says why it is done", next_step="Give --reason TEXT.", context={"field": "reason"})
+def _reason(reason: str | None, *, required: bool) -> str:
+    if required and reason is None:
+        raise InputError("--reason is required.", next_step="Add --reason TEXT.", context={"field": "reason"})
     return reason or "dry run"

@@ -1,4 +1,4 @@
-"""`holdfast quarantine list | show | statistics | history`: what was taken out of automatic flows. Nothing writes."""
+"""`holdfast quarantine list | show | statistics | history`: show quarantined jobs and releases. They only read."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,7 +30,7 @@ from holdfast.store import Store
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.quarantine import PastRelease, QuarantineDetails, QuarantineStatistics
 
-Limit = Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="How many at most.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=LIMIT_MAX, help="Maximum number of rows.")]
 
 
 @command(Location.unopened)
@@ -39,7 +39,7 @@ def list_quarantined(
     *,
     code: Code = None,
     reason: Annotated[
-        Reason | None, typer.Option("--reason", "--because", help="Only what is there for this reason.")
+        Reason | None, typer.Option("--reason", "--because", help="Only jobs quarantined for this reason.")
     ] = None,
     operation: Operation = None,
     queue: Queue = None,
@@ -47,10 +47,13 @@ def list_quarantined(
     cancelled: Cancelled = False,
     limit: Limit = 50,
     before: Annotated[
-        int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="ID", help="Only jobs older than this one.")
+        int | None,
+        typer.Option(
+            "--before", min=1, max=ID_MAX, metavar="ID", help="List only jobs with a smaller id, to continue a page."
+        ),
     ] = None,
 ) -> Answer:
-    """List what is in quarantine, newest job first."""
+    """List quarantined jobs, newest first."""
     from holdfast.governance.quarantine import find  # noqa: PLC0415 - see above
 
     meant = filters(code, reason, operation, queue, older_than, cancelled=cancelled)
@@ -58,7 +61,7 @@ def list_quarantined(
         found = find(reading, meant, limit=limit, before=before)
         now = store.now()
     narrowed = before is not None or meant != type(meant)(cancelled=cancelled)
-    nothing = "nothing in quarantine matches" if narrowed else "nothing is in quarantine"
+    nothing = "No quarantined jobs match." if narrowed else "No quarantined jobs."
     return Answer([quarantined_value(job) for job in found], lambda: _print_list(found, now, limit, nothing))
 
 
@@ -66,25 +69,25 @@ def _print_list(found: Sequence[Job], now: datetime, limit: int, nothing: str) -
     if not found:
         output.line(nothing)
         return
-    columns = ("REASON", "CODE", "OPERATION", "QUEUE", "CLIENT", "KEY", "TRIES", "SINCE")
+    columns = ("REASON", "CODE", "OPERATION", "QUEUE", "CLIENT", "KEY", "ATTEMPTS", "SINCE")
     output.table(
         [Column("ID", right=True), *map(Column, columns), Column("LAST ERROR", folds=True)],
         [
             (
                 job.job_id, reason_for(job).value, job.quarantine_code, job.operation, job.queue, job.client,
                 job.key or "", f"{job.attempts}/{job.max_attempts}", output.age(job.updated_at, now),
-                _error(job) + (" (its payload was dropped)" if job.slimmed else ""),
+                _error(job) + (" (payload deleted)" if job.slimmed else ""),
             )
             for job in found
         ],
     )  # fmt: skip
     if len(found) == limit:
-        output.line(f"there may be more: --before {found[-1].job_id}")
+        output.line(f"There may be more jobs; to continue, add --before {found[-1].job_id}")
 
 
 @command(Location.open)
 def show(store: Store[Any], *, job_id: JobId) -> Answer:
-    """Show why a job is in quarantine, how it came and went, and what to type next."""
+    """Show why a job is quarantined, its releases, and the next command."""
     from holdfast.governance.quarantine import show as shown_by  # noqa: PLC0415 - see above
 
     with store.reading() as reading:
@@ -113,37 +116,43 @@ def _print_shown(shown: "QuarantineDetails", now: datetime) -> None:
         ("code", job.quarantine_code),
         ("since", f"{output.instant(shown.since)} UTC ({output.age(shown.since, now)})" if shown.since else None),
         ("by", shown.by),
-        ("why", shown.why),
+        ("reason given", shown.why),
         ("last error", _error(job) or None),
-        ("attempts", f"{job.spent} spent of {job.max_attempts}, and {job.replay_attempts} more by replay"),
-        ("payload", "dropped: it cannot be released" if job.slimmed else None),
-        ("a release", _after(shown) if shown.reason and not job.slimmed else None),
+        ("attempts", _attempts_used(job)),
+        ("payload", "deleted; the job cannot be released" if job.slimmed else None),
+        ("after a release", _after(shown) if shown.reason and not job.slimmed else None),
     ]
     output.fields((name, value) for name, value in facts if value is not None)
     if shown.moves:
         output.table(
-            [*map(Column, ("AT (UTC)", "EVENT", "BY", "GRANT")), Column("WHY", folds=True)],
+            [*map(Column, ("TIME (UTC)", "EVENT", "ACTOR", "GRANT")), Column("REASON", folds=True)],
             [
                 (output.instant(row.at), row.event, row.actor, row.grant_id or "", row.reason or "")
                 for row in shown.moves
                 if row.event != "fail"
             ],
-            title="in and out",
+            title="quarantine history",
         )
     for step in shown.next:
         output.line(f"next: {step}")
 
 
+def _attempts_used(job: Job) -> str:
+    automatic = min(job.spent, job.max_attempts)
+    left = max(0, job.max_attempts + job.replay_attempts - max(job.spent, job.max_attempts))
+    return f"{automatic} of {job.max_attempts} automatic attempts used; {left} replays left"
+
+
 def _after(shown: "QuarantineDetails") -> str:
     if shown.reason is Reason.SUPERSEDED:
-        return "brings it back here: something newer has taken its place, and there is nothing to do"
+        return "it is quarantined again, because a newer job supersedes it; no action is needed"
     times = "once" if shown.left == 1 else f"up to {shown.left} times"
-    return f"lets it run {times} by itself; if it goes on failing, it is then {shown.then}"
+    return f"it runs {times}; if all attempts fail, it becomes {shown.then}"
 
 
 @command(Location.open)
 def statistics(store: Store[Any], *, cancelled: Cancelled = False) -> Answer:
-    """Count what is in quarantine: by reason, operation, queue and age."""
+    """Count quarantined jobs by reason, operation, queue and age."""
     from holdfast.governance.quarantine import statistics as counted  # noqa: PLC0415 - see above
 
     with store.reading() as reading:
@@ -153,7 +162,7 @@ def statistics(store: Store[Any], *, cancelled: Cancelled = False) -> Answer:
 
 def _print_statistics(found: "QuarantineStatistics") -> None:
     beside = "" if found.cancelled == 0 else f"; {found.cancelled} cancelled"
-    output.line(f"{found.total} in quarantine, {found.slimmed} of them without their payload{beside}")
+    output.line(f"{found.total} quarantined jobs, {found.slimmed} of them without payload{beside}.")
     by = {"REASON": found.by_reason, "OPERATION": found.by_operation, "QUEUE": found.by_queue, "AGE": found.by_age}
     for title, counts in by.items():
         if found.total:
@@ -165,27 +174,36 @@ def _print_statistics(found: "QuarantineStatistics") -> None:
 def history(
     store: Store[Any],
     *,
-    job: Annotated[int | None, typer.Option("--job", min=1, max=ID_MAX, metavar="ID", help="Only of this job.")] = None,
+    job: Annotated[
+        int | None, typer.Option("--job", min=1, max=ID_MAX, metavar="ID", help="List only releases of this job.")
+    ] = None,
     limit: Limit = 50,
     before: Annotated[
-        int | None, typer.Option("--before", min=1, max=ID_MAX, metavar="GRANT", help="Only under older grants.")
+        int | None,
+        typer.Option(
+            "--before",
+            min=1,
+            max=ID_MAX,
+            metavar="GRANT",
+            help="List only releases under grants with a smaller id, to continue a page.",
+        ),
     ] = None,
 ) -> Answer:
-    """List the releases that were made, newest first: by whom, why, under which grant, and what came of them."""
-    from holdfast.governance.quarantine import history as told  # noqa: PLC0415 - see above
+    """List releases, newest first, with operator, reason, grant and the current state of the job."""
+    from holdfast.governance.quarantine import history as past_releases  # noqa: PLC0415 - see above
 
     with store.reading() as reading:
-        found = told(reading, job_id=job, limit=limit, before=before)
+        found = past_releases(reading, job_id=job, limit=limit, before=before)
     return Answer([row_value(past) for past in found], lambda: _print_history(found))
 
 
 def _print_history(found: Sequence["PastRelease"]) -> None:
     if not found:
-        output.line("nothing was released")
+        output.line("No releases.")
         return
-    columns = ("AT (UTC)", "BY", "GRANT", "APPROVED BY", "HOW", "NOW")
+    columns = ("TIME (UTC)", "ACTOR", "GRANT", "APPROVED BY", "APPROVED VIA", "STATE NOW")
     output.table(
-        [Column("JOB", right=True), *map(Column, columns), Column("WHY", folds=True)],
+        [Column("JOB", right=True), *map(Column, columns), Column("REASON", folds=True)],
         [
             (
                 past.job_id, output.instant(past.at), past.by, past.grant_id, past.approved_by or "",

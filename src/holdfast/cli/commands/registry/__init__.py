@@ -1,4 +1,4 @@
-"""`holdfast registry`: which operations may be used, and how that changes."""
+"""`holdfast registry`: manages which operations a governed ledger accepts."""
 
 from holdfast.cli.command import group
 from holdfast.cli.commands.registry.build import build, draft, request
@@ -6,7 +6,7 @@ from holdfast.cli.commands.registry.changes import retire, rollback_check, super
 from holdfast.cli.commands.registry.hold import hold
 from holdfast.cli.commands.registry.values import list_values, show, verify
 
-registry = group("Govern which operations may be used.", "registry")
+registry = group("Manage which operations a governed ledger accepts.", "registry")
 
 registry.command(name="list")(list_values)
 for _one in (show, verify, draft, request, build, hold, supersede, retire):

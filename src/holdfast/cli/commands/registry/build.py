@@ -1,6 +1,6 @@
-"""`holdfast registry draft | request | build`: how something new is put in force.
+"""`holdfast registry draft | request | build`: put new values in force.
 
-Invariants: a build is a dry run unless it is told otherwise; one that was refused or stopped exits with 3; no file is
+Invariants: a build is a dry run unless --mode is REAL_RUN; a refused or stopped build exits with 3; no file is
 overwritten.
 """
 
@@ -28,21 +28,30 @@ from holdfast.core.manifest import Manifest, read_manifest
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.registry import BuildResult
 
-ManifestFile = Annotated[Path, typer.Argument(metavar="MANIFEST", help="The values: a .json, .yaml or .toml file.")]
+ManifestFile = Annotated[
+    Path, typer.Argument(metavar="MANIFEST", help="Manifest with the values: a .json, .yaml or .toml file.")
+]
 
 
 @command()
 def draft(
     *,
-    app: Annotated[str, typer.Option("--app", metavar="MODULE:LEDGER", help="Where the operations are declared.")],
-    authority: Annotated[str, word("--authority", "Who answers for them: governing_authority_ref.", metavar="REF")],
+    app: Annotated[
+        str,
+        typer.Option(
+            "--app", metavar="MODULE:LEDGER", help="Python module and name of the Ledger or Operations object."
+        ),
+    ],
+    authority: Annotated[str, word("--authority", "Authority of the values: governing_authority_ref.", metavar="REF")],
     environment: Annotated[
         str | None,
-        word("--env", "The environment it is for; a prod ledger wants to see it.", metavar="dev|stage|prod"),
+        word("--env", "Environment of the manifest; a prod ledger requires it.", metavar="dev|stage|prod"),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A new file; without it, print.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="New file (default: standard output).")
+    ] = None,
 ) -> Answer:
-    """Write a manifest of the operations that an application declares: to be read, corrected and built."""
+    """Write a draft manifest of the operations that an application declares."""
     from holdfast.cli.commands.worker import load  # noqa: PLC0415 - see above
     from holdfast.governance.registry.registry import draft as drafted  # noqa: PLC0415
 
@@ -52,7 +61,7 @@ def draft(
     if out is not None:
         write_new(out, text)
         value = {"file": str(out), "manifest_hash": manifest.digest, "op_count": len(manifest.values)}
-        said = f"{out}: {_count(len(manifest.values))}, manifest {manifest.digest}"
+        said = f"Wrote {out}: {_count(len(manifest.values))}, manifest {manifest.digest}."
         return Answer(value, said)
     return Answer(manifest.text, text.rstrip("\n"))
 
@@ -62,13 +71,15 @@ def request(
     location: Location,
     *,
     manifest: ManifestFile,
-    rollback_plan: Annotated[str, word("--rollback-plan", "How the build would be undone.", metavar="TEXT")],
+    rollback_plan: Annotated[str, word("--rollback-plan", "How to undo the build.", metavar="TEXT")],
     reason: Reason,
-    executor: Annotated[str | None, word("--executor", "Who is to build; without it, who asks.")] = None,
+    executor: Annotated[
+        str | None, word("--executor", "Name of the person who will build (default: the requester).")
+    ] = None,
     operator: Operator = None,
-    ttl: Annotated[str, word("--ttl", "How long it is good for: 30m, 2h, 1d.", metavar="TIME")] = "2h",
+    ttl: Annotated[str, word("--ttl", "Time until the grant expires: 30m, 2h, 1d.", metavar="TIME")] = "2h",
 ) -> Answer:
-    """Ask for the grant that permits exactly this build, and nothing else."""
+    """Request the grant that permits exactly this build."""
     from holdfast.governance.registry.registry import request_build  # noqa: PLC0415 - see above
 
     who, lasts, wanted = operator or actor(), duration(ttl, "--ttl"), load_manifest(manifest)
@@ -82,12 +93,12 @@ def request(
             reason=reason,
             ttl=lasts,
         )
-    return Answer(row_value(made), lambda: _print_asked(made))
+    return Answer(row_value(made), lambda: _print_requested(made))
 
 
-def _print_asked(made: Grant) -> None:
-    output.line(f"grant {made.grant_id} is a {made.state}: {made.action} of {output.clean(made.target)}")
-    output.line(f"Somebody approves it: holdfast grant approve {made.grant_id} --as NAME")
+def _print_requested(made: Grant) -> None:
+    output.line(f"Grant {made.grant_id} is a {made.state}: {made.action} of {output.clean(made.target)}.")
+    output.line(f"Another person must approve it: holdfast grant approve {made.grant_id} --as NAME")
 
 
 @command(Location.unopened)
@@ -96,20 +107,20 @@ def build(
     *,
     manifest: ManifestFile,
     reason: Reason,
-    mode: Annotated[str, word("--mode", "PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.", metavar="MODE")] = "DRY_RUN",
+    mode: Annotated[
+        str, word("--mode", "Mode of the build: PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.", metavar="MODE")
+    ] = "DRY_RUN",
     root: Annotated[
-        str | None, word("--root", "The run's name: the same one goes on. Without it, the manifest's own.")
+        str | None, word("--root", "Root of the run; the same root continues a run (default: from the manifest).")
     ] = None,
-    expect: Annotated[
-        str | None, word("--expect", "The manifest's digest, as it was agreed on.", metavar="DIGEST")
-    ] = None,
+    expect: Annotated[str | None, word("--expect", "Expected digest of the manifest.", metavar="DIGEST")] = None,
     grant: GrantId = None,
     operator: Operator = None,
 ) -> Answer:
     """Put the values of a manifest in force: all of them, or none.
 
-    A dry run unless --mode says REAL_RUN: everything is tried in one transaction and rolled back. A build that was
-    interrupted goes on when the same command is given again.
+    By default this is a dry run: one transaction does everything and is rolled back. --mode REAL_RUN commits. To
+    continue an interrupted build, run the same command again.
     """
     from holdfast.governance.registry import registry as engine  # noqa: PLC0415 - see above
 
@@ -129,14 +140,14 @@ def build(
 
 
 def _built_value(built: "BuildResult") -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(built)
-    report = told.pop("report")
-    return {"ok": built.ok, **told, **{name: found for name, found in report.items() if name != "manifest"}}
+    value: dict[str, Any] = msgspec.to_builtins(built)
+    report = value.pop("report")
+    return {"ok": built.ok, **value, **{name: found for name, found in report.items() if name != "manifest"}}
 
 
 def _print_built(built: "BuildResult") -> None:
     report = built.report
-    told = {
+    fields = {
         "build": f"{built.collection}: {_count(built.op_count)}",
         "manifest": built.manifest_hash,
         "plan": report.plan,
@@ -149,7 +160,7 @@ def _print_built(built: "BuildResult") -> None:
         "persistent state": report.persistent_state,
         "seal": report.seal,
     }
-    output.fields((name, str(found)) for name, found in told.items() if found is not None)
+    output.fields((name, str(found)) for name, found in fields.items() if found is not None)
     closed = [gate for gate in built.gates if gate.verdict != "GO"]
     if closed:
         output.line("")
@@ -159,7 +170,7 @@ def _print_built(built: "BuildResult") -> None:
         )
     if report.steps:
         output.line("")
-        output.table([Column("STATE"), Column("FATE")], [(step.name, step.fate) for step in report.steps])
+        output.table([Column("STEP"), Column("RESULT")], [(step.name, step.fate) for step in report.steps])
 
 
 def _count(n: int) -> str:
@@ -167,17 +178,17 @@ def _count(n: int) -> str:
 
 
 def load_manifest(path: Path) -> Manifest:
-    """Read a manifest: YAML and TOML by the file's ending, else JSON."""
+    """Read a manifest: YAML or TOML by the suffix of the file, otherwise JSON."""
     if path.suffix.lower() in (".yaml", ".yml"):
         return read_manifest(load_tree(path))
     try:
         with path.open("rb") as file:
             data = file.read(PAYLOAD_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "its name is no name"
-        raise InputError(f"{path} cannot be read: {why}", context={"file": str(path)}) from None
+        why = getattr(error, "strerror", None) or "invalid file name"
+        raise InputError(f"Cannot read {path}: {why}.", context={"file": str(path)}) from None
     try:
-        told = tomllib.loads(data.decode()) if path.suffix.lower() == ".toml" else loads(data)
+        tree = tomllib.loads(data.decode()) if path.suffix.lower() == ".toml" else loads(data)
     except (InputError, ValueError) as error:
-        raise invalid(DOCUMENT, f"it cannot be read: {error}", file=str(path)) from None
-    return read_manifest(told)
+        raise invalid(DOCUMENT, f"cannot be parsed: {error}", file=str(path)) from None
+    return read_manifest(tree)

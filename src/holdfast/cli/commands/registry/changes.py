@@ -1,7 +1,7 @@
-"""`holdfast registry supersede | retire | rollback-check`: what follows what, and what a rollback plan is worth.
+"""`holdfast registry supersede | retire | rollback-check`: change the values in force, and check a rollback contract.
 
-Invariants: with `--dry-run`, and by `rollback-check`, nothing is written; a refusal exits with 3 and has written
-nothing; a verdict is printed with its number and its name, and authorises nothing.
+Invariants: `--dry-run` and `rollback-check` write nothing; a refusal exits with 3 and has written nothing; a verdict is
+printed with its number and its name, and authorises nothing.
 """
 
 import shlex
@@ -23,8 +23,10 @@ from holdfast.core.rollback import Contract, RollbackVerdict
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.governance.registry.supersede import ValueChange
 
-Code = Annotated[str, typer.Argument(metavar="CODE", help="The operation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and what its grant must name.")]
+Code = Annotated[str, typer.Argument(metavar="CODE", help="Code of the operation.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, and the grant that it needs; change nothing.")
+]
 
 
 @command(Location.unopened)
@@ -32,31 +34,38 @@ def supersede(
     location: Location,
     *,
     code: Code,
-    version: Annotated[str, typer.Argument(metavar="FROM", help="The version that is in force.")],
-    to: Annotated[str, typer.Argument(metavar="TO", help="The version that follows it.")],
+    version: Annotated[str, typer.Argument(metavar="FROM", help="Version that is in force.")],
+    to: Annotated[str, typer.Argument(metavar="TO", help="Version that replaces it.")],
     reason: Reason,
-    by: Annotated[str | None, word("--by", "TO is a version of this operation, in force.", metavar="CODE")] = None,
+    by: Annotated[
+        str | None, word("--by", "Code of another operation, of which TO is a version in force.", metavar="CODE")
+    ] = None,
     semantics: Annotated[
-        str | None, word("--semantics", "What TO means, as JSON, or @FILE; if not what FROM meant.", metavar="JSON")
+        str | None,
+        word("--semantics", "Meaning of TO as JSON, or @FILE (default: the meaning of FROM).", metavar="JSON"),
     ] = None,
     semantics_of: Annotated[
-        str | None, word("--semantics-of", "TO means what this version meant.", metavar="VERSION")
+        str | None, word("--semantics-of", "Copy the meaning of this version.", metavar="VERSION")
     ] = None,
     grant: GrantId = None,
     dry_run: DryRun = False,
     operator: Operator = None,
 ) -> Answer:
-    """Let a new version follow the one in force, or let another operation replace it.
+    """Replace the version in force by a new version, or by another operation.
 
-    New work is taken at TO from then on, and refused at FROM; jobs that were taken before still run. To go back, go
-    forward: to a new version with --semantics-of the old one.
+    From then on new jobs are accepted at version TO and refused at FROM; jobs that were accepted before still run. To
+    roll back, supersede again: with a new version and --semantics-of the old one.
     """
     from holdfast.governance.registry import supersede as supersession  # noqa: PLC0415 - see above
 
     if semantics is not None and semantics_of is not None:
-        raise InputError("a value has one meaning", next_step="Give --semantics or --semantics-of, not both.")
+        raise InputError(
+            "--semantics and --semantics-of exclude each other.", next_step="Remove one of the two options."
+        )
     if by is not None and (semantics is not None or semantics_of is not None):
-        raise InputError("what is in force already has its meaning", next_step="Leave it out, or leave --by out.")
+        raise InputError(
+            "--by cannot be combined with --semantics or --semantics-of.", next_step="Remove one of the options."
+        )
     means: Any = msgspec.UNSET if semantics is None else _meaning(semantics)
     with location.open() as store:
         changed = supersession.supersede(
@@ -80,13 +89,13 @@ def retire(
     location: Location,
     *,
     code: Code,
-    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version that is in force.")],
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="Version that is in force.")],
     reason: Reason,
     grant: GrantId = None,
     dry_run: DryRun = False,
     operator: Operator = None,
 ) -> Answer:
-    """Let an operation be used for nothing new, and be followed by nothing; jobs that were taken before still run."""
+    """Retire an operation without a successor; new jobs are refused, accepted jobs still run."""
     from holdfast.governance.registry import supersede as supersession  # noqa: PLC0415 - see above
 
     with location.open() as store:
@@ -100,17 +109,17 @@ def retire(
 def rollback_check(
     location: Location,
     *,
-    contract: Annotated[Path, typer.Argument(metavar="CONTRACT", help="What is planned: a .json or .yaml file.")],
+    contract: Annotated[Path, typer.Argument(metavar="CONTRACT", help="Rollback contract: a .json or .yaml file.")],
 ) -> Answer:
-    """Hold a rollback contract against the registry: RBP-0 to RBP-10, or PASS. It changes and authorises nothing.
+    """Check a rollback contract against the registry: PASS, or RBP-0 to RBP-10. It changes and authorises nothing.
 
-    Exit code 3 unless it passes.
+    The exit code is 3 unless the verdict is PASS.
     """
     from holdfast.governance.registry.supersede import review  # noqa: PLC0415 - see above
 
-    wish = converted(load_tree(contract), Contract)
+    planned = converted(load_tree(contract), Contract)
     with location.open() as store, store.reading() as reading:
-        verdict, facts = review(reading, wish)
+        verdict, facts = review(reading, planned)
     value = {
         "verdict": str(verdict),
         "code": verdict.number,
@@ -130,7 +139,7 @@ def _meaning(text: str) -> Any:
     try:
         return loads(path.read_bytes())
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}", context={"file": str(path)}) from None
+        raise InputError(f"Cannot read {path}: {error.strerror}.", context={"file": str(path)}) from None
     except InputError as error:
         raise invalid("semantics", error.message, file=str(path)) from None
 
@@ -146,24 +155,24 @@ def _answer(changed: "ValueChange", who: str, *, dry_run: bool) -> Answer:
 
 
 def _print(changed: "ValueChange", who: str, *, dry_run: bool) -> None:
-    moved = "retired" if changed.successor is None else f"followed by {changed.successor}"
+    moved = "retired" if changed.successor is None else f"superseded by {changed.successor}"
     if changed.changed:
-        output.line(f"{changed.value} is {moved}, under grant {changed.grant_id} ({changed.rollback_ref})")
+        output.line(f"{changed.value} is {moved}, under grant {changed.grant_id} ({changed.rollback_ref}).")
     elif changed.rollback_ref is not None:
-        output.line(f"{changed.value} was {moved} already ({changed.rollback_ref})")
+        output.line(f"{changed.value} was already {moved} ({changed.rollback_ref}).")
     else:
-        output.line(f"{changed.value} would be {moved}")
+        output.line(f"{changed.value} would be {moved}.")
     if not dry_run or changed.rollback_ref is not None:
         return
-    told = {
+    fields = {
         "admits": changed.successor if changed.admits else None,
         "plan": changed.plan,
         "verdict": f"{changed.verdict.number} {changed.verdict}",
         "authority": changed.authority,
         "grant": None if changed.grant_id is None else str(changed.grant_id),
     }
-    output.fields((name, found) for name, found in told.items() if found is not None)
+    output.fields((name, found) for name, found in fields.items() if found is not None)
     if changed.authority != "GO":
         target = shlex.quote(f"value:{changed.value}")
-        asked = f"registry.{changed.disposition} {target} --executor {shlex.quote(who)} --plan {changed.plan}"
-        output.line(f"ask for it: holdfast grant request {asked} --rollback-plan TEXT --reason TEXT")
+        wanted = f"registry.{changed.disposition} {target} --executor {shlex.quote(who)} --plan {changed.plan}"
+        output.line(f"next: holdfast grant request {wanted} --rollback-plan TEXT --reason TEXT")

@@ -1,6 +1,6 @@
-"""`holdfast registry list | show | verify`: what the registry holds. Nothing here writes.
+"""`holdfast registry list | show | verify`: show and verify the values of the registry. They only read.
 
-Invariants: `verify` exits with 1 when it found anything.
+Invariants: `verify` exits with 1 if it finds a fault.
 """
 
 import json
@@ -30,8 +30,8 @@ STYLES = {"in force": "green", "staged": "yellow", "withheld": "red", "active": 
 def list_values(
     store: Store[Any],
     *,
-    collection: Annotated[str | None, word("--collection", "Only this one.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also what is staged or withheld.")] = False,
+    collection: Annotated[str | None, word("--collection", "List only values of this collection.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Include staged and withheld values.")] = False,
 ) -> Answer:
     """List the values in force, by code and version."""
     from holdfast.governance.registry.preflight import all_values  # noqa: PLC0415 - see above
@@ -44,11 +44,11 @@ def list_values(
 
 def _print_values(rows: list[RegistryValue]) -> None:
     if not rows:
-        output.line("nothing is in force")
+        output.line("No values in force.")
         return
-    names = ("CODE", "VERSION", "STATE", "STANDING", "COLLECTION", "ACT TYPE")
+    names = ("CODE", "VERSION", "STATE", "STATUS", "COLLECTION", "ACT TYPE")
     output.table(
-        [*(Column(name) for name in names), Column("FOLLOWED BY"), Column("AUTHORITY", folds=True)],
+        [*(Column(name) for name in names), Column("SUCCESSOR"), Column("AUTHORITY", folds=True)],
         [
             (
                 row.operation_code, row.protocol_version, _styled(row.state), _styled(row.standing), row.collection,
@@ -71,9 +71,11 @@ def _successor(row: RegistryValue) -> str:
 def show(
     store: Store[Any],
     *,
-    value: Annotated[str, typer.Argument(metavar="CODE[@VERSION]", help="A value; without a version, all of them.")],
+    value: Annotated[
+        str, typer.Argument(metavar="CODE[@VERSION]", help="Code of a value; without a version, all its versions.")
+    ],
 ) -> Answer:
-    """Show a value wherever it stands: what it means, who answers for it, and its history."""
+    """Show a value in any state: its meaning, its authority and its history."""
     from holdfast.governance.registry.preflight import all_values  # noqa: PLC0415 - see above
 
     code, _, version = value.partition("@")
@@ -81,8 +83,8 @@ def show(
         rows = all_values(reading, operation_code=code)
         rows = [row for row in rows if version in ("", row.protocol_version)]
         if not rows:
-            raise RecordNotFoundError(f"the registry has no {value}", context={"value": value})
-        told = [
+            raise RecordNotFoundError(f"The registry has no value {value}.", context={"value": value})
+        values = [
             {
                 **row_value(row),
                 "semantics": json.loads(row.semantics),
@@ -90,11 +92,11 @@ def show(
             }
             for row in rows
         ]
-    return Answer(told, lambda: _print_shown(told))
+    return Answer(values, lambda: _print_shown(values))
 
 
-def _print_shown(told: list[dict[str, Any]]) -> None:
-    for number, row in enumerate(told):
+def _print_shown(values: list[dict[str, Any]]) -> None:
+    for number, row in enumerate(values):
         if number:
             output.line("")
         output.fields(
@@ -102,9 +104,9 @@ def _print_shown(told: list[dict[str, Any]]) -> None:
             for name, found in row.items()
             if found is not None and name not in ("journal", "version")
         )
-        columns = [Column("WHEN"), Column("EVENT"), Column("TO"), Column("WHO"), Column("GRANT", right=True)]
+        columns = [Column("TIME"), Column("EVENT"), Column("STATE"), Column("ACTOR"), Column("GRANT", right=True)]
         output.table(
-            [*columns, Column("WHY", folds=True)],
+            [*columns, Column("REASON", folds=True)],
             [
                 (entry["at"], entry["event"], entry["target"], entry["actor"], entry["grant_id"], entry["reason"] or "")
                 for entry in row["journal"]
@@ -114,9 +116,9 @@ def _print_shown(told: list[dict[str, Any]]) -> None:
 
 @command(Location.open)
 def verify(store: Store[Any]) -> Answer:
-    """Hold everything in the registry against its digests, guards, grants, builds and their evidence.
+    """Verify the registry against its digests, guards, grants, builds and their evidence.
 
-    Exit code 1 if anything differs.
+    The exit code is 1 if there is a fault.
     """
     from holdfast.governance.registry.registry import faults  # noqa: PLC0415 - see above
 
