@@ -1,6 +1,6 @@
-"""The pytest plugin: a ledger of its own for every test, on a virtual clock.
+"""The pytest plugin: a separate ledger for every test, on a virtual clock.
 
-Invariants: no test sees another's ledger; the user's own ledger is as it was when the test is over.
+Invariants: tests do not share a ledger; after the test the user's ledger is bound to its own database again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPTION = "holdfast_ledger"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the configuration name the ledger that the tests are about."""
+    """Add the option that names the ledger under test."""
     parser.addini(OPTION, "the ledger that the fixture holdfast_ledger rebinds, as module:name", default="")
 
 
@@ -30,7 +30,7 @@ def holdfast_clock() -> VirtualClock:
 
 @pytest.fixture
 def holdfast_url(tmp_path: Path) -> str:
-    """Where the test's ledger is: a temporary file. Override it to test on PostgreSQL."""
+    """The URL of the test's ledger: a temporary file. Override it to test on PostgreSQL."""
     return str(tmp_path / "holdfast.db")
 
 
@@ -38,7 +38,7 @@ def holdfast_url(tmp_path: Path) -> str:
 def holdfast_ledger(
     request: pytest.FixtureRequest, holdfast_url: str, holdfast_clock: VirtualClock
 ) -> Iterator[Ledger]:
-    """An empty ledger on a virtual clock: the user's own, bound to a temporary file, or else a new one."""
+    """An empty ledger on a virtual clock: the configured one, bound to a temporary file, or a new one."""
     world = virtual_world(holdfast_clock)
     named = str(request.config.getini(OPTION))
     if not named:

@@ -1,7 +1,7 @@
-"""Telemetry through OpenTelemetry: the sink that the application is watched with, and where it is sent.
+"""Telemetry through OpenTelemetry: the metrics and spans of the application, and where they are sent.
 
-Invariants: nothing of OpenTelemetry is imported unless it is asked for; a metric has exactly the labels of its row in
-the table; a span holds no message of an error and no trace of the stack, which may name what must not be told.
+Invariants: OpenTelemetry is imported only if telemetry is on; a metric has exactly the labels of its row in the table;
+a span contains no error message and no stack trace, because these may contain secrets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAME = "holdfast"
 OTLP = "opentelemetry-exporter-otlp-proto-http"
-_NOT_ERRORS = (Snooze, Cancel)  # a handler's words to its worker
+_NOT_ERRORS = (Snooze, Cancel)  # a handler raises these to direct its worker
 
 
 class Target(StrEnum):
@@ -31,7 +31,7 @@ class Target(StrEnum):
 
     OFF = "off"
     CONSOLE = "console"  # standard error, as JSON
-    OTLP = "otlp"  # a collector, named by the variables of OpenTelemetry's own
+    OTLP = "otlp"  # a collector, configured by OpenTelemetry's environment variables
 
 
 class _Span:
@@ -45,7 +45,7 @@ class _Span:
 
 
 class Telemetry:
-    """A sink of the application's metrics and spans, over the two providers."""
+    """Records the application's metrics and spans through the two providers."""
 
     def __init__(self, meters: MeterProvider, tracers: TracerProvider) -> None:
         self._providers = (meters, tracers)
@@ -55,7 +55,7 @@ class Telemetry:
         }
 
     def add(self, name: str, n: int = 1, /, **labels: str) -> None:
-        """Count."""
+        """Add to a counter."""
         self._instruments[name].add(n, _checked(name, labels))
 
     def record(self, name: str, value: float, /, **labels: str) -> None:
@@ -63,20 +63,20 @@ class Telemetry:
         self._instruments[name].record(value, _checked(name, labels))
 
     def observe(self, name: str, look: Callable[[], Iterable[tuple[float, Mapping[str, str]]]], /) -> None:
-        """Ask for a gauge's values whenever they are read."""
+        """Register a function that returns a gauge's values whenever they are exported."""
         from opentelemetry.metrics import CallbackOptions, Observation  # noqa: PLC0415 - an extra
 
-        def asked(_options: CallbackOptions) -> Iterable[Observation]:
+        def observed(_options: CallbackOptions) -> Iterable[Observation]:
             return [Observation(value, _checked(name, labels)) for value, labels in look()]
 
         row = INSTRUMENTS[name]
         self._meter.create_observable_gauge(
-            PREFIX + name, callbacks=[asked], unit=row.unit, description=row.description
+            PREFIX + name, callbacks=[observed], unit=row.unit, description=row.description
         )
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, str]) -> Iterator[Span]:
-        """Open a span, inside the one that is open in this thread; what fails inside marks it."""
+        """Open a span inside the current one; an error inside marks it as failed."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415 - an extra
 
         with self._tracer.start_as_current_span(
@@ -86,12 +86,12 @@ class Telemetry:
                 yield _Span(span)
             except BaseException as error:
                 if not isinstance(error, _NOT_ERRORS):
-                    # Of an error only its code: its message may hold an object's address.
+                    # Only the code of the error: its message may contain an object's address.
                     span.set_status(StatusCode.ERROR, _code(error))
                 raise
 
     def close(self) -> None:
-        """Send what is left, and stop."""
+        """Send what is not sent yet, and stop."""
         for provider in self._providers:
             stop = getattr(provider, "shutdown", None)
             if stop is not None:
@@ -103,7 +103,7 @@ class Telemetry:
 
 
 def start(target: Target) -> Telemetry | None:
-    """Return a sink that sends there, or None for off; raise ExtraMissingError if a part of it is not installed."""
+    """Return telemetry that sends to a target, or None for `off`; raise ExtraMissingError if a package is missing."""
     if target is Target.OFF:
         return None
     try:
@@ -113,11 +113,11 @@ def start(target: Target) -> Telemetry | None:
         )
     except ImportError:
         raise ExtraMissingError(
-            "the parts for telemetry are not installed",
+            "The packages for telemetry are not installed",
             next_step="Install them with: pip install 'holdfast[telemetry]'",
         ) from None
     if target is Target.CONSOLE:
-        # Standard output belongs to the answer of the command.
+        # Standard output is for the answer of the command.
         measured: Any = metrics_export.ConsoleMetricExporter(out=sys.stderr)
         spans = trace_export.SimpleSpanProcessor(trace_export.ConsoleSpanExporter(out=sys.stderr))
     else:
@@ -131,20 +131,20 @@ def start(target: Target) -> Telemetry | None:
 
 
 def _otlp() -> tuple[Any, Any]:
-    """Return the exporters of metrics and spans: they read OTEL_EXPORTER_OTLP_ENDPOINT and its like."""
+    """Return the exporters of metrics and spans; they read OTEL_EXPORTER_OTLP_ENDPOINT and related variables."""
     package = "opentelemetry.exporter.otlp.proto.http"
     try:
         metrics = importlib.import_module(f"{package}.metric_exporter")
         spans = importlib.import_module(f"{package}.trace_exporter")
     except ImportError:
         raise ExtraMissingError(
-            "the exporter to a collector is not installed", next_step=f"Install it with: pip install {OTLP}"
+            "The OTLP exporter is not installed", next_step=f"Install it with: pip install {OTLP}"
         ) from None
     return metrics.OTLPMetricExporter(), spans.OTLPSpanExporter()
 
 
 def _checked(name: str, labels: Mapping[str, str]) -> dict[str, str]:
-    invariant(set(labels) == set(INSTRUMENTS[name].labels), f"{name} is told with the labels {sorted(labels)}")
+    invariant(set(labels) == set(INSTRUMENTS[name].labels), f"{name} was recorded with the labels {sorted(labels)}")
     return dict(labels)
 
 

@@ -1,4 +1,4 @@
-"""Helpers for tests of code that uses Holdfast: a clock that stands still, work done in this thread, planned crashes.
+"""Helpers for tests of code that uses Holdfast: a virtual clock, jobs run in this thread, planned crashes.
 
     from holdfast.testing import crash_at, drain
 
@@ -6,14 +6,14 @@
         holdfast_ledger.submit(charge.call(order=7))
         with crash_at("before_commit"):
             drain(holdfast_ledger)
-        holdfast_clock.advance(31)     # past the lease of the worker that died
+        holdfast_clock.advance(31)     # past the lease of the crashed worker
         assert drain(holdfast_ledger) == 1
 
 The fixtures come with the package: `holdfast_ledger`, `holdfast_clock` and `holdfast_url`. To test with the ledger of
 your own module, name it in the configuration of pytest: `holdfast_ledger = myapp.tasks:ledger`.
 
-Invariants: on a virtual clock nothing waits and nothing runs in another thread, so the same test runs the same way
-twice; a crash is planned only for ledgers of a world from here, and a plan that never came true fails the test.
+Invariants: on a virtual clock nothing waits and no other thread runs, so a test runs the same way every time; a planned
+crash happens only in ledgers with a world from here, and a crash point that is not reached fails the test.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ START = datetime(2026, 3, 14, 9, 26, 53, 589793, tzinfo=UTC)
 
 
 class VirtualClock:
-    """A clock that moves only when it is told to. Calling it returns the time."""
+    """A clock that moves only by its methods. Calling it returns the time."""
 
     def __init__(self, start: datetime = START) -> None:
         if start.tzinfo is None:
-            raise InputError("a clock starts at a time with a zone")
+            raise InputError(f"The start {start} has no time zone", next_step="Use datetime(…, tzinfo=UTC).")
         self._now = start
         self._passed_s = 0.0
 
@@ -54,36 +54,36 @@ class VirtualClock:
         return f"VirtualClock({self._now.isoformat()})"
 
     def advance(self, seconds: float) -> datetime:
-        """Move on by some seconds and return the new time."""
+        """Move forward by some seconds and return the new time; raise InputError if they are negative."""
         return self.advance_to(self.after(seconds))
 
     def advance_to(self, moment: datetime) -> datetime:
-        """Move on to a moment and return it. Time does not go back."""
+        """Move forward to a moment and return it; raise InputError if it is in the past."""
         if moment < self._now:
-            raise InputError(f"the clock is at {self._now.isoformat()} already")
+            raise InputError(f"The clock is at {self._now.isoformat()}, after {moment.isoformat()}")
         self._passed_s += (moment - self._now).total_seconds()
         self._now = moment
         return moment
 
     def jump_to(self, moment: datetime) -> datetime:
-        """Set the time of day to any moment, also an earlier one, and return it; `monotonic` does not follow.
+        """Set the clock to any moment, also an earlier one, and return it; `monotonic` does not change.
 
-        So does the clock of a machine that is set by hand or by NTP.
+        It does what an operator or NTP does to the clock of a machine.
         """
         self._now = moment
         return moment
 
     def after(self, seconds: float) -> datetime:
-        """Return the moment some seconds from now, without moving."""
+        """Return the moment some seconds from now, without moving the clock."""
         return self._now + timedelta(seconds=seconds)
 
     def monotonic(self) -> float:
-        """Return the seconds that have passed since the start, without the jumps."""
+        """Return the seconds that the clock has advanced since its start; jumps do not count."""
         return self._passed_s
 
 
 class _Plan:
-    """The crashes that tests have planned."""
+    """The crash points that tests have planned."""
 
     def __init__(self) -> None:
         self._points: list[str] = []
@@ -108,16 +108,16 @@ _PLAN = _Plan()
 
 
 def virtual_world(clock: VirtualClock | None = None, *, seed: int = 0) -> World:
-    """Return a world for `Ledger(url, world=…)` in which time, names and chance are the same in every run.
+    """Return a world for `Ledger(url, world=…)` with the same times, names and random numbers in every run.
 
-    Two processes are two worlds with the same clock and a seed each.
+    To simulate two processes, use two worlds with the same clock and different seeds.
     """
     clock = clock or VirtualClock()
     numbers = count(1)
     return World(
         clock=clock,
         new_name=lambda: f"virtual-{seed}-{next(numbers)}",
-        randomness=Random(seed),  # noqa: S311 - the same in every run is what is wanted
+        randomness=Random(seed),  # noqa: S311 - every run must be the same
         monotonic=clock.monotonic,
         reach=_PLAN.reach,
         planned=_PLAN.planned,
@@ -125,10 +125,10 @@ def virtual_world(clock: VirtualClock | None = None, *, seed: int = 0) -> World:
 
 
 def drain(ledger: Ledger, *, until: datetime | None = None) -> int:
-    """Do everything that is due, in this thread, and return how many attempts were made.
+    """Run every due job in this thread, and return the number of attempts.
 
-    What expired leases left behind is recovered first. With `until` the clock moves on, from each job that becomes due
-    and each lease that runs out to the next, and ends at that time.
+    Jobs with an expired lease are recovered first. With `until` the clock moves forward, from one due job or expiring
+    lease to the next, and stops at that time. Raises InputError if the ledger is not on a virtual clock.
     """
     clock = _clock_of(ledger)
     attempts = ledger.run_until_idle()
@@ -144,13 +144,13 @@ def drain(ledger: Ledger, *, until: datetime | None = None) -> int:
 
 @contextmanager
 def crash_at(point: str) -> Iterator[None]:
-    """Die at a point: what is in flight there is lost, as if the process had been killed, and the block ends.
+    """Crash at a point of the block: what is uncommitted is lost, as if the process was killed, and the block ends.
 
-    The points are the keys of `POINTS`, each with what has and has not happened there. It is an error if the block ends
-    without having come there.
+    The points are the keys of `POINTS`; each value says what has and has not happened there. Raises AssertionError if
+    the block ends before the point is reached.
     """
     if point not in POINTS:
-        raise InputError(f"{point!r} is no point to crash at", next_step=f"Choose one of {', '.join(POINTS)}.")
+        raise InputError(f"Unknown crash point {point!r}", next_step=f"Choose one of {', '.join(POINTS)}.")
     try:
         with _PLAN.adding(point):
             yield
@@ -158,16 +158,16 @@ def crash_at(point: str) -> Iterator[None]:
         if crash.point != point:
             raise
     else:
-        raise AssertionError(f"the run never came to {point}")
+        raise AssertionError(f"the crash point {point} was not reached")
 
 
 def begin(ledger: Ledger, call: Call, *, lease_s: float = LEASE_S) -> Execution:
-    """Submit a call and claim it, as a worker would: what a handler needs to be called plainly as `operation.fn`."""
+    """Submit a call, claim it as a worker does, and return the Execution: with it call `operation.fn` directly."""
     receipt = ledger.submit(call)
     lease = Lease(owner=f"test-{ledger.world.new_name()}", seconds=lease_s)
     claimed = ledger.perform(lambda transaction: transaction.executions.claim_these([receipt.job_id], lease))
     if not claimed:
-        raise InputError(f"job {receipt.job_id} is not due, or is done already")
+        raise InputError(f"Job {receipt.job_id} is not due, or has ended")
     return Execution(ledger, claimed[0])
 
 
@@ -175,14 +175,14 @@ def _clock_of(ledger: Ledger) -> VirtualClock:
     clock = ledger.world.clock
     if not isinstance(clock, VirtualClock):
         raise InputError(
-            "the ledger is not on a virtual clock",
+            "The ledger is not on a virtual clock",
             next_step="Use the fixture holdfast_ledger, or Ledger(url, world=virtual_world()).",
         )
     return clock
 
 
 def _next_moment(ledger: Ledger) -> datetime | None:
-    """Return when something will happen next: a job becomes due, or a lease runs out."""
+    """Return the next moment at which a job becomes due or a lease expires."""
     with ledger.store.reading() as reading:
         due = reading.jobs.next_due(ledger.queues())
         running = reading.jobs.page(state=JobState.RUNNING, limit=1_000_000)

@@ -250,7 +250,7 @@ def test_a_crash_inside_a_handler_is_not_the_handlers_failure(
 
 
 def test_a_plan_that_never_comes_true_fails_the_test(ledger: Ledger, count: Operation[..., int]) -> None:
-    with pytest.raises(AssertionError, match="never came to during_claim"), crash_at("during_claim"):
+    with pytest.raises(AssertionError, match="during_claim"), crash_at("during_claim"):
         ledger.submit(count.call(name="x"))
     assert drain(ledger) == 1  # and the plan is gone
 
@@ -259,7 +259,7 @@ def test_only_the_planned_crash_is_taken() -> None:
     with pytest.raises(Crash) as crash, crash_at("before_commit"):
         raise Crash("after_commit")
     assert crash.value.point == "after_commit"
-    with pytest.raises(InputError, match="no point"), crash_at("somewhere"):
+    with pytest.raises(InputError, match="somewhere"), crash_at("somewhere"):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Thin faces over the ledger with the names of the job state machine of G and of the log of W. See docs/compat.md."""
+"""The job state machine of G and the write-ahead log of W over the ledger. See docs/compat.md."""
 
 from holdfast.compat.audit_chain import AuditProblem, AuditReport
 from holdfast.compat.audit_logger import AuditEvent, AuditLogger

@@ -4,8 +4,8 @@ A line is canonical JSON with `seq`, `logged_at`, `event`, `chain_prev` and `cha
 chain begins and ends, and has the last line itself.
 
 Invariants: the head is replaced as a whole, durably, before its line is written, so a crash leaves at most one line
-missing or torn, and the head has it; whatever else differs from the head or from its hash was changed by somebody, and
-nothing is appended after it; writers of all processes take turns by one lock; only whole files older than the retention
+missing or torn, and the head has it; any other difference from the head or from a hash is tampering, and nothing is
+appended after it; one lock serialises the writers of all processes; only whole files older than the retention
 are removed, and the head then says where the chain begins.
 """
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuditProblem(msgspec.Struct, frozen=True):
-    """Where the chain is not what was written, and how it differs. Lines are counted from 1."""
+    """A place where the chain differs from what was written. Lines are counted from 1."""
 
     file: str
     line: int
@@ -45,7 +45,7 @@ class AuditProblem(msgspec.Struct, frozen=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verification found."""
+    """The result of a verification; true if there are no problems."""
 
     events: int
     problems: tuple[AuditProblem, ...]
@@ -75,7 +75,9 @@ class AuditChain:
 
     def __init__(self, directory: Path, clock: Clock, *, file_bytes_max: int, retention: timedelta) -> None:
         if file_bytes_max < 1 or retention < timedelta(0):
-            raise InputError("an audit log has files of one byte or more, and keeps them no less than no time")
+            raise InputError(
+                f"file_bytes_max must be at least 1 and retention not negative: {file_bytes_max}, {retention}"
+            )
         self._directory = directory
         self._clock = clock
         self._file_bytes_max = file_bytes_max
@@ -90,7 +92,7 @@ class AuditChain:
         """Write an event as the next line, durably, and return its number."""
         with self._locked():
             before = self._read_head()
-            self._mend(before)
+            self._restore_last_line(before)
             now = self._clock()
             record = {
                 "seq": before.seq + 1,
@@ -116,11 +118,11 @@ class AuditChain:
             self._write_line(after)
             for path in old:
                 path.unlink(missing_ok=True)
-                logger.info("Removed an audit file that is past its retention", extra={"file": path.name})
+                logger.info("Removed an audit file older than the retention", extra={"file": path.name})
         return after.seq
 
     def events_of(self, job_id: str) -> list[dict[str, Any]]:
-        """Return the events of one job that are kept, oldest first; raise SealsBrokenError at a line that is none."""
+        """Return the kept events of one job, oldest first; raise SealsBrokenError at an invalid line."""
         found = []
         with self._locked():
             for file, number, line in self._lines(self._read_head()):
@@ -155,7 +157,7 @@ class AuditChain:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _files(self, head: _Head) -> list[Path]:
-        """Return the files of the chain in order. What a purge has left behind is before its beginning."""
+        """Return the files of the chain in order, without older files that an interrupted purge left behind."""
         return sorted(path for path in self._directory.glob("audit-*.jsonl") if path.name >= _name(head.first_seq))
 
     def _lines(self, head: _Head) -> Iterator[tuple[str, int, bytes]]:
@@ -166,8 +168,8 @@ class AuditChain:
             for number, line in enumerate(text.splitlines(keepends=True), start=1):
                 yield path.name, number, line
 
-    def _mend(self, head: _Head) -> None:
-        """Write the last line again if a crash has left it torn or out; refuse anything else that differs."""
+    def _restore_last_line(self, head: _Head) -> None:
+        """Write the last line again if a crash left it torn or missing; refuse any other difference."""
         if not head.file:
             return
         wanted = head.line.encode()
@@ -183,7 +185,7 @@ class AuditChain:
         if size < head.offset or not wanted.startswith(found):
             raise _broken(AuditProblem(head.file, number, "is not the last line that was written"))
         logger.warning(
-            "A crash left %d of %d bytes of the last audit line; it is written again",
+            "A crash left %d of %d bytes of the last audit line; writing it again",
             len(found),
             len(wanted),
             extra={"file": head.file, "line": number, "seq": head.seq},
@@ -194,7 +196,7 @@ class AuditChain:
         return (self._directory / head.file).read_bytes()[: head.offset].count(b"\n") if head.offset else 0
 
     def _expired(self, head: _Head, now: datetime, *, rotated: bool) -> tuple[int, str, list[Path]]:
-        """Return where the chain is to begin, and the files before that. It looks when a file is full, and daily."""
+        """Return where the chain is to begin, and the files before that; checks when a file is full, and once a day."""
         first_seq, first_prev, old = head.first_seq, head.first_prev, list[Path]()
         if not rotated and self._purge_due is not None and now < self._purge_due:
             return first_seq, first_prev, old
@@ -204,7 +206,7 @@ class AuditChain:
             check = _Check(first_seq, first_prev)
             if path.name != head.file:
                 check.file(path)
-            # What was changed is not removed: it is evidence, and verify() goes on saying so.
+            # A changed file is evidence and is kept: verify() must go on reporting it.
             if check.logged_at is None or check.problems or check.logged_at >= now - self._retention:
                 break
             first_seq, first_prev = check.seq, check.prev
@@ -217,10 +219,10 @@ class AuditChain:
             return msgspec.json.decode(path.read_bytes(), type=_Head)
         except FileNotFoundError:
             if any(self._directory.glob("audit-*.jsonl")):
-                raise SealsBrokenError("the head of the audit log is gone", context={"file": "head.json"}) from None
+                raise SealsBrokenError("head.json of the audit log is missing", context={"file": "head.json"}) from None
             return _Head()
         except msgspec.MsgspecError:
-            raise SealsBrokenError("the head of the audit log cannot be read", context={"file": "head.json"}) from None
+            raise SealsBrokenError("head.json of the audit log is damaged", context={"file": "head.json"}) from None
 
     def _write_head(self, head: _Head) -> None:
         new = self._directory / "head.json.new"
@@ -249,7 +251,7 @@ class AuditChain:
 
 
 class _Check:
-    """One walk over the chain: what is expected next, and what was found to differ."""
+    """One pass over the chain: what is expected next, and the differences found."""
 
     def __init__(self, seq: int, prev: str, known: tuple[int, str] | None = None) -> None:
         self.seq, self.prev = seq, prev
@@ -307,7 +309,7 @@ def _time(text: str) -> datetime | None:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line, or None if it has not the shape of one."""
+    """Return the record of a line, or None if the line is not one."""
     try:
         record = json.loads(line)
         shape = {"seq": int, "logged_at": str, "event": dict, "chain_prev": str, "chain_hash": str}
@@ -322,7 +324,7 @@ def _name(seq: int) -> str:
 
 
 def _write(path: Path, offset: int, text: bytes) -> None:
-    """Write at an offset, cut off what stood there before, and make it durable."""
+    """Write at an offset, replace everything after it, and make it durable."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.ftruncate(file, offset)
@@ -336,14 +338,14 @@ def _write(path: Path, offset: int, text: bytes) -> None:
 
 def _broken(problem: AuditProblem) -> SealsBrokenError:
     return SealsBrokenError(
-        f"line {problem.line} of {problem.file} {problem.what}",
-        next_step="Keep the files as they are, and see everything that differs with verify().",
+        f"Line {problem.line} of {problem.file} {problem.what}",
+        next_step="Keep the files unchanged; AuditLogger.verify() lists every difference.",
         context={"file": problem.file, "line": problem.line},
     )
 
 
 def _unreachable(directory: Path, error: OSError) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"the audit log in {directory} cannot be used: {error.strerror}",
-        next_step="Make the directory writable, with room on its disk.",
+        f"The audit log in {directory} cannot be used: {error.strerror}",
+        next_step="Make the directory writable, and free space on its disk.",
     )

@@ -1,9 +1,9 @@
-"""The audit logger of G: transitions as the journal tells them, and a hash-chained file for what operators do besides.
+"""The audit logger of G: transitions from the journal, and a hash-chained file for the other acts of operators.
 
-Invariants: a transition has one record, the journal's: an event that tells of one and of nothing else is not written a
-second time, and one that tells of a transition which never happened is refused; an event that was logged is durable;
-each line of the file carries the hash of the line before it, and a head, replaced as a whole before each line is
-written, has the last line itself, so any edit, removal, insertion or reordering is found, and a torn line is mended.
+Invariants: a transition has one record, the journal's: an event that only repeats it is not written, and an event about
+a transition that did not happen is refused; a logged event is durable; each line of the file has the hash of the line
+before it, and the head file, replaced as a whole before each line is written, contains the last line, so every edit,
+removal, insertion or reordering is found, and a torn line is restored.
 """
 
 import re
@@ -28,7 +28,7 @@ from holdfast.store.transaction import Reading
 SOURCE = "state_machine"
 STATUS = "validated"
 ERROR_SUMMARY_MAX = 200
-TOLD_BY_JOURNAL = frozenset(
+IN_JOURNAL = frozenset(
     {
         "job_enqueued",
         "job_started",
@@ -54,7 +54,7 @@ _OWN_FIELDS = ("sha256", "redacted_path", "path_hash", "operator_action", "conse
 
 
 class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to a job, or that an operator did."""
+    """One event of a job, or one act of an operator."""
 
     job_id: str
     source: str
@@ -96,11 +96,11 @@ class AuditLogger:
         )
 
     def log(self, event: AuditEvent, /) -> int | None:
-        """Write an event durably and return its number; None if it tells only what the journal has already."""
+        """Write an event durably and return its number; return None if it only repeats the journal."""
         fields = _checked(event)
         transition = _TRANSITION.fullmatch(event.action)
         own = event.source != SOURCE or any(fields[name] is not None for name in _OWN_FIELDS)
-        if transition is None and event.action not in TOLD_BY_JOURNAL:
+        if transition is None and event.action not in IN_JOURNAL:
             return self._chain.append(fields)
         if transition is not None and own:
             self._require_happened(event, transition)
@@ -109,24 +109,24 @@ class AuditLogger:
     record = log
 
     def events(self, job_id: str | int) -> list[AuditEvent]:
-        """Return what happened to a job, oldest first: its transitions from the journal, and the events logged of it.
+        """Return the events of a job, oldest first: its transitions from the journal, and the events logged for it.
 
         A text is the id of a job of IdempotentJobQueue, a number that of any job of the ledger.
         """
         logged = [msgspec.convert(fields, AuditEvent) for fields in self._chain.events_of(str(job_id))]
         with self._ledger.store.reading() as reading:
-            told = [_of_journal(str(job_id), row) for row in _journal(reading, job_id)]
-        return sorted([*told, *logged], key=lambda event: event.timestamp)
+            journalled = [_of_journal(str(job_id), row) for row in _journal(reading, job_id)]
+        return sorted([*journalled, *logged], key=lambda event: event.timestamp)
 
     def verify(self, known: tuple[int, str] | None = None) -> AuditReport:
-        """Recompute the whole chain; the report is true if nothing was changed, and else says what and where.
+        """Recompute the whole chain; the report is true if nothing was changed, and otherwise lists what and where.
 
         A `known` head, kept elsewhere, also finds a chain that was rewritten as a whole.
         """
         return self._chain.verify(known)
 
     def head(self) -> tuple[int, str]:
-        """Return the number and the hash of the last event: what to keep elsewhere."""
+        """Return the number and the hash of the last event, to be kept elsewhere."""
         return self._chain.head()
 
     def _now(self) -> datetime:
@@ -138,8 +138,8 @@ class AuditLogger:
             happened = any(Edge(row.source, row.target) == edge for row in _journal(reading, event.job_id))
         if not happened:
             raise RefusedError(
-                f"the journal of job {event.job_id} has no {edge.source} -> {edge.target}",
-                next_step="Log what an operator did under a name of its own; transitions are the journal's.",
+                f"The journal of job {event.job_id} has no transition {edge.source} -> {edge.target}",
+                next_step="Log an operator's act under another action; transitions are recorded in the journal.",
                 context={"job_id": event.job_id, "action": event.action},
             )
 
@@ -180,28 +180,28 @@ def _checked(event: AuditEvent) -> dict[str, Any]:
     fields = _written(event)
     for name in ("job_id", "source", "action", "status"):
         if not getattr(event, name):
-            raise InputError(f"an audit event needs a {name}")
+            raise InputError(f"An audit event needs a {name}")
     require_aware("timestamp", event.timestamp)
     for name in _HASHES:
         value = getattr(event, name)
         if value is not None and not _HASH.fullmatch(value):
             raise InputError(
-                f"{name} is not a hash in lower-case hex", next_step="Hash it; the thing itself stays out."
+                f"{name} must be a hash in lower-case hex", next_step="Give the hash, not the value itself."
             )
     summary = fields["metadata"].get("error_summary")
     if isinstance(summary, str):
         fields["metadata"] = {**fields["metadata"], "error_summary": summary[:ERROR_SUMMARY_MAX]}
-    canonical(fields)  # what JSON cannot carry is refused before anything is written
+    canonical(fields)  # values that JSON cannot represent are refused before anything is written
     return fields
 
 
 def _written(event: AuditEvent) -> dict[str, Any]:
-    """Return the fields of an event, each of its own type: whoever made it was not held to that."""
+    """Return the fields of an event, with their types checked: msgspec does not check them at construction."""
     try:
         fields: dict[str, Any] = msgspec.to_builtins(event)
         msgspec.convert(fields, AuditEvent)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
-            f"an audit event cannot be kept as JSON: {error}", next_step="Give text, numbers, lists and mappings."
+            f"The audit event cannot be written as JSON: {error}", next_step="Give text, numbers, lists and mappings."
         ) from None
     return fields

@@ -1,6 +1,6 @@
-"""The queue of G as one looks at it: jobs are put in, listed and counted here, and moved by `IdempotentJobQueue`.
+"""The queue of G without its moves: enqueue, list and count jobs. `IdempotentJobQueue` adds the moves.
 
-Invariants: enqueueing never changes a job that exists; looking takes no lock and claims nothing.
+Invariants: enqueueing never changes an existing job; reading takes no lock and claims nothing.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from holdfast.store import Clock, Declared, Store, create_store, open_store
 
 
 class JobBoard:
-    """The jobs of one ledger that were enqueued through this face. Each instance has an identity of its own."""
+    """The jobs of one ledger that were enqueued through this class. Each instance is a separate worker."""
 
     def __init__(self, path_or_url: str | Path, *, clock: Clock | None = None, schema: str = "public") -> None:
         self.worker = f"compat-{uuid4().hex}"
@@ -25,7 +25,7 @@ class JobBoard:
         self._declared: set[str] = set()
 
     def close(self) -> None:
-        """Close the connections. What this instance holds stays held until its leases run out."""
+        """Close the connections. Jobs that this instance claimed stay leased until their leases run out."""
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -35,11 +35,11 @@ class JobBoard:
         self.close()
 
     def enqueue(self, job: IngestionJob) -> bool:
-        """Record a job and return True, or False if it is there already; an existing job is never reset."""
-        asked = submission(job)
-        self._declare(asked.operation)
+        """Record a job and return True, or return False if it exists; an existing job is never reset."""
+        submitted = submission(job)
+        self._declare(submitted.operation)
         with self.store.transaction() as transaction:
-            [admission] = transaction.jobs.submit([asked], actor=self.worker)
+            [admission] = transaction.jobs.submit([submitted], actor=self.worker)
         return admission.is_new
 
     def _declare(self, job_type: str) -> None:
@@ -51,7 +51,7 @@ class JobBoard:
         self._declared.add(job_type)
 
     def fetch_pending(self, limit: int = 10) -> list[JobRow]:
-        """Return due jobs in the order in which they would be claimed. It only looks: to take one, `claim`."""
+        """Return due jobs in the order in which they would be claimed, without claiming them."""
         _require_count(limit)
         now = self.store.now()
         with self.store.reading() as reading:
@@ -70,19 +70,19 @@ class JobBoard:
             return [row(job) for job in reading.jobs.page(state=status, queue=QUEUE, client=CLIENT, limit=limit)]
 
     def pending_count(self, since: datetime | None = None) -> int:
-        """Return how many jobs wait; with `since`, those that came there at that time or later."""
+        """Return how many jobs are pending; with `since`, those that entered this status at that time or later."""
         return self._count(JobStatus.PENDING, since)
 
     def running_count(self, since: datetime | None = None) -> int:
-        """Return how many jobs run; with `since`, those that came there at that time or later."""
+        """Return how many jobs are running; with `since`, those that entered this status at that time or later."""
         return self._count(JobStatus.RUNNING, since)
 
     def completed_count(self, since: datetime | None = None) -> int:
-        """Return how many jobs succeeded; with `since`, those that came there at that time or later."""
+        """Return how many jobs succeeded; with `since`, those that entered this status at that time or later."""
         return self._count(JobStatus.SUCCEEDED, since)
 
     def failed_count(self, since: datetime | None = None) -> int:
-        """Return how many jobs rest in failed; with `since`, those that came there at that time or later."""
+        """Return how many jobs are failed; with `since`, those that entered this status at that time or later."""
         return self._count(JobStatus.FAILED, since)
 
     def _count(self, status: JobStatus, since: datetime | None) -> int:
@@ -100,7 +100,7 @@ class JobBoard:
 
 
 def _opened(url: str, clock: Clock | None, schema: str) -> Store[Any]:
-    """Open a ledger, and make one only where there is none: making it anew would mend what opening must refuse."""
+    """Open a ledger; create one only in an empty database, so that a damaged ledger is refused and not completed."""
     try:
         return open_store(url, clock, schema=schema)
     except NotALedgerError:
@@ -109,4 +109,4 @@ def _opened(url: str, clock: Clock | None, schema: str) -> Store[Any]:
 
 def _require_count(limit: int) -> None:
     if limit < 0:
-        raise InputError(f"a limit of {limit} is less than nothing", next_step="Give a limit of zero or more.")
+        raise InputError(f"limit is {limit}, and must not be negative", next_step="Give a limit of 0 or more.")

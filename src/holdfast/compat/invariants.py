@@ -1,7 +1,7 @@
-"""The invariants and the integrity check of G, as questions to the ledger's own tables.
+"""The invariants and the integrity check of G, as queries over the ledger's tables.
 
-Invariants: each answer comes from one moment; the journal, which no client can write, is what states and attempts are
-held against, as far back as it still tells; checking changes nothing.
+Invariants: each answer comes from one snapshot; states and attempts are compared with the journal, which no client can
+write, as far back as it reaches; checking changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHOWN_MAX = 10
 
 
 class Orchestrator(Protocol):
-    """Whoever runs the jobs of a queue: what it works on is in its map, by the jobs' ids."""
+    """An object that runs the jobs of a queue and keeps those in work in a map by job id."""
 
     @property
     def _job_queue(self) -> JobBoard: ...
@@ -31,18 +31,18 @@ class Orchestrator(Protocol):
 
 
 class StateMachineInvariants:
-    """What must be true of the jobs of a queue at every moment."""
+    """Conditions that hold for the jobs of a queue at every moment."""
 
     @staticmethod
     def check_job_in_single_state(job_id: str, queue: JobBoard) -> bool:
-        """Tell whether a job is in exactly one state: its row's, its journal's, and that of its executions."""
+        """Return whether the job's row, its journal and its executions agree on one state."""
         if not _jobs(queue, "1 = 1", job_id):
             raise JobNotFoundError(f"Job {job_id} not found", context={"job_id": job_id})
         return not _in_many_states(queue, job_id)
 
     @staticmethod
     def check_running_jobs_have_workers(orchestrator: Orchestrator) -> bool:
-        """Tell whether the orchestrator works on every job that runs."""
+        """Return whether every running job is in the orchestrator's map."""
         queue = orchestrator._job_queue  # noqa: SLF001 - the source names it so
         running = _jobs(queue, f"j.state = '{JobStatus.RUNNING}'")
         active = orchestrator._active_jobs_map  # noqa: SLF001 - the same
@@ -50,17 +50,17 @@ class StateMachineInvariants:
 
     @staticmethod
     def check_succeeded_jobs_immutable(queue: JobBoard) -> bool:
-        """Tell whether every job that ever succeeded is as it was then."""
+        """Return whether every job that succeeded is unchanged since then."""
         return not _changed_after_success(queue)
 
     @staticmethod
     def check_attempts_monotonic(queue: JobBoard) -> bool:
-        """Tell whether the attempts of every job have only grown."""
+        """Return whether the attempts of every job have only increased."""
         return not _with_fewer_attempts(queue)
 
     @staticmethod
     def check_invariants(orchestrator: Orchestrator) -> list[str]:
-        """Return which invariants are violated. It never raises: a check that fails is a violation too."""
+        """Return the violated invariants. It never raises: a check that fails is reported as a violation."""
 
         def workers() -> list[str]:
             if StateMachineInvariants.check_running_jobs_have_workers(orchestrator):
@@ -89,14 +89,14 @@ class StateMachineInvariants:
 
 
 def validate_database_integrity(queue: JobBoard) -> list[str]:
-    """Return what is wrong with the rows of a queue's jobs: nothing, unless somebody went round the ledger."""
+    """Return what is wrong with the rows of a queue's jobs; writes through the ledger leave nothing wrong."""
     issues = []
     bad_rows = _bad_rows()
     with queue.store.reading() as reading:
         twice = reading.execute(f"SELECT j.key {_OF_QUEUE} GROUP BY j.key HAVING count(*) > 1 ORDER BY j.key")
         if twice:
             issues.append(f"Duplicate job IDs: {_listed(twice)}")
-        # One walk over the rows; only where it finds something are they walked again to say which.
+        # One pass over the rows counts the bad ones; only if there are some does a second pass name them.
         flags = ", ".join(f"count(CASE WHEN {bad} THEN 1 END)" for _, _, bad in bad_rows)
         [counts] = reading.execute(f"SELECT {flags} {_OF_QUEUE}")
         for n, (what, shown, bad) in zip(counts, bad_rows, strict=True):
@@ -107,7 +107,7 @@ def validate_database_integrity(queue: JobBoard) -> list[str]:
 
 
 def _bad_rows() -> tuple[tuple[str, str, str], ...]:
-    """Return what can be wrong with a row: in words, the column to show, and the condition."""
+    """Return what can be wrong with a row: a title, the column to show, and the condition."""
     # Where the schema says NOT NULL, a plain `IS NULL` is false without a look at the row.
     required = " OR ".join(f"coalesce(j.{column}, NULL) IS NULL" for column in _REQUIRED)
     # Retention drops the payload of a job that has ended, and of no other.
@@ -126,18 +126,18 @@ def _texts(words: Iterable[str]) -> str:
 
 
 _OF_QUEUE = f"FROM holdfast_jobs j WHERE j.client = '{CLIENT}' AND j.queue = '{QUEUE}'"
-_TOLD = "FROM holdfast_journal g WHERE g.machine = 'JOB' AND g.subject = j.job_id"
+_JOURNAL = "FROM holdfast_journal g WHERE g.machine = 'JOB' AND g.subject = j.job_id"
 _EXECUTIONS = "FROM holdfast_executions e WHERE e.job_id = j.job_id"
 _REQUIRED = ("operation", "key", "state", "attempts", "priority", "run_at", "created_at", "updated_at", "digest")
 
 
 def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
-    told = f"SELECT 1 {_TOLD} AND g.version = j.version AND g.target = j.state"
+    journalled = f"SELECT 1 {_JOURNAL} AND g.version = j.version AND g.target = j.state"
     held = f"SELECT count(*) {_EXECUTIONS} AND e.status IN ({_texts(OPEN)})"
     twin = "SELECT 1 FROM holdfast_jobs o WHERE o.client = j.client AND o.key = j.key AND o.job_id <> j.job_id"
     return _jobs(
         queue,
-        f"j.state NOT IN ({_texts(JobStatus)}) OR (j.history_from <= j.version AND NOT EXISTS ({told}))"
+        f"j.state NOT IN ({_texts(JobStatus)}) OR (j.history_from <= j.version AND NOT EXISTS ({journalled}))"
         f" OR ({held}) <> CASE WHEN j.state = '{JobStatus.RUNNING}' THEN 1 ELSE 0 END OR EXISTS ({twin})",
         job_id,
     )
@@ -148,18 +148,18 @@ def _changed_after_success(queue: JobBoard) -> list[str]:
     done = JobStatus.SUCCEEDED
     left = f"g.source = '{done}'"
     moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR {updated_at} <> g.at)"
-    return _jobs(queue, f"EXISTS (SELECT 1 {_TOLD} AND ({left} OR ({moved})))")
+    return _jobs(queue, f"EXISTS (SELECT 1 {_JOURNAL} AND ({left} OR ({moved})))")
 
 
 def _with_fewer_attempts(queue: JobBoard) -> list[str]:
     later = "SELECT 1 FROM holdfast_journal l WHERE l.machine = g.machine AND l.subject = g.subject"
     fewer = f"EXISTS ({later} AND l.version > g.version AND l.attempt < g.attempt)"
     now = "g.attempt > j.attempts OR (g.version = j.version AND g.attempt <> j.attempts)"
-    return _jobs(queue, f"EXISTS (SELECT 1 {_TOLD} AND ({now} OR {fewer}))")
+    return _jobs(queue, f"EXISTS (SELECT 1 {_JOURNAL} AND ({now} OR {fewer}))")
 
 
 def _jobs(queue: JobBoard, condition: str, job_id: str | None = None) -> list[str]:
-    """Return the ids of the queue's jobs, or of one of them, that a condition is true of."""
+    """Return the ids of the queue's jobs, or of the one given, for which a condition is true."""
     one, given = ("", {}) if job_id is None else (" AND j.key = :job_id", {"job_id": job_id})
     with queue.store.reading() as reading:
         _, rows = reading.ask(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)

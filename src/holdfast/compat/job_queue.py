@@ -1,11 +1,12 @@
-"""The idempotent job queue of G, as a face over the ledger's store.
+"""The idempotent job queue of G, over the ledger's store.
 
-Each instance is a worker with an identity of its own. It keeps the fencing tokens of the jobs that it claimed, so no
-other instance can end their attempts, and neither can it once the lease is lost.
+Each instance is a separate worker. It keeps the fencing tokens of the jobs that it claimed: no other instance can end
+their attempts, and this one cannot after it has lost the lease.
 
-Invariants: a job is read, its move is judged, and the move is written only if the row is still the one that was read;
-which rows were written decides who won, never a counter of the connection. A transition is recorded after its
-transaction committed, so nothing is recorded that did not happen. Asking for the status that a job has writes nothing.
+Invariants: a job is read, its move is judged, and the move is written only if the row is unchanged since it was read;
+the rows that the statement returns decide who won, never a row counter of the connection. A transition is recorded
+after its transaction committed, so only transitions that happened are recorded. Requesting the status that a job has
+already writes nothing.
 """
 
 import logging
@@ -50,9 +51,9 @@ logger = logging.getLogger(__name__)
 
 
 class IdempotentJobQueue(JobBoard):
-    """Jobs under the caller's own ids. Verbs are idempotent unless called with `idempotent=False`.
+    """Jobs under the caller's own ids. Methods are idempotent unless called with `idempotent=False`.
 
-    Idempotent: a move that may not happen is logged as a warning, and nothing changes. Strict: it is an error.
+    Idempotent: a move that is not allowed is logged as a warning and changes nothing. Strict: it raises.
     """
 
     def __init__(
@@ -65,7 +66,10 @@ class IdempotentJobQueue(JobBoard):
         schema: str = "public",
     ) -> None:
         if not 0 < lease_s <= LEASE_S_MAX:
-            raise InputError(f"a lease of {lease_s} s", next_step=f"Give a lease of 0 to {LEASE_S_MAX} s.")
+            raise InputError(
+                f"lease_s is {lease_s}, and must be more than 0 and at most {LEASE_S_MAX}",
+                next_step=f"Give a lease of up to {LEASE_S_MAX} s.",
+            )
         super().__init__(path_or_url, clock=clock, schema=schema)
         self.lease_s = lease_s
         self._validator = validator or StateMachineValidator(clock=self.store.now)
@@ -74,10 +78,10 @@ class IdempotentJobQueue(JobBoard):
         for issue in self.integrity_issues:
             logger.error("The database is damaged", extra={"issue": issue})
 
-    # -- taking work out ----------------------------------------------------------------------------------------------
+    # -- claiming -----------------------------------------------------------------------------------------------------
 
     def claim(self, job_id: str | None = None) -> LeaseToken | None:
-        """Lease the next due job, or the given one if it is due; return its token, or None if nothing was won."""
+        """Lease the next due job, or the given one if it is due; return its token, or None if nothing was claimed."""
         with self.store.transaction() as transaction:
             if job_id is None:
                 won = transaction.executions.claim(self._lease())
@@ -86,8 +90,8 @@ class IdempotentJobQueue(JobBoard):
             for attempt in won:
                 if attempt.job.client != CLIENT:
                     raise InputError(
-                        f"job {attempt.job.job_id} of client {attempt.job.client!r} stands in the queue {QUEUE!r}",
-                        next_step="Submit other work to another queue: this one is for the compat face alone.",
+                        f"job {attempt.job.job_id} in queue {QUEUE!r} belongs to client {attempt.job.client!r}",
+                        next_step=f"Submit other jobs to another queue: {QUEUE!r} is only for IdempotentJobQueue.",
                     )
         if not won:
             return None
@@ -96,7 +100,7 @@ class IdempotentJobQueue(JobBoard):
         return token
 
     def heartbeat(self, job_id: str, *, token: LeaseToken | None = None) -> bool:
-        """Hold a job that is being worked on for another lease; return False if it is no longer held."""
+        """Extend the lease of a claimed job by `lease_s`; return False if this instance no longer holds it."""
         shown = self._shown(job_id, token)
         if shown is None:
             return False
@@ -117,7 +121,7 @@ class IdempotentJobQueue(JobBoard):
     # -- moving jobs --------------------------------------------------------------------------------------------------
 
     def mark_running(self, job_id: str, *, idempotent: bool = True) -> None:
-        """Claim this one job for this instance. It does not tell who won: `claim` does."""
+        """Claim one job for this instance. It returns nothing; `claim` returns whether the claim was won."""
 
         def take(job: Job) -> Path:
             with self.store.transaction() as transaction:
@@ -132,7 +136,7 @@ class IdempotentJobQueue(JobBoard):
             raise StateTransitionRaceError(f"Job {job_id} is running under another worker", context={"job_id": job_id})
 
     def mark_completed(self, job_id: str, *, token: LeaseToken | None = None, idempotent: bool = True) -> None:
-        """End the attempt that this instance holds, or that the token names, with success."""
+        """End the attempt that this instance holds, or that the token names, as succeeded."""
         self._end(job_id, JobStatus.SUCCEEDED, Complete, token, idempotent=idempotent)
 
     def mark_failed(
@@ -144,7 +148,7 @@ class IdempotentJobQueue(JobBoard):
         token: LeaseToken | None = None,
         idempotent: bool = True,
     ) -> None:
-        """End the attempt without success. A job that has spent its whole budget goes on to quarantine."""
+        """End the attempt as failed. A job without any attempt left is quarantined."""
 
         def failure(shown: int) -> Fail:
             return Fail(shown, short_code(error_code), str(error_message))
@@ -161,7 +165,7 @@ class IdempotentJobQueue(JobBoard):
         reason: str | None = None,
         idempotent: bool = True,
     ) -> None:
-        """Take a pending or failed job out of automatic flows."""
+        """Quarantine a pending or failed job: it no longer runs by itself."""
         rule = self._ruling(lambda _: Quarantine(short_code(code), message), operator, reason)
         self._move(job_id, JobStatus.QUARANTINED, rule, operator=operator, reason=reason, idempotent=idempotent)
 
@@ -208,7 +212,7 @@ class IdempotentJobQueue(JobBoard):
             command = Finish() if committed else Expire(retry_at)
             [answer] = transaction.executions.move([(attempt, command)], actor=self.worker, reason="stalled")
             if isinstance(answer, Refused) and answer.code != "lease_live":
-                # The attempt has ended, by its worker or by somebody else's recovery.
+                # Its worker, or another recovery, has ended the attempt.
                 return find(transaction, job_id).state
         path = _taken(job_id, answer)
         self._record(job_id, path, reason="stalled")
@@ -223,7 +227,7 @@ class IdempotentJobQueue(JobBoard):
         *,
         idempotent: bool,
     ) -> None:
-        """Make a worker's move: it shows a token, and the store matches it with a live lease."""
+        """Make a worker's move: the store requires its token and a live lease."""
         shown = self._shown(job_id, token)
 
         def end(job: Job) -> Path:
@@ -232,7 +236,9 @@ class IdempotentJobQueue(JobBoard):
             with self.store.transaction() as transaction:
                 attempt = transaction.executions.attempt(shown)
                 if attempt is None or attempt.job.job_id != job.job_id:
-                    raise LeaseLostError(f"the token shown is not one of job {job_id}", context={"job_id": job_id})
+                    raise LeaseLostError(
+                        f"The token {shown} does not belong to job {job_id}", context={"job_id": job_id}
+                    )
                 [answer] = transaction.executions.move([(attempt, command(shown))], actor=self.worker)
             return _taken(job_id, answer)
 
@@ -246,7 +252,7 @@ class IdempotentJobQueue(JobBoard):
     def _ruling(
         self, command: Callable[[Job], object], operator: str | None, reason: str | None
     ) -> Callable[[Job], Path]:
-        """Return a move from outside: the store matches the job's state and version with those that were read."""
+        """Return an operator's move: the store requires the state and version that were read."""
 
         def rule(job: Job) -> Path:
             with self.store.transaction() as transaction:
@@ -265,7 +271,7 @@ class IdempotentJobQueue(JobBoard):
         operator: str | None = None,
         reason: str | None = None,
     ) -> bool:
-        """Read, judge, act; return whether the job was moved. Idempotent: decide anew while others move the job."""
+        """Read, judge, act; return whether the job moved. If idempotent, try again while others move the job."""
         while True:
             job = self._read(job_id)
             try:
@@ -290,7 +296,7 @@ class IdempotentJobQueue(JobBoard):
                 return True
 
     def _record(self, job_id: str, path: Path, *, operator: str | None = None, reason: str | None = None) -> None:
-        """Tell the validator which edges were taken. The journal has them, so a failure to tell is only logged."""
+        """Give the edges taken to the validator. The journal has them too, so a failure here is only logged."""
         for edge in path.edges:
             try:
                 self._validator.validate_transition(
@@ -313,7 +319,7 @@ class IdempotentJobQueue(JobBoard):
         if isinstance(answer, Refused):
             return _error(job.key or "", answer)
         if QUEUE in reading.queues.paused():
-            return RefusedError(f"the queue {QUEUE!r} is paused", next_step="Resume the queue, then claim.")
+            return RefusedError(f"Queue {QUEUE!r} is paused", next_step=f"holdfast queue resume {QUEUE}")
         switch = stopping(reading, job.operation)
         if switch is not None:
             return switched_off_error(job.operation, switch)
@@ -321,13 +327,13 @@ class IdempotentJobQueue(JobBoard):
 
 
 def _latest(reading: Reading, job_id: str) -> Attempt | None:
-    """Return a job with its latest attempt, if there was one: read together, so that they belong together."""
+    """Return a job with its latest attempt, read in one statement, or None if it was never claimed."""
     executions = reading.executions.of_job(find(reading, job_id).job_id)
     return reading.executions.attempt(executions[-1].exec_id) if executions else None
 
 
 def _taken(job_id: str, answer: Move | Refused) -> Path:
-    """Return the path that a job took, or raise what refused it."""
+    """Return the path that a job took, or raise the error of its refusal."""
     if isinstance(answer, Refused):
         raise _error(job_id, answer)
     paths = [JOB.path(step.event, step.source) for step in answer.steps if step.machine == JOB.name]

@@ -1,7 +1,7 @@
-"""What goes into the queue of G, what comes out of it, and how both look in the ledger.
+"""The records of the queue of G, and how they are stored in the ledger.
 
 Invariants: a job's id is the caller's own text, and is the idempotency key of the client `compat`; times are aware, in
-UTC; what cannot be taken is a typed error before anything is written.
+UTC; invalid input raises a typed error before anything is written.
 """
 
 import json
@@ -25,7 +25,7 @@ _PAGE = 1000
 
 
 class JobPriority(IntEnum):
-    """Which job goes first. The number is the ledger's own priority."""
+    """Jobs of a higher priority are claimed first. The number is the ledger's own priority."""
 
     LOW = 1
     NORMAL = 2
@@ -33,7 +33,7 @@ class JobPriority(IntEnum):
 
 
 class IngestionJob(msgspec.Struct, frozen=True):
-    """Work to put into the queue. `job_type` is the ledger's operation."""
+    """A job to enqueue. `job_type` is the ledger's operation."""
 
     job_id: str
     job_type: str
@@ -44,7 +44,7 @@ class IngestionJob(msgspec.Struct, frozen=True):
 
 
 class JobRow(TypedDict):
-    """A job as the queue shows it: a snapshot, not a handle."""
+    """A job as it was when it was read."""
 
     job_id: str
     job_type: str
@@ -60,7 +60,7 @@ class JobRow(TypedDict):
 
 
 class LeaseToken(msgspec.Struct, frozen=True):
-    """A claim that was won: the job, its fencing token, and until when it is held."""
+    """A claimed job: its fencing token, and when the lease ends."""
 
     job_id: str
     token: int
@@ -70,14 +70,14 @@ class LeaseToken(msgspec.Struct, frozen=True):
 
 
 def submission(job: IngestionJob) -> Submission:
-    """Return a job as the ledger takes it, or raise an InputError."""
+    """Return the ledger's submission of a job, or raise an InputError."""
     _require_text("job_id", job.job_id)
     _require_text("job_type", job.job_type)
     if job.priority not in set(JobPriority):
         raise InputError(f"priority {job.priority!r} is not one of {', '.join(map(repr, JobPriority))}")
     require_aware("scheduled_for", job.scheduled_for)
     if job.max_attempts < 1:
-        raise InputError(f"max_attempts is {job.max_attempts}, and a job needs one")
+        raise InputError(f"max_attempts is {job.max_attempts}, and must be at least 1")
     return Submission(
         operation=job.job_type,
         payload=payload_text(job.payload),
@@ -91,7 +91,7 @@ def submission(job: IngestionJob) -> Submission:
 
 
 def row(job: Job) -> JobRow:
-    """Return a job of the ledger as the queue shows it."""
+    """Return the queue's row of a job of the ledger."""
     return JobRow(
         job_id=job.key or "",
         job_type=job.operation,
@@ -108,7 +108,7 @@ def row(job: Job) -> JobRow:
 
 
 def lease_token(attempt: Attempt) -> LeaseToken:
-    """Return what a winner is given."""
+    """Return the token of an attempt."""
     execution, shown = attempt.execution, row(attempt.job)
     return LeaseToken(shown["job_id"], execution.lease_token, execution.attempt, execution.lease_expires_at, shown)
 
@@ -131,21 +131,24 @@ def every(reading: Reading, status: JobStatus | None = None) -> Iterator[Job]:
 
 
 def after(now: datetime, seconds: float) -> datetime:
-    """Return the time that is so many seconds from now, or raise an InputError."""
+    """Return `now` plus a number of seconds, or raise an InputError if that is negative or too large."""
     try:
         if seconds >= 0:
             return now + timedelta(seconds=seconds)
     except OverflowError:
         pass
-    raise InputError(f"a delay of {seconds} s leads nowhere", next_step="Give seconds, zero or more.")
+    raise InputError(f"A delay of {seconds} s is negative or too long", next_step="Give 0 or more seconds.")
 
 
 def require_aware(name: str, moment: datetime | None) -> None:
-    """Raise an InputError for a time that does not say where it is."""
+    """Raise an InputError for a time without a zone."""
     if moment is not None and moment.tzinfo is None:
         raise InputError(f"{name} has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
 
 
 def _require_text(name: str, value: str) -> None:
     if not value or not is_storable(value):
-        raise InputError(f"{name} is not a text that can be stored", next_step=f"Give a {name} of ordinary characters.")
+        raise InputError(
+            f"{name} must be a text of at least 1 character, without NUL and without lone surrogates",
+            next_step=f"Give a {name} of ordinary characters.",
+        )

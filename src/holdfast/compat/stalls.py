@@ -1,7 +1,7 @@
-"""The deadlock detector of G, as a face over leases.
+"""The deadlock detector of G, over leases.
 
-Invariants: only an expired lease is reclaimed; a heartbeat keeps any job alive, however long it runs; a job is put
-back through `failed`, with its attempt ended, so that its first worker can no longer touch it.
+Invariants: only an expired lease is taken over; a job whose worker sends heartbeats is never taken over; a recovered
+job passes through `failed` with its attempt ended, so that its first worker can no longer change it.
 """
 
 import logging
@@ -20,18 +20,18 @@ logger = logging.getLogger(__name__)
 
 
 class DeadlockDetector:
-    """Finds running jobs that nobody has been heard of for too long, and puts them back."""
+    """Finds running jobs whose worker has sent no heartbeat for too long, and reopens them."""
 
     def __init__(self, queue: IdempotentJobQueue, timeout_seconds: float = TIMEOUT_S) -> None:
         if not timeout_seconds > 0:
-            raise InputError(f"a timeout of {timeout_seconds} s would call every job stalled")
+            raise InputError(f"timeout_seconds is {timeout_seconds}, and must be more than 0")
         self._queue = queue
         self._timeout_s = timeout_seconds
 
     def detect_stalled_jobs(self) -> list[str]:
-        """Return the running jobs, oldest first, whose lease ran out or whose worker was silent beyond the timeout.
+        """Return the running jobs, oldest first, with an expired lease or a last heartbeat before the timeout.
 
-        When a worker was last heard of follows from the end of its lease, taken to be as long as this queue's.
+        The time of the last heartbeat is computed from the end of the lease and this queue's `lease_s`.
         """
         now, lease = self._queue.store.now(), timedelta(seconds=self._queue.lease_s)
         stalled = []
@@ -46,12 +46,12 @@ class DeadlockDetector:
         return stalled[::-1]
 
     def recover_stalled_job(self, job_id: str) -> JobStatus:
-        """Put a stalled job back, due in a minute, and return the status it has then; refused while its lease lives."""
+        """Reopen a stalled job, due in a minute, and return its status; raise RefusedError while its lease is live."""
         logger.info("Recovering a stalled job", extra={"job_id": job_id})
         return self._queue.expire(job_id, RETRY_DELAY_S)
 
     def recover_stalled_jobs(self, approve: Callable[[str], bool] | None = None) -> list[str]:
-        """Put back every stalled job whose lease has run out, or only those that somebody approves; return them."""
+        """Reopen the stalled jobs with an expired lease; with `approve`, only those it accepts. Return their ids."""
         recovered = []
         for job_id in self.detect_stalled_jobs():
             if approve is not None and not approve(job_id):
@@ -60,6 +60,6 @@ class DeadlockDetector:
             try:
                 self.recover_stalled_job(job_id)
             except RefusedError:
-                continue  # its worker was heard of meanwhile, or its lease still lives
+                continue  # its worker has sent a heartbeat meanwhile, or its lease is still live
             recovered.append(job_id)
         return recovered

@@ -1,6 +1,6 @@
-"""The words of the job machine under the names that G gives them: the statuses, the table, one transition.
+"""The job machine under the names of G: the statuses, the table, one transition.
 
-Invariants: everything here is derived from the JOB machine; no edge is written down a second time.
+Invariants: everything here is derived from the JOB machine; no edge is stated a second time.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ VALID_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = MappingProxyType(
         for status in JobStatus
     }
 )
-"""Where a job may go from each status. Asking for the status it has already is allowed, and writes nothing."""
+"""The statuses that may follow each status. Requesting the current status is allowed, and writes nothing."""
 
 
 class StateTransition(msgspec.Struct, frozen=True):
-    """One move of one job between two statuses, legal or not."""
+    """One transition of one job, valid or not."""
 
     job_id: str
     from_status: JobStatus
@@ -34,9 +34,9 @@ class StateTransition(msgspec.Struct, frozen=True):
     metadata: Mapping[str, object] = {}
 
     def is_valid(self) -> bool:
-        """Tell whether the table lists it."""
+        """Return whether the table lists it."""
         return self.to_status in VALID_TRANSITIONS[self.from_status]
 
     def is_idempotent(self) -> bool:
-        """Tell whether it asks for the status that the job has already."""
+        """Return whether the job has the requested status already."""
         return self.from_status == self.to_status

@@ -1,7 +1,7 @@
-"""The validator of G: judges a transition by the table, and keeps and reports those that it is told to record.
+"""The validator of G: checks a transition against the table, and records those that happened.
 
-Invariants: `judge` records nothing, so that a move which then loses its race leaves no trace of having happened;
-the history is bounded; times are aware, in UTC.
+Invariants: `judge` records nothing, because the move may still lose a race; the history is bounded; times are aware,
+in UTC.
 """
 
 import logging
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 class TakesEvents(Protocol):
-    """An audit logger, or whatever else takes audit events."""
+    """An audit logger, or another object that accepts audit events."""
 
     def record(self, event: AuditEvent, /) -> object:
-        """Take one event."""
+        """Record one event."""
 
 
 class StateMachineValidator:
-    """Judges transitions, remembers the latest ones, and tells the audit logger."""
+    """Checks transitions, keeps the latest ones, and sends them to the audit logger."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class StateMachineValidator:
         operator: str | None = None,
         reason: str | None = None,
     ) -> StateTransition:
-        """Judge a transition and record it, or raise InvalidStateTransitionError."""
+        """Check a transition and record it, or raise InvalidStateTransitionError."""
         transition = self.judge(job_id, from_status, to_status, operator=operator, reason=reason)
         self._history.append(transition)
         if self._audit is not None:

@@ -1,9 +1,9 @@
-"""The write-ahead log of W, as a face over the ledger: an entry is one job, logged before it is carried out.
+"""The write-ahead log of W, over the ledger: an entry is one job, logged before it is carried out.
 
-Invariants: an entry that was appended is durable; one (client, key) pair is one entry for life; an entry is completed
-together with its effects in one transaction, or not at all; a claim is durable before `apply` is called, so an entry
-that kills its process is counted too, and ends Failed; recovery takes entries in the order of their ids and passes none
-over; while it is under way, this object takes no append and no cleanup, and nobody else is kept from anything.
+Invariants: an appended entry is durable; one (client, key) pair is one entry for ever; an entry and its effects commit
+in one transaction; a claim is durable before `apply` is called, so an entry that kills its process uses an attempt and
+ends Failed; recovery handles every entry, in the order of ids; while it runs, this object refuses appends and cleanups,
+and other objects are not affected.
 """
 
 from __future__ import annotations
@@ -67,22 +67,24 @@ logger = logging.getLogger(__name__)
 
 
 class WalRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the entries that a recovery found pending, each list in the order of their ids."""
+    """The ids of the entries that a recovery completed and failed, each in ascending order."""
 
     completed: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
 
 
 class Wal(EntryMover):
-    """A log of operations that are recorded before they are carried out. Each object is a worker of its own."""
+    """A log of operations that are recorded before they are carried out. Each object is a separate worker."""
 
     def __init__(
         self, ledger: Ledger, *, name: str = "main", lease_s: float = LEASE_S, max_attempts: int = MAX_ATTEMPTS
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise InputError(f"{name!r} is not a name for a log", next_step="Use letters, digits, _ and -.")
+            raise InputError(f"{name!r} is not a valid name of a log", next_step="Use letters, digits, _ and -.")
         if not lease_s > 0 or max_attempts < 1:
-            raise InputError("a log has a lease of more than 0 s, and an entry has one attempt or more")
+            raise InputError(
+                f"lease_s must be more than 0 and max_attempts at least 1, not {lease_s} and {max_attempts}"
+            )
         super().__init__(ledger, name, lease_s, max_attempts)
         self._gate = _Gate(name)
         self._appended = 0
@@ -98,8 +100,8 @@ class Wal(EntryMover):
     def append_with_idempotency(self, client: str, key: Key, operation: str, data: Data) -> tuple[int, bool]:
         """Log an operation once for each (client, key); return its entry's id, and whether it is new.
 
-        The same key with another operation or other data is an IdempotencyConflictError. An entry that is not new may
-        have ended: `get` tells its status and its stored result, or that the result has expired.
+        The same key with another operation or other data raises IdempotencyConflictError. An entry that is not new may
+        have ended: `get` returns its status, and its result unless that has expired.
         """
         return self._append(client, key_text(key), operation, data)
 
@@ -116,30 +118,30 @@ class Wal(EntryMover):
         return receipt.job_id, receipt.is_new
 
     def _count_or_log(self) -> None:
-        """Look at the number of pending entries: the append is durable, and a failure now must not hide that."""
+        """Check the number of pending entries; the append is durable, so a failure here is only logged."""
         try:
             self.pending_count()
         except StoreError as error:
-            logger.warning("The pending entries of the log %s could not be counted: %s", self.name, error)
+            logger.warning("Could not count the pending entries of log %s: %s", self.name, error)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def complete(self, entry_id: int, result: Json = None, *, effects: Sequence[Effect] = ()) -> WalEntry:
-        """Complete an entry together with its effects in storage; one that is completed already is left as it is."""
+        """Complete an entry together with its effects; a completed entry stays unchanged."""
         checked = [staged(effect.sql, effect.params, effect.rows) for effect in effects]
         return _ended_as(EntryStatus.COMPLETED, entry_id, self._completed(entry_id, payload_text(result), checked))
 
     def fail(self, entry_id: int, reason: str) -> WalEntry:
-        """End an entry without touching storage; one that has failed already is left as it is."""
+        """End an entry as failed, without effects; a failed entry stays unchanged."""
         why = redacted(str(reason))
         outcome = self._failed(entry_id, lambda token: Fail(token, FAILED_CODE, why, permanent=True))
         return _ended_as(EntryStatus.FAILED, entry_id, outcome)
 
     def execute(self, entry_id: int, apply: Apply) -> WalEntry:
-        """Carry an entry out: `apply` returns and it is completed with what was staged, or raises and it has failed.
+        """Call `apply` for an entry: complete it with the staged effects, or fail it if `apply` raises.
 
-        An entry that has ended is left as it is. When the database is out of reach, or `apply` raises Snooze, the
-        entry stays pending, at no cost.
+        An entry that has ended stays unchanged. If the database is unreachable or `apply` raises Snooze, the entry
+        stays pending and no attempt is counted.
         """
         with self._beating():
             while True:
@@ -172,22 +174,22 @@ class Wal(EntryMover):
             return [entry_of(job) for job in reading.jobs.get_many(self._pending_ids(reading))]
 
     def pending_count(self) -> int:
-        """Return how many entries have not ended; the first time that it is a thousand or more, warn."""
+        """Return how many entries have not ended; log a warning when the number reaches a thousand."""
         self._store()
         counts = self._ledger.counts()
         pending = sum(count.n for count in counts if count.queue == self.queue and count.state in PENDING)
         if pending >= PENDING_WARN and not self._warned:
-            logger.warning("The log %s has %d pending entries", self.name, pending, extra={"wal": self.name})
+            logger.warning("Log %s has %d pending entries", self.name, pending, extra={"wal": self.name})
         self._warned = pending >= PENDING_WARN
         return pending
 
     @property
     def recovering(self) -> bool:
-        """Whether a recovery is under way, or was interrupted and must be run again."""
+        """Whether a recovery is running, or was interrupted and must be run again."""
         return self._gate.shut
 
     def _pending_ids(self, reading: Reading) -> list[int]:
-        # In the second half one condition is the index's own: without it SQLite would read the whole table.
+        # `state IN (…)` repeats the condition of a partial index: without it SQLite would read the whole table.
         _, rows = reading.ask(
             "SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = :queue"
             " UNION ALL SELECT job_id FROM holdfast_jobs WHERE state IN ('failed', 'quarantined', 'running')"
@@ -199,11 +201,11 @@ class Wal(EntryMover):
     # -- recovering and cleaning up -----------------------------------------------------------------------------------
 
     def recover(self, apply: Apply, *, wait_s: float | None = None) -> WalRecovery:
-        """See every entry that is pending now to its end, oldest first: completed with what `apply` stages, or failed.
+        """End every entry that is pending now, oldest first: completed with what `apply` stages, or failed.
 
-        An `apply` that raises is tried again, until the entry has spent its attempts and has failed. Where somebody
-        else holds an entry, this waits: `wait_s`, or as long as it takes; on a virtual clock not at all. A recovery
-        that is interrupted, or cannot wait any longer, leaves the log shut; run it again.
+        If `apply` raises, the entry is tried again until its attempts are used up, and then fails. If another worker
+        holds an entry, this waits up to `wait_s` (for ever by default; not at all on a virtual clock). After an
+        interrupted recovery the log refuses appends until a recovery has finished.
         """
         ended: dict[EntryStatus, list[int]] = {EntryStatus.COMPLETED: [], EntryStatus.FAILED: []}
         with self._gate.recovery(), self._beating():
@@ -215,10 +217,10 @@ class Wal(EntryMover):
         return WalRecovery(completed=tuple(ended[EntryStatus.COMPLETED]), failed=tuple(ended[EntryStatus.FAILED]))
 
     def cleanup(self, older_than: datetime | timedelta | int = RETENTION) -> int:
-        """Drop the data and the results of entries that ended before a time; return of how many.
+        """Drop the data and results of entries that ended before a time; return the number of those entries.
 
-        The time is given itself, as an age, or as milliseconds since 1970. A pending entry is never touched. The entry
-        stays, and its key with it: a late retry finds it, and is told that the result has expired.
+        `older_than` is a time, an age, or milliseconds since 1970. Pending entries are never changed. The entry and its
+        key stay: a late retry finds the entry, with an expired result.
         """
         with self._gate.passing():
             store = self._store()
@@ -256,7 +258,7 @@ class Wal(EntryMover):
                 return entry_of(held)
 
     def _tried(self, attempt: Attempt, apply: Apply, *, final: bool) -> Job:
-        """Make one attempt at an entry that is held, and return the entry's job as it is then."""
+        """Make one attempt at a claimed entry, and return its job afterwards."""
         entry, boundary = entry_of(attempt.job), Boundary()
         try:
             result = payload_text(apply(entry, boundary))
@@ -265,7 +267,7 @@ class Wal(EntryMover):
         except (StoreError, Snooze):
             self._give_back(attempt)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever apply raises, and what it staged does, is this entry's
+        except Exception as error:  # noqa: BLE001 - an error of apply, or of what it staged, fails this entry only
             self._note_failure(attempt, error, final=final or isinstance(error, Quarantine | Cancel))
         else:
             if isinstance(outcome, Job):
@@ -278,9 +280,13 @@ class Wal(EntryMover):
     def _note_failure(self, attempt: Attempt, error: Exception, *, final: bool) -> None:
         code, message = error_code(error), error_message(error)
         logger.warning(
-            "Entry %d of the log %s: %s", attempt.job.job_id, self.name, message, extra={"wal": self.name, "code": code}
+            "Entry %d of log %s failed: %s",
+            attempt.job.job_id,
+            self.name,
+            message,
+            extra={"wal": self.name, "code": code},
         )
-        # Due when it was due before, so at once: recovery passes no entry over.
+        # The old due time, so that the entry is due at once: recovery must not skip it.
         fail = Fail(attempt.execution.lease_token, code, message, retry_at=attempt.job.run_at, permanent=final)
         self._work(attempt, fail, ("during_failure", "after_failure"))
 
@@ -288,11 +294,13 @@ class Wal(EntryMover):
         try:
             self._work(attempt, GiveBack(attempt.execution.lease_token, attempt.job.run_at, "recovery_interrupted"))
         except StoreError as error:
-            logger.warning("Entry %d stays held until its lease ends: %s", attempt.job.job_id, error)
+            logger.warning(
+                "Could not release entry %d; it stays claimed until its lease ends: %s", attempt.job.job_id, error
+            )
 
 
 class _Gate:
-    """Lets appends and cleanups through, or one recovery, and never both."""
+    """Admits appends and cleanups, or one recovery, but never both."""
 
     def __init__(self, name: str) -> None:
         self.shut = False  # from the start of a recovery until one has run through
@@ -328,18 +336,18 @@ class _Gate:
             self._recovering = False
 
     def _refusal(self) -> WalRecoveringError:
-        return WalRecoveringError(f"the log {self._name} is being recovered", context={"wal": self._name})
+        return WalRecoveringError(f"Log {self._name} is being recovered", context={"wal": self._name})
 
 
 def _ended_as(wanted: EntryStatus, entry_id: int, outcome: Job | Busy) -> WalEntry:
-    """Return an entry that has ended as was asked, or raise what stands against it."""
+    """Return an entry that has ended with the wanted status, or raise the reason why not."""
     if isinstance(outcome, Busy):
         raise _unavailable(entry_id, outcome)
     entry = entry_of(outcome)
     if entry.status is not wanted:
         raise InvalidStateTransitionError(
             f"Invalid transition: {entry.status} -> {wanted}",
-            next_step="An entry ends once: append another for new work.",
+            next_step="An entry ends only once. Append a new entry.",
             context={"entry": entry_id, "status": str(entry.status)},
         )
     return entry
@@ -348,6 +356,6 @@ def _ended_as(wanted: EntryStatus, entry_id: int, outcome: Job | Busy) -> WalEnt
 def _unavailable(entry_id: int, busy: Busy) -> StateTransitionRaceError:
     return StateTransitionRaceError(
         f"entry {entry_id} {busy.why} {busy.until.isoformat()}",
-        next_step="Try again then.",
+        next_step="Try again after that time.",
         context={"entry": entry_id, "until": busy.until.isoformat()},
     )

@@ -1,7 +1,7 @@
-"""What the write-ahead log of W holds: entries, their keys, and what takes effect when one is completed.
+"""The entries of the write-ahead log of W, their keys, and what their completion writes.
 
-Invariants: an entry is one job, seen through `ENTRY_STATUS`; its bytes come back exactly as they were given; what
-cannot be taken is a typed error before anything is written.
+Invariants: an entry is one job, with the status of `ENTRY_STATUS`; its bytes are returned exactly as given; invalid
+input raises a typed error before anything is written.
 """
 
 import base64
@@ -21,7 +21,7 @@ from holdfast.engine.operations import Call
 from holdfast.store.effects import Effect, Params, staged
 
 QUEUE_PREFIX, OPERATION_PREFIX = "wal:", "wal."
-"""How the queue and the operations of a log begin. The queue is always paused: no worker takes entries."""
+"""Prefixes of a log's queue and operations. The queue is always paused, so that workers claim no entries."""
 
 KEY_MAX = (1 << 64) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,13 +32,13 @@ Data = bytes | bytearray | memoryview
 
 
 def log_of(job: Job) -> str | None:
-    """Return the name of the log that a job is an entry of; None if it is none."""
+    """Return the name of the log to which a job belongs, or None if it is not an entry."""
     is_entry = job.queue.startswith(QUEUE_PREFIX) and job.operation.startswith(OPERATION_PREFIX)
     return job.queue.removeprefix(QUEUE_PREFIX) if is_entry else None
 
 
 class WalOperation(StrEnum):
-    """What an entry is about to do."""
+    """The operation of an entry."""
 
     CREATE = "Create"
     UPDATE = "Update"
@@ -47,7 +47,7 @@ class WalOperation(StrEnum):
 
 
 class WalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry as it was read: a snapshot, not a handle."""
+    """An entry as it was when it was read."""
 
     id: int
     client: str
@@ -64,26 +64,26 @@ class WalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def data(self) -> bytes:
-        """The bytes that were appended; ResultExpiredError once cleanup has dropped them."""
+        """The bytes that were appended; raises ResultExpiredError after a cleanup dropped them."""
         self._require_kept()
         return self.stored_data or b""
 
     @property
     def result(self) -> Json:
-        """The result that was stored when it was completed; ResultExpiredError once cleanup has dropped it."""
+        """The result that was stored at completion; raises ResultExpiredError after a cleanup dropped it."""
         self._require_kept()
         return None if self.stored_result is None else json.loads(self.stored_result)
 
     def _require_kept(self) -> None:
         if self.result_expired:
             raise ResultExpiredError(
-                f"entry {self.id} is {self.status}, and its data and result have been dropped",
+                f"Entry {self.id} is {self.status}; a cleanup dropped its data and result",
                 context={"entry": self.id, "status": str(self.status)},
             )
 
 
 class Boundary:
-    """What an entry's `apply` leaves to happen in the one transaction that completes the entry."""
+    """Collects what an entry's `apply` stages for the transaction that completes the entry."""
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
@@ -94,7 +94,7 @@ class Boundary:
         self.effects.append(staged(sql, params, rows))
 
     def after_commit(self, call: Call) -> None:
-        """Stage a call that becomes a job of its own: for what must happen elsewhere."""
+        """Stage a call that becomes a separate job, for effects outside this database."""
         self.calls.append(call)
 
 
@@ -102,15 +102,15 @@ Apply = Callable[[WalEntry, Boundary], Json]
 
 
 def require_client(client: object) -> None:
-    """Raise an InputError for what cannot name a client."""
+    """Raise an InputError unless the client is a text that is not empty."""
     if not isinstance(client, str) or not client:
-        raise InputError("a client is a text that is not empty")
+        raise InputError(f"The client must be a text that is not empty, not {client!r}")
 
 
 def payload_of(data: Data) -> dict[str, Json]:
     """Return bytes as the payload that carries them exactly, or raise an InputError."""
     if not isinstance(data, Data):
-        raise InputError(f"data is bytes, not {type(data).__name__}", next_step="Encode it: text.encode().")
+        raise InputError(f"The data must be bytes, not {type(data).__name__}", next_step="Encode it: text.encode().")
     return {"data": base64.b64encode(data).decode()}
 
 
@@ -139,7 +139,7 @@ def _key(text: str | None) -> Key | None:
 
 
 def entry_of(job: Job) -> WalEntry:
-    """Return a job of a log as the entry that it is."""
+    """Return the entry of a job of a log."""
     status = ENTRY_STATUS[job.state]
     return WalEntry(
         id=job.job_id,
@@ -174,6 +174,6 @@ def cutoff_of(older_than: datetime | timedelta | int, now: datetime) -> datetime
     except OverflowError:
         pass
     raise InputError(
-        f"{older_than!r} is no age and no time to clean up before",
+        f"{older_than!r} is not a valid age or time",
         next_step="Give a timedelta, an aware datetime, or milliseconds since 1970.",
     )

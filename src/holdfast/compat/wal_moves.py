@@ -1,11 +1,11 @@
-"""How the write-ahead log of W moves its entries: claimed, completed with their effects, failed, given back.
+"""The moves of the write-ahead log of W: claim an entry, complete it with its effects, fail it, give it back.
 
-Entries of a log live in a queue of their own, `wal:<name>`, which is paused for everybody: only the log itself lifts
-the pause, inside the transaction in which it claims, so no worker of the fleet can take an entry.
+The entries of a log are in their own queue, `wal:<name>`, which is always paused. Only the log resumes it, inside the
+transaction in which it claims, so no other worker can claim an entry.
 
-Invariants: an entry is completed together with its effects in one transaction, or not at all; whoever completes it
-first wins, and what another has staged for it is dropped; only an expired lease is taken away; an entry is ended under
-a token of this log, shown to the store with a live lease.
+Invariants: an entry and its effects commit in one transaction; the first to complete an entry wins, and the effects
+that others staged for it are dropped; only an expired lease is taken over; an entry is ended only with a fencing token
+of this log and a live lease.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 RACES_MAX = 100
 ID_MAX = (1 << 63) - 1
-PAUSE_REASON = "a write-ahead log: its entries are completed through the log alone"
+PAUSE_REASON = "a write-ahead log: only the log itself completes its entries"
 PENDING = tuple(state for state, status in ENTRY_STATUS.items() if status is EntryStatus.PENDING)
 ENDED = tuple(state for state, status in ENTRY_STATUS.items() if status is not EntryStatus.PENDING)
 
@@ -47,18 +47,18 @@ logger = logging.getLogger(__name__)
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """An entry that cannot be had yet: until when, and why."""
+    """An entry that cannot be claimed yet: until when, and why."""
 
     until: datetime
     why: str
 
 
 class _AgainError(HoldfastError):
-    """The entry moved while it was being ended: what was begun is undone, and it is looked at anew."""
+    """The entry moved while it was being ended: roll back, and read it again."""
 
 
 class EntryMover:
-    """The moves of one log, under an identity and a lease of its own."""
+    """The moves of one log. Each object is a separate worker with its own leases."""
 
     def __init__(self, ledger: Ledger, name: str, lease_s: float, max_attempts: int) -> None:
         self.name = name
@@ -77,9 +77,9 @@ class EntryMover:
         return f"{OPERATION_PREFIX}{self.name}.{operation}"
 
     def _store(self) -> Store[Any]:
-        """Return the open store, to which this log's operations and its pause are known."""
+        """Return the open store, after declaring this log's operations and pausing its queue."""
         store = self._ledger.store
-        if store is not self._known_to:  # the first use, or a ledger that was bound to another database
+        if store is not self._known_to:  # first use, or the ledger is bound to another database now
             with store.reading() as reading:
                 known = self._declared.items() <= reading.operations.declared().items()
                 paused = self.queue in reading.queues.paused()
@@ -92,19 +92,19 @@ class EntryMover:
         return store
 
     def _now(self) -> datetime:
-        # Not `_store`: inside a transaction nothing may be declared, for that is a transaction of its own.
+        # Not `_store`: it may open a transaction, and this is called inside one.
         store = self._known_to
-        invariant(store is not None, "a log that nobody opened")
+        invariant(store is not None, "a log is used before it was opened")
         return cast("Store[Any]", store).now()
 
     def _job(self, reading: Reading, entry_id: int) -> Job:
         found = reading.jobs.get_many([entry_id]) if _is_id(entry_id) else []
         if not found or found[0].queue != self.queue:
-            raise JobNotFoundError(f"the log {self.name} has no entry {entry_id}", context={"entry": entry_id})
+            raise JobNotFoundError(f"Log {self.name} has no entry {entry_id}", context={"entry": entry_id})
         return found[0]
 
     def _begun(self, entry_id: int) -> Attempt | Job | Busy:
-        """Hold an entry under a lease, durably; return its job instead if it has ended, or moved meanwhile."""
+        """Claim an entry durably; return its job instead if it has ended, or moved meanwhile."""
         held = self._perform(
             lambda transaction: self._seized(transaction, self._job(transaction, entry_id)),
             ("during_claim", "after_claim"),
@@ -116,7 +116,7 @@ class EntryMover:
     def _completed(
         self, entry_id: int, result: str, effects: Sequence[Effect], followups: Sequence[Submission] = ()
     ) -> Job | Busy:
-        """Complete an entry with everything that goes with it, unless it has ended."""
+        """Complete an entry with its effects and follow-up calls, unless it has ended."""
 
         def write(transaction: Transaction) -> Job | Busy:
             held = self._moved(transaction, entry_id, lambda token: Complete(token, result))
@@ -130,7 +130,7 @@ class EntryMover:
         return self._until_ended(write, ("before_commit", "after_commit"))
 
     def _failed(self, entry_id: int, failure: Callable[[int], object]) -> Job | Busy:
-        """Fail an entry for good, unless it has ended."""
+        """Fail an entry permanently, unless it has ended."""
 
         def write(transaction: Transaction) -> Job | Busy:
             held = self._moved(transaction, entry_id, failure)
@@ -139,7 +139,7 @@ class EntryMover:
         return self._until_ended(write, ("during_failure", "after_failure"))
 
     def _work(self, attempt: Attempt, command: object, points: Points | None = None) -> None:
-        """End an attempt by a command; if its lease is lost, somebody else has ended it."""
+        """End an attempt by a command; do nothing if its lease was lost, because another worker has ended it."""
 
         def write(transaction: Transaction) -> None:
             now = transaction.executions.attempt(attempt.execution.exec_id)
@@ -151,7 +151,7 @@ class EntryMover:
     # -- inside a transaction -----------------------------------------------------------------------------------------
 
     def _moved(self, transaction: Transaction, entry_id: int, command: Callable[[int], object]) -> Attempt | Job | Busy:
-        """Hold an entry and end it by a command that is given the token; return the attempt, or why there is none."""
+        """Claim an entry and end it by a command that gets the token; return the attempt, or why there is none."""
         held = self._seized(transaction, self._job(transaction, entry_id))
         if isinstance(held, Attempt):
             [answer] = transaction.executions.move([(held, command(held.execution.lease_token))], actor=self.worker)
@@ -160,10 +160,10 @@ class EntryMover:
         return held
 
     def _seized(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
-        """Return an attempt that this log holds, or the job as it is if it has ended or moved, or who holds it."""
+        """Return an attempt of this log, or the job if it has ended or moved, or who holds it."""
         if job.state in ENDED:
             return job
-        # The pause first, always: two logs that lock a queue and an entry of it do so in the same order.
+        # Always lock the queue before the entry, so that two logs lock in the same order.
         with self._lifted(transaction):
             if job.state is JobState.RUNNING:
                 found = self._found_running(transaction, job)
@@ -171,7 +171,7 @@ class EntryMover:
                     return found
                 job = found
             if job.state is JobState.FAILED:
-                transaction.jobs.rule([(job, Retry(job.run_at))], actor=self.worker, reason="put back by its log")
+                transaction.jobs.rule([(job, Retry(job.run_at))], actor=self.worker, reason="retried by its log")
                 job = transaction.jobs.get(job.job_id)
             if job.state is not JobState.PENDING:
                 return job
@@ -187,7 +187,7 @@ class EntryMover:
         return job
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
-        """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has run out."""
+        """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has expired."""
         latest = transaction.executions.of_job(job.job_id)[-1]
         attempt = transaction.executions.attempt(latest.exec_id)
         if attempt is None or attempt.job.version != job.version:
@@ -197,12 +197,12 @@ class EntryMover:
             return attempt if ours else Busy(latest.lease_expires_at, f"is held by {latest.lease_owner} until")
         committed = latest.status is ExecutionStatus.COMMITTED
         command = Finish() if committed else Expire(job.run_at)
-        transaction.executions.move([(attempt, command)], actor=self.worker, reason="its lease ran out")
+        transaction.executions.move([(attempt, command)], actor=self.worker, reason="lease expired")
         return transaction.jobs.get(job.job_id)
 
     @contextmanager
     def _lifted(self, transaction: Transaction) -> Iterator[None]:
-        """Lift the queue's pause for this transaction alone: nobody else ever sees it lifted."""
+        """Resume the queue inside this transaction only; other connections never see it resumed."""
         transaction.queues.resume(self.queue, actor=self.worker, reason=PAUSE_REASON)
         yield
         transaction.queues.pause(self.queue, actor=self.worker, reason=PAUSE_REASON)
@@ -211,7 +211,7 @@ class EntryMover:
     # -- around transactions ------------------------------------------------------------------------------------------
 
     def _until_ended(self, write: Callable[[Transaction], Job | Busy], points: Points) -> Job | Busy:
-        """Write until the entry has ended, by this or by somebody else, or cannot be had."""
+        """Write until the entry has ended, by this or another worker, or cannot be claimed."""
         for _ in range(RACES_MAX):
             try:
                 outcome = self._perform(write, points)
@@ -219,7 +219,7 @@ class EntryMover:
                 continue
             if isinstance(outcome, Busy) or outcome.state in ENDED:
                 return outcome
-        raise StateTransitionRaceError(f"an entry of the log {self.name} moved {RACES_MAX} times meanwhile")
+        raise StateTransitionRaceError(f"An entry of log {self.name} was moved by others {RACES_MAX} times; gave up")
 
     def _perform(self, write: Callable[[Transaction], T], points: Points | None = None) -> T:
         self._store()
@@ -230,8 +230,8 @@ class EntryMover:
 
     @contextmanager
     def _beating(self) -> Iterator[None]:
-        """Keep what this log holds, from a thread of its own, for as long as the block lasts."""
-        if self._ledger.world.clock is not None:  # nothing happens beside a virtual clock
+        """Send heartbeats for the claimed entries from a thread, as long as the block lasts."""
+        if self._ledger.world.clock is not None:  # on a virtual clock there are no other threads
             yield
             return
         stopped = threading.Event()
@@ -251,7 +251,7 @@ class EntryMover:
                     with self._store().transaction() as transaction:
                         transaction.executions.extend_leases(leases)
             except HoldfastError as error:
-                logger.warning("A heartbeat of the log %s failed and is tried again: %s", self.name, error)
+                logger.warning("A heartbeat of log %s failed; trying again: %s", self.name, error)
 
 
 def _is_id(entry_id: object) -> bool:
