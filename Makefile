@@ -4,12 +4,12 @@
 PYTHON      ?= python3
 DB          ?= sqlite
 PYTEST_ARGS ?=
-# Three at a time on two cores: each waits for its database now and then. JOBS=0 runs them one after the other.
+# Three workers on two cores, because a worker waits for its database at times. JOBS=0 uses one process.
 JOBS        ?= 3
 BENCH_ARGS  ?=
 FAULT_ARGS  ?=
 LOCK_ARGS   ?=
-# A job's way on both databases: submitted, claimed, worked on, refused by a trigger, and committed in groups.
+# One job on both databases: submit, claim, complete, the journal's triggers, and group commit.
 QUICK       := tests/core tests/store/test_submit.py tests/store/test_claim.py tests/store/test_work.py \
                tests/enforcement/test_journal.py tests/engine/test_api.py tests/engine/test_committer.py
 
@@ -26,18 +26,18 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# One target at a time: the benchmarks and the timing tests want the two cores to themselves.
+# One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
 .PHONY: help setup demo test quick fmt lint type verify conformance bench prove faults docs golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## make .venv and install everything from the hashed lock
+setup: $(STAMP) ## create .venv and install everything from the hashed lock
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	  echo "Holdfast needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo 'not there')." >&2; \
+	  echo "Holdfast needs Python 3.11 or newer, and '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo 'not installed')." >&2; \
 	  echo "Install one, or name it: make PYTHON=python3.12 setup" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 
@@ -86,20 +86,20 @@ verify: lint type check-lock ## lint, types, and that generated files are up to 
 	$(BIN)/python -m holdfast.model --check docs/models.md
 	$(BIN)/python -m tests.support.golden --check
 
-conformance: setup ## write docs/conformance.md: which tests show which clause
+conformance: setup ## write docs/conformance.md: the tests of each clause
 	$(BIN)/python -m tests.support.conformance
 
-bench: setup ## the benchmarks, on the simulated disk; BENCH_ARGS=...
+bench: setup ## run the benchmarks on the simulated disk; BENCH_ARGS=...
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
-prove: setup ## every test, the slow ones too, then the PostgreSQL tests on each other server found
+prove: setup ## every test, slow ones included, then the PostgreSQL tests on each other installed version
 	HOLDFAST_HYPOTHESIS=prove $(BIN)/python -m pytest $(PYTEST_ARGS)
 	@set -eu; for bindir in $$($(BIN)/python -m tests.support.postgres --others); do \
 	  echo "PostgreSQL of $$bindir"; \
 	  HOLDFAST_TEST_PG_BIN=$$bindir $(BIN)/python -m pytest -m "pg and not slow" $(PYTEST_ARGS); \
 	done
 
-faults: setup ## switch on each named fault and show that tests catch it; FAULT_ARGS="--only decide"
+faults: setup ## apply each named fault and check that tests catch it; FAULT_ARGS="--only decide"
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
 
 golden: setup ## rewrite the golden files
@@ -116,10 +116,10 @@ lock: $(BIN)/python ## regenerate requirements.lock; LOCK_ARGS=--upgrade for new
 	  $(LOCK_ARGS) -o requirements.lock pyproject.toml
 	@$(MAKE) --no-print-directory check-lock
 
-# The lock is for everybody: where one machine got its packages from has no place in it.
+# The lock must not say from where one machine downloads its packages.
 check-lock:
 	@! grep -nE '://|^-|^[^#].* @ ' requirements.lock || { echo "requirements.lock names a host, a path or an option" >&2; exit 1; }
 
-clean: ## remove what was built, .venv included
+clean: ## remove all generated files, .venv included
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .bench .demo
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
