@@ -7,11 +7,12 @@ with a patched copy of the sources.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from holdfast.core import decide as sound
-from holdfast.model import guards, rules
+from holdfast.model import rules
 from holdfast.model.catalogue import RUNS, Run
 from holdfast.model.checker import explore
 from tests.faults.catalogue import FAULTS
@@ -26,22 +27,27 @@ def model_of(fault: SeededFault) -> Run:
     return BY_NAME[fault.breaks.run]
 
 
-def patched(fault: SeededFault) -> ModuleType:
-    """Return `core.decide` with a fault switched on; its answers are of the sound module's types."""
-    module = ModuleType(fault.id)
-    exec(compile(patched_files(fault)["core/decide.py"], fault.id, "exec"), vars(module))  # noqa: S102
-    for answer in (sound.Move, sound.Refused, sound.Step):
-        setattr(module, answer.__name__, answer)
-    return module
+def switch_on(fault: SeededFault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `decide` ask the guards of the patched files; commands and answers are of the sound modules' types."""
+    before = dict(sound._GUARDS)
+    registered: dict[type, Any] = {}
+    monkeypatch.setattr(sound, "_GUARDS", registered)
+    for file, text in patched_files(fault).items():
+        module = ModuleType(fault.id)
+        exec(compile(text, file, "exec"), vars(module))  # noqa: S102
+        for answer in (sound.Move, sound.Refused, sound.Step):
+            setattr(module, answer.__name__, answer)
+        # A module beside `decide` has registered its guards with it; `decide` itself has a register of its own.
+        registered |= getattr(module, "_GUARDS", {})
+    faulty = {command.__name__: guard for command, guard in registered.items()}
+    registered |= {command: faulty.get(command.__name__, guard) for command, guard in before.items()}
 
 
 @pytest.mark.parametrize("fault", BREAKING, ids=lambda fault: fault.id)
 def test_a_model_breaks_without_the_guard(fault: SeededFault, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fault.breaks is not None
     assert model_of(fault).expected.sound
-    faulty = patched(fault)
-    for module in (rules, guards):
-        monkeypatch.setattr(module, "decide", faulty.decide)
+    switch_on(fault, monkeypatch)
     rules.judged.cache_clear()
     broken = explore(model_of(fault).model()).broken
     rules.judged.cache_clear()

@@ -53,7 +53,7 @@ GUARDS = """
 
 In most models the store matches what a move names, and would refuse what `decide` should have refused. In the models
 called "guards" every answer of `decide` is written at once, and nothing else is compared. `make faults` takes each of
-these guards out of `core/decide.py`, and the invariant beside it breaks. What has no path in the transition table is
+these guards out, and the invariant beside it breaks. What has no path in the transition table is
 refused by the table itself, with `wrong_state`, and is not listed.
 
 """

@@ -1,4 +1,4 @@
-"""Faults of `core/decide.py`: one guard at a time lets through what it must refuse, or one answer says less or else."""
+"""Faults of `decide`: one guard at a time lets through what it must refuse, or one answer says less or else."""
 
 from __future__ import annotations
 
