@@ -45,22 +45,25 @@ def test_the_words_for_people(history: str) -> None:
     assert (code, err) == (0, "")
     assert re.fullmatch(
         "job 5 pending: needs action\n"
-        "- no living worker serves the queue default; there has never been one\n"
+        "- No running worker serves queue default; none was ever started.\n"
         f"  next: holdfast worker {re.escape(at(history))} MODULE:LEDGER --queue default\n"
-        rf"- it is due at {FAR}\n"
+        rf"- The job is due at {FAR}\.\n"
         f"  next: holdfast show {re.escape(at(history))} 5\n",
         out,
     )
     failed = holdfast("explain", "2", "--db", history).out
     assert failed == (
         "job 2 failed: needs action\n"
-        "- it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no\n"
+        "- The job failed and has used 2 automatic attempts and is not retried automatically;"
+        " last error: io_error: the disk said no\n"
         f"  next: holdfast retry {at(history)} 2\n"
     )
     running = holdfast("explain", "4", "--db", history).out.splitlines()
     assert running[0] == f"job 4 running: running on {WORKER}"
-    assert running[1].startswith(f"- it runs: attempt 1 by {WORKER} since ")
-    assert holdfast("explain", "1", "--db", history).out.startswith("job 1 succeeded: finished\n- it succeeded at ")
+    assert running[1].startswith(f"- Attempt 1 is running on {WORKER} since ")
+    assert holdfast("explain", "1", "--db", history).out.startswith(
+        "job 1 succeeded: finished\n- The job succeeded at "
+    )
     assert "by tests at" in holdfast("explain", "3", "--db", history).out
 
 

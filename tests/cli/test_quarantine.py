@@ -56,7 +56,7 @@ def test_what_was_superseded_is_not_advised_to_be_released(ledger_url: str) -> N
     assert shown.endswith(f"next: holdfast show {at(ledger_url)} 1\n")
     explained = holdfast("explain", "1", "--db", ledger_url).out.splitlines()
     assert explained[0] == "job 1 quarantined: finished"
-    assert explained[1].endswith(": job 7 does it now; there is nothing to do")
+    assert ": job 7 does it now" in explained[1]
     assert explained[2:] == [f"  next: holdfast show {at(ledger_url)} 1"]
 
 

@@ -59,6 +59,11 @@ def only(answer: Explanation, verdict: JobVerdict, code: str) -> Finding:
     return answer.findings[0]
 
 
+def names(finding: Finding, *values: str) -> None:
+    """Assert that the sentence names these values: ids, times and numbers, whatever its words."""
+    assert [value for value in values if value not in finding.message] == []
+
+
 def hello(
     verbs: Verbs,
     name: str = WORKER,
@@ -82,7 +87,7 @@ def test_not_due(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit(run_at=verbs.clock.after(7200))
     found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
-    assert found.message == "it is due at 2026-03-14 11:26:53 UTC (in 2 h)"
+    names(found, "2026-03-14 11:26:53 UTC (in 2 h)")
     assert found.evidence == {
         "run_at": text(verbs, 7200), "seconds": 7200.0, "attempts": 0, "spent": 0, "max_attempts": 5,
         "replay_attempts": 5, "last_error_code": None, "last_error_message": None, "excuse": None,
@@ -107,9 +112,7 @@ def test_not_due_because_an_attempt_failed(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, code="io_error", retry_at=verbs.clock.after(20)))
     found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
-    assert found.message == (
-        "it is due at 2026-03-14 09:27:13 UTC (in 20 s): attempt 1 of 5 failed (io_error), and the next one waits"
-    )
+    names(found, "2026-03-14 09:27:13 UTC (in 20 s)", "1 of 5", "(io_error)")
     assert (found.evidence["last_error_code"], found.evidence["spent"], found.evidence["excuse"]) == (
         "io_error",
         1,
@@ -123,7 +126,7 @@ def test_not_due_because_it_was_given_back(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     verbs.work(attempt, GiveBack(attempt.execution.lease_token, verbs.clock.after(20), "snoozed"))
     found = only(asked(verbs, job_id), JobVerdict.WAITING, "not_due")
-    assert found.message.endswith(": attempt 1 was given back, at no cost (snoozed)")
+    names(found, "(snoozed)")
     assert (found.evidence["excuse"], found.evidence["spent"], found.evidence["attempts"]) == ("snoozed", 0, 1)
 
 
@@ -136,9 +139,7 @@ def test_an_operation_that_is_switched_off(verbs: Verbs) -> None:
     thrown_at = text(verbs)
     verbs.clock.advance(10)
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "kill_switch")
-    assert found.message == (
-        "the operation noop was switched off by operator-1 at 2026-03-14 09:26:53 UTC (10 s ago): it eats disks"
-    )
+    names(found, "noop", "operator-1", "2026-03-14 09:26:53 UTC (10 s ago)", "it eats disks")
     assert found.evidence == {
         "switch": switch.name, "thrown_at": thrown_at, "thrown_by": OPERATOR, "reason": "it eats disks"
     }  # fmt: skip
@@ -154,9 +155,7 @@ def test_an_entry_of_a_log_is_not_for_workers(ledger_url: str) -> None:
         with ledger.store.reading() as reading:
             answer = explain(reading, entry, ledger.store.now())
     found = only(answer, JobVerdict.BLOCKED, "log_entry")
-    assert found.message == (
-        "it is an entry of the write-ahead log main: the log itself carries it out, at the latest when it recovers"
-    )
+    names(found, "log main")
     assert (found.evidence["log"], found.evidence["operation"]) == ("main", "wal.main.Create")
     assert found.next == f"holdfast show {entry}"
 
@@ -169,9 +168,7 @@ def test_a_paused_queue(verbs: Verbs) -> None:
     paused_at = text(verbs)
     verbs.clock.advance(10)
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "queue_paused")
-    assert found.message == (
-        "the queue a b was paused by operator-1 at 2026-03-14 09:26:53 UTC (10 s ago): the service is down"
-    )
+    names(found, "a b", "operator-1", "2026-03-14 09:26:53 UTC (10 s ago)", "the service is down")
     assert found.evidence == {
         "queue": "a b", "paused_at": paused_at, "paused_by": OPERATOR, "reason": "the service is down"
     }  # fmt: skip
@@ -184,7 +181,7 @@ def test_a_paused_queue(verbs: Verbs) -> None:
 def test_no_worker(verbs: Verbs) -> None:
     job_id = verbs.submit(queue="slow")
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
-    assert found.message == "no living worker serves the queue slow; there has never been one"
+    names(found, "slow")
     assert found.evidence == {"queue": "slow", "last_seen_at": None, "living_workers": []}
     assert found.next == "holdfast worker MODULE:LEDGER --queue slow"
     hello(verbs, "worker-of-others")
@@ -195,9 +192,7 @@ def test_no_worker(verbs: Verbs) -> None:
     verbs.clock.advance(0.000001)
     hello(verbs, "worker-of-others")
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_worker")
-    assert found.message == (
-        "no living worker serves the queue slow; the last was seen at 2026-03-14 09:26:53 UTC (30 s ago)"
-    )
+    names(found, "slow", "2026-03-14 09:26:53 UTC (30 s ago)")
     assert found.evidence == {"queue": "slow", "last_seen_at": seen_at, "living_workers": ["worker-of-others"]}
 
 
@@ -228,7 +223,7 @@ def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
     hello(verbs, "worker-b", queues=("other",), operations=("echo",))
     job_id = verbs.submit(operation="echo")
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "operation_not_served")
-    assert found.message == "no living worker of the queue default has a handler for echo 1.0.0"
+    names(found, "default", "echo 1.0.0")
     assert found.evidence == {
         "operation": "echo", "version": "1.0.0", "workers": {"worker-a": ["noop", "thumbnail"]}
     }  # fmt: skip
@@ -247,7 +242,7 @@ def test_all_slots_are_busy(verbs: Verbs) -> None:
     assert codes(asked(verbs, job_id)) == (JobVerdict.WAITING, ["behind_others"])
     verbs.claim(1, owner="worker-b")
     found = only(asked(verbs, job_id), JobVerdict.WAITING, "workers_busy")
-    assert found.message == "every worker that could take it is busy: 3 attempts in 3 slots"
+    names(found, "3 attempts", "3 slots")
     assert found.evidence == {"busy": {"worker-a": 2, "worker-b": 1}, "slots": {"worker-a": 2, "worker-b": 1}}
     assert found.next == "holdfast jobs --state running --queue default"
     # A lease that has run out is nobody's slot, if its worker lives.
@@ -270,7 +265,7 @@ def test_others_come_first(verbs: Verbs) -> None:
     found = [only(asked(verbs, job_id), JobVerdict.WAITING, "behind_others") for job_id in (earlier, first, second)]
     assert [finding.evidence["ahead"] for finding in found] == [2, 3, 4]
     last = found[-1]
-    assert last.message == "due jobs of the queue default with a higher priority or an earlier time come first: 4"
+    names(last, "default", "4")
     assert last.evidence == {"ahead": 4, "counted_to": AHEAD_MAX, "priority": 0, "run_at": text(verbs)}
     assert last.next == "holdfast jobs --state pending --queue default"
     # The order that is told is the order of the claims.
@@ -283,7 +278,7 @@ def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatc
     hello(verbs)
     verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
     found = only(asked(verbs, verbs.submit()), JobVerdict.WAITING, "behind_others")
-    assert found.message.endswith("come first: 3 or more")
+    names(found, "3 or more")
     assert (found.evidence["ahead"], found.evidence["counted_to"]) == (3, 3)
 
 
@@ -291,7 +286,7 @@ def test_nothing_stands_in_its_way(verbs: Verbs) -> None:
     hello(verbs)
     job_id = verbs.submit()
     found = only(asked(verbs, job_id), JobVerdict.WAITING, "about_to_start")
-    assert found.message == "nothing stands in its way: a worker takes it when it next looks, within 1 s"
+    names(found, "within 1 s")
     assert found.evidence == {"workers": [WORKER], "free": 2}
     assert found.next == f"holdfast show {job_id}"
 
@@ -304,7 +299,7 @@ def test_attempts_that_failed_before_are_told(verbs: Verbs) -> None:
     answer = asked(verbs, job_id)
     assert codes(answer) == (JobVerdict.WAITING, ["about_to_start", "failed_before"])
     found = answer.findings[1]
-    assert found.message == "1 of 3 attempts spent; the last error was io_error: the disk said no at line 3"
+    names(found, "1 of 3", "io_error: the disk said no at line 3")
     assert found.evidence == {
         "attempts": 1, "spent": 1, "max_attempts": 3, "replay_attempts": 5, "last_error_code": "io_error",
         "last_error_message": "the disk said no at line 3",
@@ -331,15 +326,12 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
     attempt = verbs.claim_one(seconds=90)
     verbs.clock.advance(10)
     found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
-    assert found.message == (
-        "it runs: attempt 1 by worker-1 since 2026-03-14 09:26:53 UTC (10 s ago);"
-        " the lease is good until 2026-03-14 09:28:23 UTC (in 1 min)"
-    )
+    names(found, "ttempt 1", "worker-1", "2026-03-14 09:26:53 UTC (10 s ago)", "2026-03-14 09:28:23 UTC (in 1 min)")
     assert found.evidence == lease_of(attempt, verbs)
     assert found.next == f"holdfast show {job_id}"
     verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5, "rendered")
     found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
-    assert "(10 s ago), 50% done (rendered); the lease" in found.message
+    names(found, "50% done (rendered)")
     assert found.evidence == lease_of(attempt, verbs, progress=0.5, progress_note="rendered")
 
 
@@ -347,7 +339,7 @@ def test_leased_and_not_begun(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.claim_one(begin=False)
     found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
-    assert found.message.startswith("it is leased: attempt 1 by worker-1 since")
+    names(found, "ttempt 1", "leased", "worker-1")
     assert (found.evidence["status"], found.evidence["started_at"]) == ("LEASED", None)
 
 
@@ -361,9 +353,7 @@ def test_asked_to_stop(verbs: Verbs) -> None:
     answer = asked(verbs, job_id)
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "cancel_asked"])
     found = answer.findings[1]
-    assert found.message == (
-        "it was asked to stop at 2026-03-14 09:26:53 UTC (3 s ago); its handler has not done so yet"
-    )
+    names(found, "2026-03-14 09:26:53 UTC (3 s ago)")
     assert found.evidence == {"cancel_asked_at": asked_at}
 
 
@@ -381,10 +371,7 @@ def test_its_worker_is_silent(verbs: Verbs, ended: str) -> None:
     assert codes(answer) == (JobVerdict.RUNNING, ["running", "owner_silent"])
     found = answer.findings[1]
     said = "stopped" if ended == "stopped" else "was last seen"
-    assert found.message == (
-        f"its worker {said} at 2026-03-14 09:26:53 UTC (31 s ago); if it is dead, the lease runs out and the job is put"
-        " back by itself"
-    )
+    names(found, said, "2026-03-14 09:26:53 UTC (31 s ago)")
     stopped_at = seen_at if ended == "stopped" else None
     assert found.evidence == {"worker_id": WORKER, "seen_at": seen_at, "stopped_at": stopped_at}
     assert found.next == "holdfast stalled"
@@ -396,7 +383,7 @@ def test_committed_and_not_finished(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     verbs.work(attempt, Commit(attempt.execution.lease_token, "1"))
     found = only(asked(verbs, job_id), JobVerdict.RUNNING, "committed")
-    assert found.message == "attempt 1 has committed, effects and all; worker-1 is to finish it"
+    names(found, "ttempt 1", "worker-1")
     assert found.evidence == lease_of(attempt, verbs, status="COMMITTED")
 
 
@@ -420,10 +407,7 @@ def test_a_lease_that_ran_out_and_is_about_to_be_reaped(
     verbs.clock.advance(30)
     hello(verbs, "worker-a", queues=("other",))
     found = only(asked(verbs, job_id), verdict, "lease_expired")
-    assert found.message == (
-        "the lease of worker-dead on attempt 1 ran out at 2026-03-14 09:27:23 UTC (0 s ago);"
-        f" worker-a ends it within about 1 s, and the job is then {then}"
-    )
+    names(found, "worker-dead", "attempt 1", "2026-03-14 09:27:23 UTC (0 s ago)", "worker-a", "1 s", then)
     status = "COMMITTED" if committed else "IN_PROGRESS"
     assert found.evidence == lease_of(
         attempt, verbs, lease_owner="worker-dead", status=status, reapers=["worker-a"], reaped_within_s=1.0, then=then
@@ -438,10 +422,7 @@ def test_a_lease_that_ran_out_and_nobody_is_there_to_reap_it(verbs: Verbs) -> No
     attempt = verbs.claim_one()
     verbs.clock.advance(31)
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
-    assert found.message == (
-        "the lease of worker-1 on attempt 1 ran out at 2026-03-14 09:27:23 UTC (1 s ago), and no worker lives to end"
-        " it; the job is pending once it is recovered"
-    )
+    names(found, "worker-1", "attempt 1", "2026-03-14 09:27:23 UTC (1 s ago)", "pending")
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
     assert found.next == "holdfast recover"
 
@@ -457,9 +438,7 @@ def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) 
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "lease_expired_unseen")
     assert found.evidence == lease_of(attempt, verbs, reapers=[], reaped_within_s=None, then="pending")
     found = only(asked(verbs, waiting), JobVerdict.BLOCKED, "no_worker")
-    assert found.message == (
-        "no living worker serves the queue default; the last was seen at 2026-03-14 09:26:53 UTC (5 s ago)"
-    )
+    names(found, "default", "2026-03-14 09:26:53 UTC (5 s ago)")
     hello(verbs, "worker-b")
     assert only(asked(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == ["worker-b"]
     found = only(asked(verbs, waiting), JobVerdict.WAITING, "about_to_start")
@@ -489,9 +468,7 @@ def test_attempts_spent(verbs: Verbs) -> None:
         attempt = verbs.claim_one()
         verbs.work(attempt, fail(attempt, code="io_error", message="the disk said no", retry_at=verbs.clock()))
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "attempts_spent")
-    assert found.message == (
-        "it has spent 2 attempts and is not retried by itself; the last error was io_error: the disk said no"
-    )
+    names(found, "2 automatic attempts", "io_error: the disk said no")
     assert found.evidence == {
         "attempts": 2, "spent": 2, "max_attempts": 2, "replay_attempts": 5, "last_error_code": "io_error",
         "last_error_message": "the disk said no",
@@ -502,9 +479,7 @@ def test_attempts_spent(verbs: Verbs) -> None:
 def test_failed_with_attempts_left(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED)
     found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "not_retried")
-    assert found.message == (
-        "it failed after 1 of 5 attempts and is not retried by itself; the last error was boom: it broke"
-    )
+    names(found, "1 of 5", "boom: it broke")
     assert found.next == f"holdfast retry {job.job_id}"
 
 
@@ -523,7 +498,7 @@ def test_budget_gone(verbs: Verbs) -> None:
     answer = asked(verbs, job_id)
     assert codes(answer) == (JobVerdict.BLOCKED, ["quarantined", "budget_gone"])
     found = answer.findings[1]
-    assert found.message == "its whole budget is gone: 1 attempt, of 1 and 0 more by replay"
+    names(found, "1 attempt")
     assert (found.evidence["spent"], found.evidence["max_attempts"], found.evidence["replay_attempts"]) == (1, 1, 0)
 
 
@@ -533,9 +508,8 @@ def test_quarantined(verbs: Verbs) -> None:
     at = text(verbs)
     verbs.clock.advance(60)
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "quarantined")
-    assert found.message == (
-        "it was quarantined as poison by operator-1 at 2026-03-14 09:26:53 UTC (1 min ago): looks wrong;"
-        " the last error was poison: it cannot be read"
+    names(
+        found, "poison", "operator-1", "2026-03-14 09:26:53 UTC (1 min ago)", "looks wrong", "poison: it cannot be read"
     )
     assert found.evidence == {
         "code": "poison", "reason": "looks wrong", "by": OPERATOR, "at": at, "attempts": 0, "spent": 0,
@@ -548,7 +522,7 @@ def test_cancelled(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Cancel(), "nobody wants it")
     found = only(asked(verbs, job_id), JobVerdict.FINISHED, "cancelled")
-    assert found.message == ("it was cancelled by operator-1 at 2026-03-14 09:26:53 UTC (0 s ago): nobody wants it")
+    names(found, "operator-1", "2026-03-14 09:26:53 UTC (0 s ago)", "nobody wants it")
     assert (found.evidence["code"], found.evidence["by"]) == ("cancelled", OPERATOR)
 
 
@@ -564,9 +538,7 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
         verbs.rule(verbs.job(job_id), Quarantine("superseded", words), "a later write came")
     found = only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded")
     who = WORKER if by_handler else OPERATOR
-    assert found.message == (
-        f"it was superseded by {who} at 2026-03-14 09:26:53 UTC (0 s ago): {words}; there is nothing to do"
-    )
+    names(found, who, "2026-03-14 09:26:53 UTC (0 s ago)", words)
     assert (found.evidence["code"], found.evidence["by"]) == ("superseded", who)
     assert found.next == f"holdfast show {job_id}"
     with verbs.store.reading() as reading:
@@ -576,9 +548,8 @@ def test_superseded(verbs: Verbs, *, by_handler: bool) -> None:
 def test_superseded_by_hand_says_what_the_hand_wrote(verbs: Verbs) -> None:
     job_id = verbs.submit()
     verbs.rule(verbs.job(job_id), Quarantine("superseded", ""), "job 9 does it now")
-    assert only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded").message.endswith(
-        " (0 s ago): job 9 does it now; there is nothing to do"
-    )
+    found = only(asked(verbs, job_id), JobVerdict.FINISHED, "superseded")
+    names(found, "(0 s ago)", "job 9 does it now")
 
 
 def test_a_log_whose_operation_is_switched_off_says_that_first(ledger_url: str) -> None:
@@ -595,9 +566,7 @@ def test_succeeded(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     verbs.work(attempt, Complete(attempt.execution.lease_token, '"result"'))
     found = only(asked(verbs, job_id), JobVerdict.FINISHED, "succeeded")
-    assert found.message == (
-        "it succeeded at 2026-03-14 09:26:53 UTC (0 s ago), after 1 attempt: there is nothing to do"
-    )
+    names(found, "2026-03-14 09:26:53 UTC (0 s ago)", "1 attempt")
     assert found.evidence == {"succeeded_at": text(verbs), "attempts": 1, "has_result": True}
     assert found.next == f"holdfast show {job_id}"
 
@@ -612,7 +581,7 @@ def test_slimmed(verbs: Verbs, state: JobState) -> None:
     verdict = JobVerdict.FINISHED if state is JobState.SUCCEEDED else JobVerdict.BLOCKED
     assert codes(answer) == (verdict, [first, "slimmed"])
     found = answer.findings[1]
-    assert found.message == "retention has dropped its payload and its result; its key stays taken"
+    assert found.next == f"holdfast show {job.job_id}"
     assert found.evidence == {"digest": job.digest, "key": "a"}
 
 

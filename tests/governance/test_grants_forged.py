@@ -90,73 +90,73 @@ def forgery(environment: str, says: str) -> Callable[[Forgery], Forgery]:
 # A draft that nobody approved
 
 
-@forgery("dev", "nobody has approved it")
-@forgery("stage", "nobody has approved it")
-@forgery("prod", "nobody has approved it")
+@forgery("dev", "no approver is recorded")
+@forgery("stage", "no approver is recorded")
+@forgery("prod", "no approver is recorded")
 def activated_without_approval(it: Forger) -> tuple[Wanted, Grant]:
     it.activate()
     return it.for_draft, it.draft
 
 
-@forgery("stage", "nobody else than its requester")
-@forgery("prod", "nobody else than its requester")
+@forgery("stage", "only its requester")
+@forgery("prod", "only its requester")
 def approved_by_the_requester(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="ann", approved_by="ann", approved_via='{"method":"self"}', move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("stage", "does not say how the approver was known")
-@forgery("prod", "does not say how the approver was known")
+@forgery("stage", "does not record how the approver was identified")
+@forgery("prod", "does not record how the approver was identified")
 def approved_without_a_word_of_how(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("stage", "does not say how the approver was known")
+@forgery("stage", "does not record how the approver was identified")
 def approved_in_no_json(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via="[" * 9999, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("stage", "not what the journal says was approved")
+@forgery("stage", "differs from what the journal says")
 def approved_by_another_move(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via='{"method":"claimed"}')
     return it.for_draft, it.draft
 
 
-@forgery("stage", "not what the journal says was approved")
+@forgery("stage", "differs from what the journal says")
 def approved_in_the_name_of_another(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(approved_by="bob", approved_via='{"method":"claimed"}', move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "nothing but a word")
+@forgery("prod", "by their own claim only")
 def approved_by_a_word(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via='{"method":"claimed"}', move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "not the signature of bob")
+@forgery("prod", "not valid for the key of bob")
 def approved_by_an_invented_signature(it: Forger) -> tuple[Wanted, Grant]:
     via = json.dumps({"method": "key", "signature": "ab" * 64})
     it.activate(actor="bob", approved_by="bob", approved_via=via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "not the signature of bob")
+@forgery("prod", "not valid for the key of bob")
 def approved_by_a_signature_under_another_grant(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via=it.active.approved_via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "mallory is not registered")
+@forgery("prod", "mallory is not a registered")
 def approved_by_somebody_unknown(it: Forger) -> tuple[Wanted, Grant]:
     via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.draft, "mallory")})
     it.activate(approved_by="mallory", approved_via=via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "was not registered under a grant")
+@forgery("prod", "is not the one that its grant names")
 def approved_by_somebody_who_registered_by_hand(it: Forger) -> tuple[Wanted, Grant]:
     it.change(
         "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at) VALUES (?, ?, 'me', 'me', ?)",
@@ -165,7 +165,7 @@ def approved_by_somebody_who_registered_by_hand(it: Forger) -> tuple[Wanted, Gra
     return approved_by_somebody_unknown(it)
 
 
-@forgery("prod", "was not registered under a grant")
+@forgery("prod", "is not the one that its grant names")
 def approved_by_somebody_with_the_grant_of_another(it: Forger) -> tuple[Wanted, Grant]:
     it.change(
         "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at, grant_id)"
@@ -179,7 +179,7 @@ def approved_by_somebody_with_the_grant_of_another(it: Forger) -> tuple[Wanted, 
 # An active grant that was changed since, or whose approver was
 
 
-@forgery("prod", "not the signature of bob")
+@forgery("prod", "not valid for the key of bob")
 def signature_altered(it: Forger) -> tuple[Wanted, Grant]:
     via = json.loads(it.active.approved_via or "")
     digit = via["signature"][0]
@@ -189,39 +189,39 @@ def signature_altered(it: Forger) -> tuple[Wanted, Grant]:
     return it.for_active, it.active
 
 
-@forgery("prod", "does not say how the approver was known")
+@forgery("prod", "does not record how the approver was identified")
 def signature_taken_away(it: Forger) -> tuple[Wanted, Grant]:
     it.change("UPDATE holdfast_grants SET approved_via = NULL WHERE grant_id = ?", it.active.grant_id)
     return it.for_active, it.active
 
 
-@forgery("stage", "not what the journal says was approved")
-@forgery("prod", "eve is not registered")
+@forgery("stage", "differs from what the journal says")
+@forgery("prod", "eve is not a registered")
 def approver_renamed(it: Forger) -> tuple[Wanted, Grant]:
     it.change("UPDATE holdfast_grants SET approved_by = 'eve' WHERE grant_id = ?", it.active.grant_id)
     return it.for_active, it.active
 
 
-@forgery("prod", "bob is not registered")
+@forgery("prod", "bob is not a registered")
 def approver_revoked_since(it: Forger) -> tuple[Wanted, Grant]:
     revoke_approver(it.store, "bob", actor="sec", reason="his key was stolen")
     return it.for_active, it.active
 
 
-@forgery("prod", "bob was revoked, whatever the table says")
+@forgery("prod", "bob was revoked")
 def approver_put_back_by_hand(it: Forger) -> tuple[Wanted, Grant]:
     revoke_approver(it.store, "bob", actor="sec", reason="his key was stolen")
     it.change("UPDATE holdfast_approvers SET revoked_at = NULL, revoked_by = NULL WHERE name = 'bob'")
     return it.for_active, it.active
 
 
-@forgery("prod", "bob is not registered")
+@forgery("prod", "bob is not a registered")
 def approver_deleted(it: Forger) -> tuple[Wanted, Grant]:
     it.change("DELETE FROM holdfast_approvers WHERE name = 'bob'")
     return it.for_active, it.active
 
 
-@forgery("prod", "was not registered under a grant")
+@forgery("prod", "is not the one that its grant names")
 def key_exchanged(it: Forger) -> tuple[Wanted, Grant]:
     it.change("UPDATE holdfast_approvers SET public_key = ? WHERE name = 'bob'", it.people.public_key("mallory"))
     via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.active, "mallory")})
@@ -229,8 +229,8 @@ def key_exchanged(it: Forger) -> tuple[Wanted, Grant]:
     return it.for_active, it.active
 
 
-@forgery("stage", "not what the journal says was approved")
-@forgery("prod", "not the signature of bob")
+@forgery("stage", "differs from what the journal says")
+@forgery("prod", "not valid for the key of bob")
 def scope_changed_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
     theirs = wanted(it.store, "job:2", executor="mallory")
     with it.unguarded() as client:
@@ -239,8 +239,8 @@ def scope_changed_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
     return theirs, it.active
 
 
-@forgery("stage", "not what the journal says was approved")
-@forgery("prod", "not the signature of bob")
+@forgery("stage", "differs from what the journal says")
+@forgery("prod", "not valid for the key of bob")
 def time_limit_put_off_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
     with it.unguarded() as client:
         sql = "UPDATE holdfast_grants SET expires_at = '2999-01-01T00:00:00.000000Z' WHERE grant_id = ?"

@@ -150,7 +150,7 @@ def test_only_what_is_in_quarantine_can_be_released(store: Store[Any]) -> None:
     failed_once(store)
     with pytest.raises(InvalidStateTransitionError) as error:
         release(store, job_id, **ANN)
-    assert error.value.message == f"job {job_id} is failed: only what is in quarantine can be released"
+    assert (error.value.context["job_id"], error.value.context["state"]) == (job_id, "failed")
     with pytest.raises(JobNotFoundError):
         release(store, 10_000, **ANN)
     for bad in ({"operator": " "}, {"reason": ""}, {"run_at": store.now().replace(tzinfo=None)}):

@@ -270,7 +270,7 @@ def test_whoever_holds_the_lease_is_alone(store: Store[Any]) -> None:
     before = everything(store)
     error = refused(supersede, store, "ship", "1.0.0", "2.0.0")
     assert isinstance(error, RuntimeLeaseError)
-    assert (error.message, error.context["holder"]) == ("registry:operations is held by a build", "a build")
+    assert (error.context["lease"], error.context["holder"]) == ("registry:operations", "a build")
     assert refused(retire, store, "ship", "1.0.0").code == "lease_held"
     assert everything(store) == before
     with store.transaction() as transaction:

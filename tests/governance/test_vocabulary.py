@@ -273,16 +273,16 @@ def row(name: str, follower: str | None = None, state: ValueState | None = None)
         ([row("a@1.0.0")], []),
         ([row("a@1.0.0", "a@2.0.0"), row("a@2.0.0", "b@1.0.0"), row("b@1.0.0")], []),
         ([row("a@2.0.0", "b@1.0.0"), row("b@1.0.0")], []),
-        ([row("a@1.0.0", state=ValueState.SUPERSEDED)], ["a@1.0.0 is superseded, and nothing follows it"]),
-        ([row("a@1.0.0", "a@2.0.0")], ["a@1.0.0 is followed by a@2.0.0, which does not exist"]),
-        ([row("a@2.0.0", "a@1.9.0"), row("a@1.9.0")], ["a@2.0.0 is followed by an older version, 1.9.0"]),
+        ([row("a@1.0.0", state=ValueState.SUPERSEDED)], ["a@1.0.0 is superseded, but has no successor"]),
+        ([row("a@1.0.0", "a@2.0.0")], ["the successor of a@1.0.0, a@2.0.0, does not exist"]),
+        ([row("a@2.0.0", "a@1.9.0"), row("a@1.9.0")], ["the successor of a@2.0.0 is an older version, 1.9.0"]),
         ([row("a@2.0.0", "a@2.0.0-rc.1"), row("a@2.0.0-rc.1")],
-         ["a@2.0.0 is followed by an older version, 2.0.0-rc.1"]),
-        ([row("a@1.0.0", "a@1.0.0")], ["a@1.0.0 follows itself in the end"]),
+         ["the successor of a@2.0.0 is an older version, 2.0.0-rc.1"]),
+        ([row("a@1.0.0", "a@1.0.0")], ["the successors of a@1.0.0 form a circle"]),
         ([row("a@1.0.0", "b@1.0.0"), row("b@1.0.0", "a@1.0.0")],
-         ["a@1.0.0 follows itself in the end", "b@1.0.0 follows itself in the end"]),
+         ["the successors of a@1.0.0 form a circle", "the successors of b@1.0.0 form a circle"]),
         ([row("a@1.0.0", "b@1.0.0"), row("b@1.0.0", "c@1.0.0"), row("c@1.0.0", "b@1.0.0")],
-         ["b@1.0.0 follows itself in the end", "c@1.0.0 follows itself in the end"]),
+         ["the successors of b@1.0.0 form a circle", "the successors of c@1.0.0 form a circle"]),
     ],
 )  # fmt: skip
 def test_who_follows_whom(rows: list[RegistryValue], faults: list[str]) -> None:
@@ -292,7 +292,7 @@ def test_who_follows_whom(rows: list[RegistryValue], faults: list[str]) -> None:
 def test_a_version_that_was_written_by_hand_does_not_follow() -> None:
     odd = msgspec.structs.replace(row("a@1.0.0"), protocol_version="latest")
     followed = msgspec.structs.replace(row("a@1.0.0", "a@2.0.0"), successor_version="latest")
-    assert successor_faults([followed, odd]) == ["a@1.0.0 is followed by an older version, latest"]
+    assert successor_faults([followed, odd]) == ["the successor of a@1.0.0 is an older version, latest"]
 
 
 def test_a_row_tells_of_the_value_that_was_admitted() -> None:

@@ -1,10 +1,10 @@
-"""Whether a grant permits what is about to be done: one verdict, and one code for each way to be refused.
+"""Decides whether a grant permits an act: one verdict, and one code for each reason to refuse.
 
-`judge(named, grants, wanted, now, doubts)` is pure and total. The checks stand in one order, from "is there a grant at
-all" to "does it say exactly this"; the first that fails gives the code.
+`judge(named, grants, wanted, now, doubts)` is pure and total. The checks run in a fixed order, from "does a grant
+exist" to "does it permit exactly this act"; the first check that fails gives the code.
 
-Invariants: a grant permits one exact thing: no field of its scope may be left open or stand for more than was asked;
-an action set must be equal, a superset is refused; a verdict reads nothing but its arguments, and never raises.
+Invariants: a grant permits one exact act: no field of its scope may be open, or cover more than the act needs; the set
+of actions must be equal, a superset is refused; a verdict depends on its arguments alone and never raises.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import time_text
 
 ANY = "*"
-# How somebody who approves is known: by their word, a role of the database, a key, the console; or that it was nobody
-# else, that it needed nobody, or that nobody was known yet.
+# How an approver was identified: by their own claim, a database role, a signing key or the console. The last three mark
+# grants that were not approved by another person: self-approved, approval not required, or the first approver of all.
 CLAIMED, ROLE, KEY, CONSOLE, SELF, FREE, BOOTSTRAP = (
     "claimed", "role", "key", "console", "self", "free", "bootstrap",
 )  # fmt: skip
 AUTHENTIC = frozenset({ROLE, KEY, CONSOLE})
 TTL = timedelta(hours=2)
 TTL_MAX = timedelta(days=30)
-WORD_BYTES_MAX = 1024  # of a name or a target: an action and a target fit into one index entry of PostgreSQL
+WORD_BYTES_MAX = 1024  # of a name or a target: an action and a target must fit into one index entry of PostgreSQL
 TEXT_BYTES_MAX = 1 << 14  # of a reason or a plan
 _NO_DOUBTS: Mapping[int, str] = MappingProxyType({})
 
 
 class Act(StrEnum):
-    """What needs a grant."""
+    """The acts that need a grant."""
 
     RELEASE = "job.release"
     RELEASE_MANY = "quarantine.release"
@@ -56,7 +56,7 @@ class Act(StrEnum):
 
 
 class Reject(StrEnum):
-    """Why a grant does not permit an act. The order is the order of the checks; the last is of several that all do."""
+    """Why a grant does not permit an act, in the order of the checks. AMBIGUOUS: several grants permit it."""
 
     MISSING = "REJECT_AUTH_MISSING"
     NOT_FOUND = "REJECT_AUTH_NOT_FOUND"
@@ -81,18 +81,18 @@ _ORDER = {code: place for place, code in enumerate(Reject)}
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a grant is good for beyond its action and target. An absent field was not part of the request."""
+    """What a grant permits beyond its action and target. A field that is None was not part of the request."""
 
     environment: str
     executor: str
     actions: tuple[str, ...]
     rollback_plan: str
-    plan: str | None = None  # the digest of what is to be done
-    manifest: str | None = None  # the digest of what it is to be done with
+    plan: str | None = None  # digest of the plan
+    manifest: str | None = None  # digest of the manifest
 
     @property
     def text(self) -> str:
-        """Return the scope as a grant keeps it: canonical JSON, so that two alike are the same text."""
+        """Return the scope as a grant stores it: canonical JSON, so that equal scopes are equal text."""
         return canonical(
             {
                 "actions": sorted({normalize("NFC", word) for word in self.actions}),
@@ -106,7 +106,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """One act that is about to happen: what, to what, by whom, where, and exactly how."""
+    """An act that needs a grant: what is done, to which target, by which executor, in which environment."""
 
     act: Act
     target: str
@@ -118,11 +118,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exact_actions(self) -> tuple[str, ...]:
-        """Return the set of actions that a grant must permit, no more and no less."""
+        """Return the set of actions that a grant must permit, exactly."""
         return self.actions or (str(self.act),)
 
     def scope(self, rollback_plan: str) -> Scope:
-        """Return the scope that a grant for exactly this has."""
+        """Return the scope of a grant that permits exactly this act."""
         return Scope(
             environment=self.environment,
             executor=self.executor,
@@ -134,7 +134,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The act may not happen: the code, and the reason in words."""
+    """The act is refused: the code, and the reason as a sentence."""
 
     code: Reject
     message: str
@@ -147,74 +147,74 @@ def judge(
     now: datetime,
     doubts: Mapping[int, str] = _NO_DOUBTS,
 ) -> Grant | Rejected:
-    """Return the one grant that permits an act, or why there is none.
+    """Return the grant that permits an act, or why none does.
 
-    `grants` are those that could be meant: all active ones for this act and target, or the one that was named. `doubts`
-    says of a grant, by its id, why its approval is not to be believed.
+    `grants` holds the candidates: the named grant, or all active grants for this act and target. `doubts` maps the id
+    of a grant to the reason why its approval is not valid.
     """
     meant = [grant for grant in grants if named in (None, grant.grant_id)]
     if not meant:
         if named is None:
-            return Rejected(Reject.MISSING, f"{wanted.act} of {wanted.target} needs a grant, and there is none")
-        return Rejected(Reject.NOT_FOUND, f"there is no grant {named}")
+            return Rejected(Reject.MISSING, f"{wanted.act} of {wanted.target} needs a grant, and none is active.")
+        return Rejected(Reject.NOT_FOUND, f"Grant {named} does not exist.")
     refusals = {i: _refusal(grant, wanted, now, doubts.get(grant.grant_id)) for i, grant in enumerate(meant)}
     fitting = [grant for i, grant in enumerate(meant) if refusals[i] is None]
     if len(fitting) > 1:
         numbers = ", ".join(str(grant.grant_id) for grant in fitting)
-        return Rejected(Reject.AMBIGUOUS, f"{wanted.act} of {wanted.target} could go by any of the grants {numbers}")
+        return Rejected(Reject.AMBIGUOUS, f"Several grants permit {wanted.act} of {wanted.target}: {numbers}.")
     if fitting:
         return fitting[0]
-    # Of several that do not fit, the one that came closest tells most.
+    # Several grants, none of which fits: report the one that passed the most checks.
     return max((refusal for refusal in refusals.values() if refusal), key=lambda refusal: _ORDER[refusal.code])
 
 
 def effective_state(grant: Grant, now: datetime) -> GrantState:
-    """Return where a grant stands by now: one that has run out is expired, whether or not anybody wrote that down."""
-    runs_out = grant.state not in GRANT.final and grant.expires_at <= now
-    return GrantState.EXPIRED if runs_out else grant.state
+    """Return the state of a grant at a time: expired once its time has passed, even if that was not recorded yet."""
+    expired = grant.state not in GRANT.final and grant.expires_at <= now
+    return GrantState.EXPIRED if expired else grant.state
 
 
 def is_exact(*words: str) -> bool:
-    """Tell whether words name one thing each: none is blank, and none stands for many."""
+    """Return whether each word names one thing: it is not blank and has no wildcard."""
     return all(word.strip() and ANY not in word for word in words)
 
 
 def require_words(limit: int = WORD_BYTES_MAX, /, **words: str) -> None:
-    """Raise InputError unless every word says something that both databases can hold; names are the fields."""
+    """Raise InputError unless every text is non-empty, storable in both databases, and at most `limit` bytes long."""
     for name, word in words.items():
         field = name.replace("_", " ")
         if not is_storable(word):
-            raise InputError(f"the {field} is not text that a database can hold", context={"field": name})
+            raise InputError(f"The {field} contains characters that a database cannot store.", context={"field": name})
         if not word.strip():
-            raise InputError(f"the {field} is missing", context={"field": name})
+            raise InputError(f"The {field} is required.", context={"field": name})
         size = len(word.encode())
         if size > limit:
-            raise InputError(f"the {field} has {size} bytes; the limit is {limit}", context={"field": name})
+            raise InputError(f"The {field} has {size} bytes; the limit is {limit}.", context={"field": name})
 
 
 def _refusal(grant: Grant, wanted: Wanted, now: datetime, doubt: str | None) -> Rejected | None:
-    number = f"grant {grant.grant_id}"
+    number = f"Grant {grant.grant_id}"
     match effective_state(grant, now):
         case GrantState.REVOKED:
-            return Rejected(Reject.REVOKED, f"{number} was revoked")
+            return Rejected(Reject.REVOKED, f"{number} was revoked.")
         case GrantState.CONSUMED:
-            return Rejected(Reject.ALREADY_CONSUMED, f"{number} was used already, by {grant.consumed_by}")
+            return Rejected(Reject.ALREADY_CONSUMED, f"{number} was already used, by {grant.consumed_by}.")
         case GrantState.EXPIRED:
-            return Rejected(Reject.EXPIRED, f"{number} expired at {grant.expires_at.isoformat()}")
+            return Rejected(Reject.EXPIRED, f"{number} expired at {grant.expires_at.isoformat()}.")
         case GrantState.DRAFT:
-            return Rejected(Reject.NOT_ACTIVE, f"{number} is a draft: nobody has approved it")
+            return Rejected(Reject.NOT_ACTIVE, f"{number} is a draft: it is not approved yet.")
         case GrantState.ACTIVE:
             pass
     if doubt is not None:
-        return Rejected(Reject.FORGED, f"{number} is not to be believed: {doubt}")
+        return Rejected(Reject.FORGED, f"The approval of grant {grant.grant_id} is not valid: {doubt}.")
     scope = scope_of(grant)
     if scope is None:
-        return Rejected(Reject.FORGED, f"{number} has a scope that was never requested through this gateway")
+        return Rejected(Reject.FORGED, f"{number} has a scope that `grant request` does not write.")
     return _difference(grant, scope, wanted)
 
 
 def scope_of(grant: Grant) -> Scope | None:
-    """Return the scope of a grant; None unless it is written exactly as a request writes it."""
+    """Return the scope of a grant; None unless its text is exactly what a request writes."""
     try:
         scope = msgspec.json.decode(grant.scope, type=Scope)
         return scope if scope.text == grant.scope else None
@@ -223,37 +223,37 @@ def scope_of(grant: Grant) -> Scope | None:
 
 
 def _difference(grant: Grant, scope: Scope, wanted: Wanted) -> Rejected | None:
-    number = f"grant {grant.grant_id}"
+    number = f"Grant {grant.grant_id}"
     exact = (grant.action, grant.target, scope.environment, scope.executor, *scope.actions)
     if not scope.actions or not is_exact(*exact):
-        return Rejected(Reject.GENERIC_SCOPE, f"{number} does not say exactly what it permits")
-    if not _alike(grant.action, wanted.act) or not _alike(grant.target, wanted.target):
+        return Rejected(Reject.GENERIC_SCOPE, f"{number} does not name exactly what it permits.")
+    if not _equal_text(grant.action, wanted.act) or not _equal_text(grant.target, wanted.target):
         return Rejected(
             Reject.WRONG_CARRIER,
-            f"{number} is for {grant.action} of {grant.target}, not for {wanted.act} of {wanted.target}",
+            f"{number} is for {grant.action} of {grant.target}, not for {wanted.act} of {wanted.target}.",
         )
     for code, what, has, needs in (
-        (Reject.WRONG_ENVIRONMENT, "the environment", scope.environment, wanted.environment),
-        (Reject.WRONG_EXECUTOR, "the executor", scope.executor, wanted.executor),
-        (Reject.WRONG_PLAN, "the plan", scope.plan, wanted.plan),
-        (Reject.MANIFEST_MISMATCH, "the manifest", scope.manifest, wanted.manifest),
+        (Reject.WRONG_ENVIRONMENT, "environment", scope.environment, wanted.environment),
+        (Reject.WRONG_EXECUTOR, "executor", scope.executor, wanted.executor),
+        (Reject.WRONG_PLAN, "plan", scope.plan, wanted.plan),
+        (Reject.MANIFEST_MISMATCH, "manifest", scope.manifest, wanted.manifest),
     ):
-        if not _alike(has, needs):
-            return Rejected(code, f"{number} names {what} {has}, and this is {needs}")
-    permitted, asked = ({normalize("NFC", word) for word in words} for words in (scope.actions, wanted.exact_actions))
-    if permitted > asked:
-        more = ", ".join(sorted(permitted - asked))
-        return Rejected(Reject.LOOSE_SUPERSET, f"{number} permits more than is to be done: {more}")
-    if permitted != asked:
-        less = ", ".join(sorted(asked - permitted))
-        return Rejected(Reject.ACTIONS_MISSING, f"{number} does not permit {less}")
+        if not _equal_text(has, needs):
+            return Rejected(code, f"{number} is for the {what} {has}, not {needs}.")
+    permitted, needed = ({normalize("NFC", word) for word in words} for words in (scope.actions, wanted.exact_actions))
+    if permitted > needed:
+        more = ", ".join(sorted(permitted - needed))
+        return Rejected(Reject.LOOSE_SUPERSET, f"{number} permits more than this act needs: {more}.")
+    if permitted != needed:
+        less = ", ".join(sorted(needed - permitted))
+        return Rejected(Reject.ACTIONS_MISSING, f"{number} does not permit {less}.")
     if not scope.rollback_plan.strip():
-        return Rejected(Reject.ROLLBACK_PLAN_ABSENT, f"{number} does not say how its act would be undone")
+        return Rejected(Reject.ROLLBACK_PLAN_ABSENT, f"{number} has no rollback plan.")
     return None
 
 
-def _alike(one: str | None, other: str | None) -> bool:
-    # A scope is kept as canonical text, in NFC: a name typed elsewhere may be made of other code points.
+def _equal_text(one: str | None, other: str | None) -> bool:
+    # A scope is stored in NFC. A name that was typed elsewhere may use other code points for the same characters.
     return one == other if one is None or other is None else normalize("NFC", one) == normalize("NFC", other)
 
 
@@ -262,8 +262,8 @@ def _alike(one: str | None, other: str | None) -> bool:
 
 
 def approval_text(grant: Grant, ledger_id: str) -> bytes:
-    """Return what an approver signs: this grant of this ledger, every word of it."""
-    told = canonical(
+    """Return the bytes that an approver signs: every field of this grant, and the id of its ledger."""
+    text = canonical(
         {
             "approve": grant.grant_id,
             "action": grant.action,
@@ -274,16 +274,16 @@ def approval_text(grant: Grant, ledger_id: str) -> bytes:
             "target": grant.target,
         }
     )
-    return f"holdfast approval v1\n{told}".encode()
+    return f"holdfast approval v1\n{text}".encode()
 
 
 def approval_mark(grant: Grant, ledger_id: str) -> str:
-    """Return what the journal keeps of an approval, as its move: whatever was changed since has another mark."""
+    """Return the move id that the journal stores for an approval. A grant that was changed later has another mark."""
     return f"approve-{grant.grant_id}-{sha256(approval_text(grant, ledger_id).decode())}"
 
 
 class Slip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A permission that travels as a file, to where there is no ledger yet: a grant in words, signed or not."""
+    """A grant as a file, signed or not, for acts on a database that has no ledger yet."""
 
     holdfast_slip: int = 1
     action: str
@@ -294,12 +294,12 @@ class Slip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     approved_by: str
     issued_at: str
     expires_at: str
-    nonce: str  # so that two slips alike are two
+    nonce: str  # distinguishes slips with equal content
     public_key: str | None = None
     signature: str | None = None
 
     @property
     def text(self) -> bytes:
-        """Return what is signed: every word of it but the signature."""
-        told = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "signature"}
-        return f"holdfast slip v1\n{canonical(told)}".encode()
+        """Return the bytes that are signed: every field except the signature."""
+        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "signature"}
+        return f"holdfast slip v1\n{canonical(fields)}".encode()

@@ -1,6 +1,6 @@
-"""What a ledger can be for: dev, stage or prod.
+"""The environments of a ledger: dev, stage and prod.
 
-Invariants: from the laxest to the strictest; there is no fourth.
+Invariants: there are exactly three, listed from the least strict to the strictest.
 """
 
 DEV, STAGE, PROD = ENVIRONMENTS = ("dev", "stage", "prod")

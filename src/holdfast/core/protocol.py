@@ -1,7 +1,7 @@
-"""Which handler can do a job that was submitted at another version: the protocol of a major version only grows.
+"""Versions of operations, and which handler can run a job that was submitted at another version.
 
-Invariants: a handler does what was asked of its own version, or of an older one with the same major number (before
-1.0.0 the same minor number too), and nothing else; of several, the one of the very version is chosen, else the newest.
+Invariants: a handler runs jobs of its own version, and of older versions with the same major number (before 1.0.0 also
+the same minor number), and no others; of several handlers the one with exactly the version is chosen, else the newest.
 """
 
 import re
@@ -19,18 +19,18 @@ _SEMVER = re.compile(
 
 
 class Version(NamedTuple):
-    """A SemVer version as a tuple: compared as tuples are, it ranks as SemVer says."""
+    """A SemVer version as a tuple, so that comparing tuples gives the precedence of SemVer."""
 
     major: int
     minor: int
     patch: int
-    release: bool  # a release ranks above every version before it
-    before: tuple[tuple[bool, int, str], ...] = ()  # the parts of a pre-release: numbers rank below words
+    release: bool  # a release ranks above its pre-releases
+    before: tuple[tuple[bool, int, str], ...] = ()  # the parts of a pre-release; numbers rank below words
 
 
 @lru_cache(maxsize=4096)
 def ranked(version: str) -> Version | None:
-    """Return what a version ranks by; None if it is no SemVer, or has build metadata, which would not rank."""
+    """Return a version in comparable form; None if it is not SemVer, or has build metadata, which has no precedence."""
     match = _SEMVER.fullmatch(version) if len(version) <= VERSION_CHARACTERS_MAX else None
     if match is None:
         return None
@@ -42,25 +42,25 @@ def ranked(version: str) -> Version | None:
     return Version(int(major), int(minor), int(patch), not parts, parts)
 
 
-def speaks(handler: str, asked: str) -> bool:
-    """Tell whether a handler of one version does what was asked of another."""
-    ours, theirs = ranked(handler), ranked(asked)
+def speaks(handler: str, version: str) -> bool:
+    """Return whether a handler of one version can run a job of another version."""
+    ours, theirs = ranked(handler), ranked(version)
     if ours is None or theirs is None:
-        return handler == asked
+        return handler == version
     same = ours.major == theirs.major and (ours.major > 0 or ours.minor == theirs.minor)
     return same and ours >= theirs
 
 
 def newest(versions: Iterable[str]) -> str | None:
-    """Return the version that ranks highest; None if there is none. What is no SemVer ranks below what is."""
+    """Return the highest version, None if there is none. Versions that are not SemVer rank below all others."""
     return max(versions, key=lambda text: (ranked(text) is not None, ranked(text) or (), text), default=None)
 
 
-def chosen(versions: Collection[str], asked: str) -> str | None:
-    """Return the version whose handler does what was asked: that very one, else the newest that speaks it.
+def chosen(versions: Collection[str], version: str) -> str | None:
+    """Return the version of the handler for a job: exactly the job's version, else the newest that can run it.
 
-    The very one: what was asked of it is what it was tested with. Else the newest: it has every correction there is.
+    The exact version was tested with such jobs; the newest one has all corrections.
     """
-    if asked in versions:
-        return asked
-    return newest(version for version in versions if speaks(version, asked))
+    if version in versions:
+        return version
+    return newest(handler for handler in versions if speaks(handler, version))

@@ -1,11 +1,11 @@
-"""May this rollback be reviewed at all? One verdict from a closed set, and why a successor will not do.
+"""Judges whether a rollback contract is valid for review, and whether a value can succeed another.
 
-A `Contract` says what somebody wants done to a value of the registry; `Facts` say what the registry knows of it.
-`rollback_verdict` is pure and total: it tries RBP-0 to RBP-10 in that order, and the first that matches is the verdict;
-it passes if none does. A verdict authorises nothing: that takes a lease, a grant and the act's own transaction.
+A `Contract` describes a change to a value of the registry; `Facts` are what the registry knows about it.
+`rollback_verdict` is pure and total: it tests RBP-0 to RBP-10 in that order and returns the first match, or PASS. A
+verdict authorises nothing: the act itself needs a lease, a grant and its own transaction.
 
-Invariants: exactly one verdict for any input; a lower number always wins; going back is going forward: a value is only
-ever followed by a value in force, never edited, never deleted, and never by what it has itself followed.
+Invariants: every input has exactly one verdict; the lowest number wins. A value is never edited or deleted, and is
+superseded only by a value in force that it did not itself supersede: a rollback is a new version with old semantics.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from holdfast.core.vocabulary import RegistryStatus, ValueName
 
 
 class Disposition(StrEnum):
-    """What is to become of the value."""
+    """What a contract does with the value."""
 
     SUPERSEDE = "supersede"
     RETIRE = "retire"
@@ -29,7 +29,7 @@ class Disposition(StrEnum):
 
 
 class RollbackVerdict(StrEnum):
-    """What can be said of a contract. The order is the order of precedence."""
+    """The verdicts on a contract, in order of precedence."""
 
     RUNTIME_MUTATION_REJECTED = "RUNTIME_MUTATION_REJECTED"
     PLAN_ABSENT = "ROLLBACK_PLAN_ABSENT"
@@ -42,16 +42,16 @@ class RollbackVerdict(StrEnum):
     FORWARD_FAIL_CLOSED_VIOLATED = "ROLLBACK_FORWARD_FAIL_CLOSED_VIOLATED"
     AUDIT_TRAIL_ABSENT = "ROLLBACK_AUDIT_TRAIL_ABSENT"
     NOT_LOCAL = "ROLLBACK_NOT_LOCAL"
-    PASS = "ROLLBACK_CONTRACT_VALID_FOR_REVIEW"  # noqa: S105 - no secret: what an oracle says
+    PASS = "ROLLBACK_CONTRACT_VALID_FOR_REVIEW"  # noqa: S105 - not a secret: a verdict
 
     @property
     def number(self) -> str:
-        """Return what the verdict is called in short: RBP-0 to RBP-10, or PASS."""
+        """Return the short name of the verdict: RBP-0 to RBP-10, or PASS."""
         return "PASS" if self is RollbackVerdict.PASS else f"RBP-{list(RollbackVerdict).index(self)}"
 
 
 class SuccessorFault(StrEnum):
-    """Why a value will not do as the successor of another. The order is the order of the checks."""
+    """Why a value cannot succeed another, in the order of the checks."""
 
     UNKNOWN = "SUCCESSOR_UNKNOWN"
     ITSELF = "SUCCESSOR_IS_ITSELF"
@@ -62,43 +62,43 @@ class SuccessorFault(StrEnum):
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is wanted, as its author wrote it down. What is left out was not provided for."""
+    """A proposed change to a value. A field that is left out means that the author did not provide for it."""
 
     disposition: Disposition
     target: str = ""  # CODE@VERSION, or a vocab_id
     successor: str = ""  # CODE@VERSION
-    plan: str = ""  # where it is written how this would be undone
-    audit: str = ""  # the kind of audit row that goes with it, in its own transaction
-    executes: bool = False  # whether to be found valid is to set it going
-    drops_handlers: bool = False  # whether workers give up the old version before its last job has ended
-    erases: tuple[str, ...] = ()  # what of the history it removes or rewrites
-    semantics: str | None = None  # SHA-256 of what the target is to have meant from then on; None: what it meant
-    authority: str | None = None  # who is to govern from then on; None: who governed
-    collections: tuple[str, ...] = ()  # what else it touches
+    plan: str = ""  # how the change would be undone
+    audit: str = ""  # the kind of the audit row in the same transaction
+    executes: bool = False  # whether a valid verdict alone would start it
+    drops_handlers: bool = False  # whether workers drop the old version before its last job ended
+    erases: tuple[str, ...] = ()  # history that it removes or rewrites
+    semantics: str | None = None  # SHA-256 of changed semantics of the target; None: unchanged
+    authority: str | None = None  # the new authority; None: unchanged
+    collections: tuple[str, ...] = ()  # the collections that it touches
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the registry knows, at one moment."""
+    """What the registry knows at one time."""
 
     target: RegistryValue | None = None
     successor: RegistryValue | None = None
-    follows: Mapping[ValueName, ValueName] = {}  # which value each superseded one was followed by
-    open_jobs: int = 0  # jobs of the target that have not ended
+    follows: Mapping[ValueName, ValueName] = {}  # the successor of each superseded value
+    open_jobs: int = 0  # unfinished jobs of the target
 
 
 def rollback_verdict(contract: Contract, facts: Facts) -> RollbackVerdict:
-    """Return the one verdict on a contract: the first that matches, or PASS."""
-    return next((verdict for verdict, matches in _ORACLE if matches(contract, facts)), RollbackVerdict.PASS)
+    """Return the verdict on a contract: the first that matches, or PASS."""
+    return next((verdict for verdict, matches in _RULES if matches(contract, facts)), RollbackVerdict.PASS)
 
 
 def successor_fault(facts: Facts) -> SuccessorFault | None:
-    """Return why the successor will not follow the target; None if it will."""
+    """Return why the successor cannot succeed the target; None if it can."""
     target, successor = facts.target, facts.successor
     if target is None or successor is None:
         return SuccessorFault.UNKNOWN
     if ValueName.of(successor) == ValueName.of(target):
         return SuccessorFault.ITSELF
-    if ValueName.of(target) in _line(ValueName.of(successor), facts.follows):
+    if ValueName.of(target) in _chain(ValueName.of(successor), facts.follows):
         return SuccessorFault.CYCLE
     if successor.state != ValueState.ACTIVE or successor.standing != RegistryStatus.IN_FORCE:
         return SuccessorFault.NOT_ACTIVE
@@ -109,11 +109,11 @@ def successor_fault(facts: Facts) -> SuccessorFault | None:
 
 def _at_least(successor: RegistryValue, target: RegistryValue) -> bool:
     new, old = ranked(successor.protocol_version), ranked(target.protocol_version)
-    return new is not None and old is not None and new >= old  # what does not rank does not follow
+    return new is not None and old is not None and new >= old  # a version that is not SemVer cannot be compared
 
 
-def _line(first: ValueName, follows: Mapping[ValueName, ValueName]) -> Iterator[ValueName]:
-    """Yield a value and all that have followed it, one after the other."""
+def _chain(first: ValueName, follows: Mapping[ValueName, ValueName]) -> Iterator[ValueName]:
+    """Yield a value and its chain of successors."""
     seen: set[ValueName] = set()
     here: ValueName | None = first
     while here is not None and here not in seen:
@@ -123,24 +123,24 @@ def _line(first: ValueName, follows: Mapping[ValueName, ValueName]) -> Iterator[
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The oracle
+# The rules RBP-0 to RBP-10
 
 
-def _runs_by_itself(contract: Contract, _facts: Facts) -> bool:
+def _executes(contract: Contract, _facts: Facts) -> bool:
     return contract.executes
 
 
-def _has_no_plan(contract: Contract, facts: Facts) -> bool:
-    """A plan is one only if it is written down, and about a value that exists, at its version."""
+def _plan_absent(contract: Contract, facts: Facts) -> bool:
+    """A plan counts only if it has text and its target exists at that version."""
     return not contract.plan.strip() or facts.target is None
 
 
 def _deletes(contract: Contract, _facts: Facts) -> bool:
-    """Whatever was in the registry is referred to, by its journal if by nothing else."""
+    """Every value in the registry is referenced, at least by the journal."""
     return contract.disposition == Disposition.DELETE
 
 
-def _orphans(contract: Contract, facts: Facts) -> bool:
+def _orphans_jobs(contract: Contract, facts: Facts) -> bool:
     points_nowhere = ValueName.parsed(contract.successor) is not None and facts.successor is None
     return points_nowhere or (contract.drops_handlers and facts.open_jobs > 0)
 
@@ -149,52 +149,52 @@ def _erases(contract: Contract, _facts: Facts) -> bool:
     return bool(contract.erases)
 
 
-def _means_otherwise(contract: Contract, facts: Facts) -> bool:
+def _changes_semantics(contract: Contract, facts: Facts) -> bool:
     return contract.semantics is not None and (
         facts.target is None or contract.semantics != sha256(facts.target.semantics)
     )
 
 
-def _weakens(contract: Contract, facts: Facts) -> bool:
-    """Nobody can say which of two authorities is the weaker: another one is refused."""
+def _changes_authority(contract: Contract, facts: Facts) -> bool:
+    """Authorities cannot be compared, so any other authority is refused."""
     governed_by = facts.target.authority_ref if facts.target else None
     others = (contract.authority, facts.successor.authority_ref if facts.successor else None)
     return any(other is not None and other != governed_by for other in others)
 
 
-def _is_followed_by_nothing(contract: Contract, _facts: Facts) -> bool:
+def _successor_absent(contract: Contract, _facts: Facts) -> bool:
     return contract.disposition == Disposition.SUPERSEDE and ValueName.parsed(contract.successor) is None
 
 
-def _goes_back(contract: Contract, facts: Facts) -> bool:
-    """A value moves once, and forward: while it is active itself, to what is in force."""
-    stands = (
+def _not_forward(contract: Contract, facts: Facts) -> bool:
+    """A value moves once, while it is active and in force, to a successor in force."""
+    in_force = (
         facts.target and facts.target.state == ValueState.ACTIVE and facts.target.standing == RegistryStatus.IN_FORCE
     )
-    return not stands or (contract.disposition == Disposition.SUPERSEDE and successor_fault(facts) is not None)
+    return not in_force or (contract.disposition == Disposition.SUPERSEDE and successor_fault(facts) is not None)
 
 
-def _is_not_told(contract: Contract, _facts: Facts) -> bool:
+def _audit_absent(contract: Contract, _facts: Facts) -> bool:
     return not contract.audit.strip()
 
 
-def _reaches_out(contract: Contract, facts: Facts) -> bool:
+def _touches_other_collections(contract: Contract, facts: Facts) -> bool:
     touched = {*contract.collections, *(value.collection for value in (facts.target, facts.successor) if value)}
     return len(touched) > 1
 
 
-_ORACLE: tuple[tuple[RollbackVerdict, Callable[[Contract, Facts], bool]], ...] = (
-    (RollbackVerdict.RUNTIME_MUTATION_REJECTED, _runs_by_itself),
-    (RollbackVerdict.PLAN_ABSENT, _has_no_plan),
+_RULES: tuple[tuple[RollbackVerdict, Callable[[Contract, Facts], bool]], ...] = (
+    (RollbackVerdict.RUNTIME_MUTATION_REJECTED, _executes),
+    (RollbackVerdict.PLAN_ABSENT, _plan_absent),
     (RollbackVerdict.DELETES_REFERENCED_IDENTITY, _deletes),
-    (RollbackVerdict.ORPHANS_DEPENDENCY, _orphans),
+    (RollbackVerdict.ORPHANS_DEPENDENCY, _orphans_jobs),
     (RollbackVerdict.ERASES_HISTORY, _erases),
-    (RollbackVerdict.CHANGES_HISTORICAL_SEMANTICS, _means_otherwise),
-    (RollbackVerdict.WEAKENS_AUTHORITY, _weakens),
-    (RollbackVerdict.SUCCESSOR_RULE_ABSENT, _is_followed_by_nothing),
-    (RollbackVerdict.FORWARD_FAIL_CLOSED_VIOLATED, _goes_back),
-    (RollbackVerdict.AUDIT_TRAIL_ABSENT, _is_not_told),
-    (RollbackVerdict.NOT_LOCAL, _reaches_out),
+    (RollbackVerdict.CHANGES_HISTORICAL_SEMANTICS, _changes_semantics),
+    (RollbackVerdict.WEAKENS_AUTHORITY, _changes_authority),
+    (RollbackVerdict.SUCCESSOR_RULE_ABSENT, _successor_absent),
+    (RollbackVerdict.FORWARD_FAIL_CLOSED_VIOLATED, _not_forward),
+    (RollbackVerdict.AUDIT_TRAIL_ABSENT, _audit_absent),
+    (RollbackVerdict.NOT_LOCAL, _touches_other_collections),
 )
 
 
@@ -203,7 +203,7 @@ _ORACLE: tuple[tuple[RollbackVerdict, Callable[[Contract, Facts], bool]], ...] =
 
 
 def successor_faults(rows: Iterable[RegistryValue]) -> list[str]:
-    """Return what is wrong with who follows whom: nobody there, an older version, or a circle."""
+    """Return what is wrong with the successors of values: missing, unknown, older, or circular."""
     known = {ValueName.of(row): row for row in rows}
     follows = {name: follower for name, row in known.items() if (follower := _follower(row)) is not None}
     faults = []
@@ -211,13 +211,13 @@ def successor_faults(rows: Iterable[RegistryValue]) -> list[str]:
         follower = follows.get(name)
         if follower is None:
             if row.state == ValueState.SUPERSEDED:
-                faults.append(f"{name} is superseded, and nothing follows it")
+                faults.append(f"{name} is superseded, but has no successor")
         elif follower not in known:
-            faults.append(f"{name} is followed by {follower}, which does not exist")
+            faults.append(f"the successor of {name}, {follower}, does not exist")
         elif follower.code == name.code and not _at_least(known[follower], row):
-            faults.append(f"{name} is followed by an older version, {follower.version}")
-        elif name in _line(follower, follows):
-            faults.append(f"{name} follows itself in the end")
+            faults.append(f"the successor of {name} is an older version, {follower.version}")
+        elif name in _chain(follower, follows):
+            faults.append(f"the successors of {name} form a circle")
     return faults
 
 

@@ -1,7 +1,7 @@
-"""What the registry governs: values with a SemVer version, the digests that tell them apart, and why it refuses.
+"""The values of the registry: operation codes with a SemVer version, their digests, and the codes of refusals.
 
-Invariants: two versions are never of equal rank unless they are the same text; every refusal of the registry is one of
-`RegistryCode`; nothing here reads a clock or a ledger. The digests are `cser-v1`.
+Invariants: two versions have equal precedence only if they are the same text; every refusal of the registry has a code
+of `RegistryCode`; nothing here reads a clock or a ledger. The digests are `cser-v1`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from holdfast.core.governed import RegistryValue
 from holdfast.core.protocol import Version, ranked
 
 OPERATIONS = "operations"
-"""The collection that says which operations a governed ledger takes."""
+"""The collection of the operations that a governed ledger accepts."""
 OPERATION = "operation"
-"""What the values of that collection are: their act_type."""
+"""The act type of the values in that collection."""
 
-_NAMESPACE = UUID("8b0b1f0e-2f0a-5d0c-9d57-6c1f3b7f4e10")  # the same value has the same id in every ledger
+_NAMESPACE = UUID("8b0b1f0e-2f0a-5d0c-9d57-6c1f3b7f4e10")  # so that a value has the same id in every ledger
 
 
 class RegistryStatus(StrEnum):
-    """Whether a collection or a value may be seen by whoever resolves. Not a state: a build places, and takes back."""
+    """Whether a collection or a value is visible to `resolve`. Builds set it and take it back: it is not a state."""
 
     STAGED = "staged"
     IN_FORCE = "in force"
@@ -33,7 +33,7 @@ class RegistryStatus(StrEnum):
 
 
 class RegistryCode(StrEnum):
-    """Why the registry refuses: a closed set. The order is the order of the checks, where several would apply."""
+    """Why the registry refuses: a closed set, in the order of the checks where several apply."""
 
     BAD_MODE = "REJECT_BAD_MODE"
     MISSING_PLAN = "REJECT_MISSING_PLAN"
@@ -58,20 +58,20 @@ class RegistryCode(StrEnum):
 
 _NEXT_STEPS = {
     RegistryCode.BAD_MODE: "Use PLAN_ONLY, VERIFY_ONLY, DRY_RUN or REAL_RUN.",
-    RegistryCode.MISSING_PLAN: "List the values: `holdfast registry draft --app MODULE:LEDGER` writes a manifest.",
-    RegistryCode.BAD_VERSION: "Write it as SemVer: 1.0.0, or 2.0.0-rc.1; no build metadata.",
-    RegistryCode.WRONG_FOR_EFFECT: "Let the new version follow the old one: `holdfast registry supersede --help`.",
-    RegistryCode.MANIFEST_HASH_MISMATCH: "Look at the manifest again: it is not the one that was agreed on.",
-    RegistryCode.PRODUCTION_TARGET: 'Write "environment": "prod" into the manifest if it is meant for this ledger.',
+    RegistryCode.MISSING_PLAN: "Write a manifest with values: `holdfast registry draft --app MODULE:LEDGER`.",
+    RegistryCode.BAD_VERSION: "Write the version as SemVer without build metadata: 1.0.0 or 2.0.0-rc.1.",
+    RegistryCode.WRONG_FOR_EFFECT: "Supersede the old version by the new one: `holdfast registry supersede --help`.",
+    RegistryCode.MANIFEST_HASH_MISMATCH: "Compare the manifest with the one that was agreed on.",
+    RegistryCode.PRODUCTION_TARGET: 'If the manifest is for this ledger, set "environment": "prod" in it.',
     RegistryCode.WRITE_ONCE: "Give the changed value a new protocol version.",
-    RegistryCode.CROSS_MUTATION: "Build it in its own collection, and finish what another run has begun there.",
+    RegistryCode.CROSS_MUTATION: "Build the value in its own collection, and finish the other run first.",
     RegistryCode.REAL_RUN_BLOCKED: "Lift the hold under a grant: `holdfast registry hold off --help`.",
-    RegistryCode.AUDIT_SINK_UNSOUND: "See what differs with `holdfast audit verify`.",
+    RegistryCode.AUDIT_SINK_UNSOUND: "Find the difference: `holdfast audit verify`.",
 }
 
 
 def refusal(code: RegistryCode, message: str, **context: object) -> RegistryError:
-    """Return the error for something that the registry refuses."""
+    """Return the error for a refusal of the registry, with the next step for its code."""
     return RegistryError(message, code=code, next_step=_NEXT_STEPS.get(code), context=context)
 
 
@@ -80,15 +80,15 @@ def refusal(code: RegistryCode, message: str, **context: object) -> RegistryErro
 
 
 def shown(value: Json) -> str:
-    """Return a value of a manifest for a message: a text in quotes and not too long, of anything else its type."""
+    """Return a value of a manifest for a message: a quoted and shortened text, or the type of anything else."""
     return repr(value)[:80] if isinstance(value, str) else type(value).__name__
 
 
 def precedence(text: Json, **context: object) -> Version:
-    """Return a version as what it ranks by, or raise RegistryError. Build metadata is refused: it would not rank."""
+    """Return a version in comparable form, or raise RegistryError: build metadata is refused, it has no precedence."""
     version = ranked(text) if isinstance(text, str) else None
     if version is None:
-        raise refusal(RegistryCode.BAD_VERSION, f"{shown(text)} is not a protocol version", **context)
+        raise refusal(RegistryCode.BAD_VERSION, f"{shown(text)} is not a protocol version.", **context)
     return version
 
 
@@ -97,7 +97,7 @@ def precedence(text: Json, **context: object) -> Version:
 
 
 class ValueName(msgspec.Struct, frozen=True, order=True):
-    """A value by what it is known by: `CODE@VERSION`."""
+    """The name of a value: `CODE@VERSION`."""
 
     code: str
     version: str
@@ -107,18 +107,18 @@ class ValueName(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parsed(cls, text: str) -> ValueName | None:
-        """Return the value that a text names; None if it names none, or no version of it."""
+        """Return the name that a text spells; None if the code or the version is missing."""
         code, _, version = text.partition("@")
         return cls(code, version) if code.strip() and version.strip() else None
 
     @classmethod
     def of(cls, row: RegistryValue) -> ValueName:
-        """Return what a row of the registry is known by."""
+        """Return the name of a stored value."""
         return cls(row.operation_code, row.protocol_version)
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """One governed value: an operation code at a protocol version, and what is frozen about it."""
+    """A value of the registry: an operation code at a protocol version, and its frozen semantics."""
 
     operation_code: str
     protocol_version: str
@@ -128,22 +128,22 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what no other value has."""
+        """Return the code and the version, which are unique together."""
         return self.operation_code, self.protocol_version
 
     @property
     def name(self) -> str:
-        """Return it as people write it."""
+        """Return the name, CODE@VERSION."""
         return f"{self.operation_code}@{self.protocol_version}"
 
     @property
     def rank(self) -> tuple[str, Version]:
-        """Return where it stands in a manifest: by code, then by version."""
+        """Return the sort key in a manifest: the code, then the version."""
         return self.operation_code, precedence(self.protocol_version)
 
     @property
     def fields(self) -> dict[str, Json]:
-        """Return what its digest is made of."""
+        """Return the fields that the digest covers."""
         return msgspec.structs.asdict(self)
 
     @property
@@ -153,16 +153,16 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def semantics_text(self) -> str:
-        """Return its semantics as they are stored."""
+        """Return the semantics as canonical JSON, as they are stored."""
         return canonical(self.semantics_frozen)
 
 
 def stored_value(row: RegistryValue) -> Value:
-    """Return the value that a row of the registry tells of."""
+    """Return the value that a row of the registry holds."""
     try:
         semantics = msgspec.json.decode(row.semantics)
     except msgspec.DecodeError:
-        semantics = row.semantics  # somebody changed it behind our back: the digest will say so
+        semantics = row.semantics  # the row was changed by hand: its digest will not match
     return Value(
         operation_code=row.operation_code,
         protocol_version=row.protocol_version,
@@ -173,5 +173,5 @@ def stored_value(row: RegistryValue) -> Value:
 
 
 def vocab_id(collection: str, operation_code: str, protocol_version: str) -> str:
-    """Return the id of a value: the same in every ledger, and never given to another."""
+    """Return the id of a value: the same in every ledger, different for every other value."""
     return str(uuid5(_NAMESPACE, canonical([collection, operation_code, protocol_version])))

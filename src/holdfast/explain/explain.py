@@ -1,7 +1,7 @@
-"""Why is this job not running? What stands in its way, the evidence, and the next command to type.
+"""Explains why a job is not running: the causes, the evidence, and the next command.
 
-Invariants: everything is read from one snapshot and judged at one moment; findings come most decisive first, and the
-first one gives the verdict; codes are stable; `next` is a command that exists; nothing here writes.
+Invariants: everything is read from one snapshot and judged at one time; the most decisive finding comes first and gives
+the verdict; codes are stable; `next` is a command that exists; nothing here writes.
 """
 
 import shlex
@@ -26,14 +26,14 @@ from holdfast.store.verbs.workers import WorkerRow
 
 MISSED_BEATS = 3
 ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
-"""A worker says hello with its heartbeat, every ten seconds or more often: one that missed three is taken for dead,
-and at once one whose lease has run out since."""
+"""A worker records a heartbeat at least every ten seconds. After three missed heartbeats, or once one of its leases has
+expired since it was last seen, it counts as stopped."""
 
 AHEAD_MAX = 10_000
 
 
 def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
-    """Say why a job is not running at this moment; raise JobNotFoundError if there is none."""
+    """Return why a job is not running at `now`; raise JobNotFoundError if it does not exist."""
     job = reading.jobs.get(job_id)
     seen = _Seen(reading, job, now)
     found = tuple(sorted(_FINDERS[job.state](seen), key=lambda finding: list(FindingCode).index(finding.code)))
@@ -41,7 +41,7 @@ def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
 
 
 class _Seen:
-    """A job at one moment, and what is asked of the ledger about it."""
+    """A job at one time, and what the ledger knows about it."""
 
     def __init__(self, reading: Reading, job: Job, now: datetime) -> None:
         self.reading = reading
@@ -49,7 +49,7 @@ class _Seen:
         self.now = now
         self.all_workers = reading.workers.all()
         since, lost = now - timedelta(seconds=ALIVE_S), reading.executions.lost_by_owner(now)
-        # Those that live. One that let its own lease run out, and has not been seen since, does not.
+        # Live workers. A worker that let a lease expire and was not seen since is not one.
         self.workers = [
             worker
             for worker in self.all_workers
@@ -57,18 +57,18 @@ class _Seen:
         ]
 
     def finding(self, code: FindingCode, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
-        """Return a finding; where there is nothing better to type, the job can be looked at."""
+        """Return a finding. Without a better next command, it is `holdfast show`."""
         return Finding(code, message, evidence, then or f"holdfast show {self.job.job_id}")
 
     def queue_jobs(self, state: JobState) -> str:
         return f"holdfast jobs --state {state} --queue {shlex.quote(self.job.queue)}"
 
     def when(self, moment: datetime) -> str:
-        """Return a moment, and how far it is, in words."""
-        return f"{moment.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC ({_far(moment, self.now)})"
+        """Return a time as text, with its distance from now."""
+        return f"{moment.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC ({_distance(moment, self.now)})"
 
 
-def _far(moment: datetime, now: datetime) -> str:
+def _distance(moment: datetime, now: datetime) -> str:
     seconds = abs((moment - now).total_seconds())
     size, unit = next(((size, unit) for size, unit in _SPANS if seconds >= size), (1, "s"))
     return f"in {seconds // size:.0f} {unit}" if moment > now else f"{seconds // size:.0f} {unit} ago"
@@ -86,7 +86,7 @@ def _text(moment: datetime | None) -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A job that waits
+# Pending jobs
 
 
 def _of_pending(seen: _Seen) -> Iterator[Finding]:
@@ -95,7 +95,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     if switch is not None:
         yield seen.finding(
             FindingCode.KILL_SWITCH,
-            f"the operation {job.operation} was switched off by {switch.thrown_by} at {seen.when(switch.created_at)}:"
+            f"Operation {job.operation} was switched off by {switch.thrown_by} at {seen.when(switch.created_at)}:"
             f" {switch.reason}",
             {"switch": switch.name, "thrown_at": _text(switch.created_at), "thrown_by": switch.thrown_by,
              "reason": switch.reason},
@@ -109,7 +109,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     if pause is not None:
         yield seen.finding(
             FindingCode.QUEUE_PAUSED,
-            f"the queue {job.queue} was paused by {pause.by} at {seen.when(pause.at)}: {pause.reason}",
+            f"Queue {job.queue} was paused by {pause.by} at {seen.when(pause.at)}: {pause.reason}",
             {"queue": job.queue, "paused_at": _text(pause.at), "paused_by": pause.by, "reason": pause.reason},
             f"holdfast resume --queue {shlex.quote(job.queue)}",
         )
@@ -118,7 +118,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
     elif job.last_error_code is not None:
         yield seen.finding(
             FindingCode.FAILED_BEFORE,
-            f"{job.spent} of {_many(job.max_attempts, 'attempt')} spent; the last error was {_error(job)}",
+            f"{job.spent} of {_many(job.max_attempts, 'automatic attempt')} used; last error: {_error(job)}",
             _failure(job),
         )
     yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
@@ -127,7 +127,7 @@ def _of_pending(seen: _Seen) -> Iterator[Finding]:
 def _log_entry(seen: _Seen, name: str) -> Finding:
     return seen.finding(
         FindingCode.LOG_ENTRY,
-        f"it is an entry of the write-ahead log {name}: the log itself carries it out, at the latest when it recovers",
+        f"The job is an entry of the write-ahead log {name}: the log executes it, at the latest when it recovers.",
         {"log": name, "operation": seen.job.operation, **_failure(seen.job)},
     )
 
@@ -139,33 +139,33 @@ def _not_due(seen: _Seen) -> Finding:
     why = ""
     if last is not None and last.excused:
         excuse = ": ".join(filter(None, (last.error_code, last.error_message))) or "no reason given"
-        why = f": attempt {last.attempt} was given back, at no cost ({excuse})"
+        why = f" Attempt {last.attempt} was returned without using an attempt ({excuse})."
     elif last is not None and last.error_code is not None:
-        why = f": attempt {last.attempt} of {job.max_attempts} failed ({last.error_code}), and the next one waits"
+        why = f" Attempt {last.attempt} of {job.max_attempts} failed ({last.error_code})."
     evidence = {"run_at": _text(job.run_at), "seconds": (job.run_at - seen.now).total_seconds(), **_failure(job)}
     evidence["excuse"] = last.error_code if last is not None and last.excused else None
-    return seen.finding(FindingCode.NOT_DUE, f"it is due at {seen.when(job.run_at)}{why}", evidence)
+    return seen.finding(FindingCode.NOT_DUE, f"The job is due at {seen.when(job.run_at)}.{why}", evidence)
 
 
 def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
-    """Yield what the workers say: is there one for this queue and this operation, has it room, and who comes first."""
+    """Yield findings about workers: does one serve this queue and operation, is a slot free, which jobs come first."""
     job = seen.job
     serving = [worker for worker in seen.workers if job.queue in worker.queues]
-    knowing = [worker for worker in serving if any(_does(job, operation) for operation in worker.operations)]
+    knowing = [worker for worker in serving if any(_can_run(job, operation) for operation in worker.operations)]
     start = f"holdfast worker MODULE:LEDGER --queue {shlex.quote(job.queue)}"
     if not serving:
         last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
-        ever = f"the last was seen at {seen.when(last)}" if last else "there has never been one"
+        ever = f"the last one was seen at {seen.when(last)}" if last else "none was ever started"
         yield seen.finding(
             FindingCode.NO_WORKER,
-            f"no living worker serves the queue {job.queue}; {ever}",
+            f"No running worker serves queue {job.queue}; {ever}.",
             {"queue": job.queue, "last_seen_at": _text(last), "living_workers": [w.worker_id for w in seen.workers]},
             start,
         )
     elif not knowing:
         yield seen.finding(
             FindingCode.OPERATION_NOT_SERVED,
-            f"no living worker of the queue {job.queue} has a handler for {job.operation} {job.operation_version}",
+            f"No running worker of queue {job.queue} has a handler for {job.operation} {job.operation_version}.",
             {
                 "operation": job.operation,
                 "version": job.operation_version,
@@ -177,11 +177,11 @@ def _service(seen: _Seen, *, may_start: bool) -> Iterator[Finding]:
         yield from _turn(seen, knowing)
 
 
-def _does(job: Job, operation: str) -> bool:
-    """Tell whether a handler, by the name that its worker gave it, does a job: `NAME@VERSION`, or `NAME` for any."""
+def _can_run(job: Job, operation: str) -> bool:
+    """Return whether a handler, listed by its worker as `NAME@VERSION` or `NAME` for any version, can run a job."""
     name, _, version = operation.partition("@")
-    asked = job.operation_version
-    return name == job.operation and (not version or ranked(asked) is None or speaks(version, asked))
+    needed = job.operation_version
+    return name == job.operation and (not version or ranked(needed) is None or speaks(version, needed))
 
 
 def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
@@ -194,8 +194,8 @@ def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
     if full:
         yield seen.finding(
             FindingCode.WORKERS_BUSY,
-            f"every worker that could take it is busy: {_many(sum(busy.values()), 'attempt')}"
-            f" in {_many(sum(slots.values()), 'slot')}",
+            f"Every worker that can run the job is busy: {_many(sum(busy.values()), 'attempt')}"
+            f" in {_many(sum(slots.values()), 'slot')}.",
             {"busy": busy, "slots": slots},
             seen.queue_jobs(JobState.RUNNING),
         )
@@ -203,20 +203,20 @@ def _turn(seen: _Seen, knowing: list[WorkerRow]) -> Iterator[Finding]:
         many = f"{ahead} or more" if ahead == AHEAD_MAX else str(ahead)
         yield seen.finding(
             FindingCode.BEHIND_OTHERS,
-            f"due jobs of the queue {job.queue} with a higher priority or an earlier time come first: {many}",
+            f"Due jobs of queue {job.queue} with a higher priority or an earlier time run first: {many}.",
             {"ahead": ahead, "counted_to": AHEAD_MAX, "priority": job.priority, "run_at": _text(job.run_at)},
             seen.queue_jobs(JobState.PENDING),
         )
     if not full and not ahead:
         yield seen.finding(
             FindingCode.ABOUT_TO_START,
-            f"nothing stands in its way: a worker takes it when it next looks, within {POLL_S:g} s",
+            f"A worker claims the job at its next poll, within {POLL_S:g} s.",
             {"workers": sorted(slots), "free": sum(max(0, slots[name] - busy[name]) for name in slots)},
         )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A job that runs
+# Running jobs
 
 
 def _of_running(seen: _Seen) -> Iterator[Finding]:
@@ -224,7 +224,7 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
     if not executions:
         yield seen.finding(
             FindingCode.NO_EXECUTION,
-            "it is running, and yet no attempt at it is open: the ledger contradicts itself",
+            "The job is running, but has no open attempt: the ledger is inconsistent.",
             {"open_executions": 0},
             "holdfast check",
         )
@@ -235,7 +235,7 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
     elif execution.status == ExecutionStatus.COMMITTED:
         yield seen.finding(
             FindingCode.COMMITTED,
-            f"attempt {execution.attempt} has committed, effects and all; {execution.lease_owner} is to finish it",
+            f"Attempt {execution.attempt} is committed with its effects; {execution.lease_owner} has yet to finish it.",
             _lease(execution),
         )
     else:
@@ -243,7 +243,7 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
     if execution.cancel_asked_at is not None:
         yield seen.finding(
             FindingCode.CANCEL_ASKED,
-            f"it was asked to stop at {seen.when(execution.cancel_asked_at)}; its handler has not done so yet",
+            f"A cancellation was requested at {seen.when(execution.cancel_asked_at)}; the handler has not stopped yet.",
             {"cancel_asked_at": _text(execution.cancel_asked_at)},
         )
 
@@ -251,42 +251,42 @@ def _of_running(seen: _Seen) -> Iterator[Finding]:
 def _held(seen: _Seen, execution: Execution) -> Iterator[Finding]:
     done = "" if execution.progress is None else f", {execution.progress:.0%} done"
     note = f" ({execution.progress_note})" if execution.progress_note else ""
-    verb = "runs" if execution.status == ExecutionStatus.IN_PROGRESS else "is leased"
+    state = "running" if execution.status == ExecutionStatus.IN_PROGRESS else "leased"
     since, until = seen.when(execution.created_at), seen.when(execution.lease_expires_at)
     yield seen.finding(
         FindingCode.RUNNING,
-        f"it {verb}: attempt {execution.attempt} by {execution.lease_owner} since {since}{done}{note};"
-        f" the lease is good until {until}",
+        f"Attempt {execution.attempt} is {state} on {execution.lease_owner} since {since}{done}{note};"
+        f" its lease expires at {until}.",
         _lease(execution),
     )
     owner = next((w for w in seen.all_workers if w.worker_id == execution.lease_owner), None)
     if owner is not None and owner not in seen.workers:
         last = owner.stopped_at or owner.seen_at
-        said = f"{'stopped' if owner.stopped_at else 'was last seen'} at {seen.when(last)}"
+        seen_last = f"{'stopped' if owner.stopped_at else 'was last seen'} at {seen.when(last)}"
         yield seen.finding(
             FindingCode.OWNER_SILENT,
-            f"its worker {said}; if it is dead, the lease runs out and the job is put back by itself",
+            f"Its worker {seen_last}; if it has crashed, the lease expires and the job is recovered automatically.",
             {"worker_id": owner.worker_id, "seen_at": _text(owner.seen_at), "stopped_at": _text(owner.stopped_at)},
             "holdfast stalled",
         )
 
 
 def _expired(seen: _Seen, execution: Execution) -> Finding:
-    """Say who ends an attempt whose lease ran out, when, and what becomes of its job."""
-    ended = f"the lease of {execution.lease_owner} on attempt {execution.attempt} ran out"
+    """Return the finding for an expired lease: who recovers the attempt, when, and the job's state after that."""
+    ended = f"The lease of {execution.lease_owner} on attempt {execution.attempt} expired"
     ended += f" at {seen.when(execution.lease_expires_at)}"
     if execution.status == ExecutionStatus.COMMITTED:
-        then: str = JobState.SUCCEEDED  # past the boundary there is only one way to end
+        then: str = JobState.SUCCEEDED  # a committed attempt can only succeed
     else:
         answer = decide(Attempt(seen.job, execution), Expire(seen.now), seen.now)
         then = answer.steps[-1].target if isinstance(answer, Move) else seen.job.state
     reapers = [worker.worker_id for worker in seen.workers]
     evidence = {**_lease(execution), "reapers": reapers, "reaped_within_s": POLL_S if reapers else None, "then": then}
     if reapers:
-        who = f"{reapers[0]} or another living worker" if len(reapers) > 1 else reapers[0]
-        words = f"{ended}; {who} ends it within about {POLL_S:g} s, and the job is then {then}"
+        who = f"{reapers[0]} or another running worker" if len(reapers) > 1 else reapers[0]
+        words = f"{ended}; {who} recovers it within about {POLL_S:g} s, and the job is then {then}."
         return seen.finding(FindingCode.LEASE_EXPIRED, words, evidence, "holdfast stalled")
-    words = f"{ended}, and no worker lives to end it; the job is {then} once it is recovered"
+    words = f"{ended}, and no worker is running to recover it; the job is {then} after recovery."
     return seen.finding(FindingCode.LEASE_EXPIRED_UNSEEN, words, evidence, "holdfast recover")
 
 
@@ -297,7 +297,7 @@ def _lease(execution: Execution) -> dict[str, object]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# A job that rests
+# Failed, quarantined and succeeded jobs
 
 
 def _of_failed(seen: _Seen) -> Iterator[Finding]:
@@ -306,10 +306,16 @@ def _of_failed(seen: _Seen) -> Iterator[Finding]:
         yield _budget_gone(seen)
         return
     if job.may_retry:
-        code, words = FindingCode.NOT_RETRIED, f"it failed after {job.spent} of {_many(job.max_attempts, 'attempt')}"
+        code, words = (
+            FindingCode.NOT_RETRIED,
+            f"The job failed after {job.spent} of {_many(job.max_attempts, 'automatic attempt')}",
+        )
     else:
-        code, words = FindingCode.ATTEMPTS_SPENT, f"it has spent {_many(job.max_attempts, 'attempt')}"
-    words += f" and is not retried by itself; the last error was {_error(job)}"
+        code, words = (
+            FindingCode.ATTEMPTS_SPENT,
+            f"The job failed and has used {_many(job.max_attempts, 'automatic attempt')}",
+        )
+    words += f" and is not retried automatically; last error: {_error(job)}"
     yield seen.finding(code, words, _failure(job), f"holdfast retry {job.job_id}")
 
 
@@ -324,17 +330,17 @@ def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
         "code": job.quarantine_code, "reason": reason, "by": by, "at": _text(at), **_failure(job)
     }  # fmt: skip
     if job.quarantine_code == CANCELLED:
-        yield seen.finding(FindingCode.CANCELLED, f"it was cancelled {who}at {seen.when(at)}{why}", evidence)
+        yield seen.finding(FindingCode.CANCELLED, f"The job was cancelled {who}at {seen.when(at)}{why}", evidence)
     elif job.quarantine_code == Reason.SUPERSEDED:
-        # A release would change nothing: whoever took it out would find again what took its place.
+        # A release would not help: the handler would find the newer job again, and quarantine this one.
         successor = _successor(job) or reason
-        words = f"it was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
-        yield seen.finding(FindingCode.SUPERSEDED, f"{words}; there is nothing to do", evidence)
+        words = f"The job was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
+        yield seen.finding(FindingCode.SUPERSEDED, f"{words}; no action is needed.", evidence)
     else:
-        error = f"; the last error was {_error(job)}" if job.last_error_code else ""
+        error = f"; last error: {_error(job)}" if job.last_error_code else ""
         yield seen.finding(
             FindingCode.QUARANTINED,
-            f"it was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
+            f"The job was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
             evidence,
             release_commands(seen.reading, job)[0],
         )
@@ -345,16 +351,16 @@ def _of_quarantined(seen: _Seen) -> Iterator[Finding]:
 
 
 def _successor(job: Job) -> str | None:
-    """Return what took the place of a job that was superseded, in the words of whoever took it out."""
-    told = job.last_error_message if job.last_error_code == Reason.SUPERSEDED else None
-    return told.partition("\n")[0].removeprefix("Quarantine: ") if told else None
+    """Return what superseded a job, from the message with which it was quarantined."""
+    message = job.last_error_message if job.last_error_code == Reason.SUPERSEDED else None
+    return message.partition("\n")[0].removeprefix("Quarantine: ") if message else None
 
 
 def _of_succeeded(seen: _Seen) -> Iterator[Finding]:
     job = seen.job
     yield seen.finding(
         FindingCode.SUCCEEDED,
-        f"it succeeded at {seen.when(job.updated_at)}, after {_many(job.attempts, 'attempt')}: there is nothing to do",
+        f"The job succeeded at {seen.when(job.updated_at)}, after {_many(job.attempts, 'attempt')}.",
         {"succeeded_at": _text(job.updated_at), "attempts": job.attempts, "has_result": job.result is not None},
     )
     if job.slimmed:
@@ -376,8 +382,8 @@ def _budget_gone(seen: _Seen) -> Finding:
     job = seen.job
     return seen.finding(
         FindingCode.BUDGET_GONE,
-        f"its whole budget is gone: {_many(job.spent, 'attempt')}, of {job.max_attempts} and {job.replay_attempts} more"
-        " by replay",
+        f"The job has used all {job.max_attempts} automatic attempts and all {job.replay_attempts} replays:"
+        f" {_many(job.spent, 'attempt')} in total.",
         _failure(job),
     )
 
@@ -385,7 +391,7 @@ def _budget_gone(seen: _Seen) -> Finding:
 def _slimmed(seen: _Seen) -> Finding:
     return seen.finding(
         FindingCode.SLIMMED,
-        "retention has dropped its payload and its result; its key stays taken",
+        "Retention dropped the payload and the result; the idempotency key stays reserved.",
         {"digest": seen.job.digest, "key": seen.job.key},
     )
 

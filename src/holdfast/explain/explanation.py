@@ -1,6 +1,6 @@
-"""What an explanation says: a verdict, and findings with stable codes, the evidence and the next command.
+"""The parts of an explanation: a verdict, and findings with a stable code, the evidence and the next command.
 
-Invariants: the codes stand in the order in which they decide; what a user reads off one of them never changes.
+Invariants: the codes are listed in the order in which they decide; the meaning of a code never changes.
 """
 
 from enum import StrEnum
@@ -11,16 +11,16 @@ from holdfast.core.machines import JobState
 
 
 class JobVerdict(StrEnum):
-    """What is to be done about it."""
+    """Whether a job needs action."""
 
-    FINISHED = "finished"  # nothing: it is over
-    RUNNING = "running"  # nothing: it runs
-    WAITING = "waiting"  # nothing: it will run by itself
-    BLOCKED = "blocked"  # something: it will not run by itself
+    FINISHED = "finished"  # no action: the job has ended
+    RUNNING = "running"  # no action: it is running
+    WAITING = "waiting"  # no action: it will run
+    BLOCKED = "blocked"  # needs action: it will not run without it
 
 
 class FindingCode(StrEnum):
-    """What can be found. The order is the order in which findings of one job are told."""
+    """What can be found, in the order in which the findings of one job are reported."""
 
     SUCCEEDED = "succeeded"
     CANCELLED = "cancelled"
@@ -41,7 +41,7 @@ class FindingCode(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     NO_WORKER = "no_worker"
     OPERATION_NOT_SERVED = "operation_not_served"
-    NOT_DUE = "not_due"  # after these: its time comes by itself, and a worker does not
+    NOT_DUE = "not_due"  # after those about workers: time passes without action, a missing worker stays missing
     WORKERS_BUSY = "workers_busy"
     BEHIND_OTHERS = "behind_others"
     ABOUT_TO_START = "about_to_start"
@@ -59,11 +59,14 @@ _VERDICTS = {
         FindingCode.ABOUT_TO_START,
     },
 }
-_AFTER_LEASE = {JobState.PENDING: JobVerdict.WAITING, JobState.SUCCEEDED: JobVerdict.RUNNING}  # by what the job is then
+_AFTER_LEASE = {
+    JobState.PENDING: JobVerdict.WAITING,
+    JobState.SUCCEEDED: JobVerdict.RUNNING,
+}  # by the state of the job after recovery
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One reason: a stable code, a sentence, what was seen, and the command to type next."""
+    """One cause: a stable code, a sentence, the evidence, and the next command."""
 
     code: FindingCode
     message: str
@@ -72,7 +75,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a job is not running, or that it is."""
+    """Why a job is not running, or that it is running."""
 
     job_id: int
     state: JobState
@@ -81,7 +84,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def verdict_of(first: Finding) -> JobVerdict:
-    """Return what is to be done, by the finding that decides."""
+    """Return the verdict that the first finding gives."""
     if first.code is FindingCode.LEASE_EXPIRED:
         return _AFTER_LEASE.get(JobState(str(first.evidence["then"])), JobVerdict.BLOCKED)
     return next((verdict for verdict, codes in _VERDICTS.items() if first.code in codes), JobVerdict.BLOCKED)

@@ -1,6 +1,7 @@
-"""What governed acts have in common: who acts and why is checked, and an act that lost a race is tried again.
+"""What governed acts share: checking the actor and the reason, and repeating an act that lost a race.
 
-Invariants: a reason is redacted before it is kept; what is tried again was undone, the use of its grant with it.
+Invariants: a reason is redacted before it is stored; an act that is repeated was rolled back, and the
+use of its grant with it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
-    """Return who acts and why, fit to be kept; raise InputError where one of them is missing."""
+    """Return the actor and the redacted reason; raise InputError if one is missing, too long or not storable."""
     why = redacted(reason)
     require_words(operator=actor)
     require_words(TEXT_BYTES_MAX, reason=why)
@@ -26,10 +27,7 @@ def actor_and_reason(actor: str, reason: str) -> tuple[str, str]:
 
 
 def retry_races(once: Callable[[], T]) -> T:
-    """Try again what lost a race, or what the database refused: the record is judged anew, as the winner left it.
-
-    What was tried was undone, the use of its grant with it.
-    """
+    """Run a transaction, and again if it lost a race or the database refused it: it then sees what the winner wrote."""
     for _ in range(RACES_MAX - 1):
         try:
             return once()

@@ -1,10 +1,10 @@
-"""Approval: who may approve a grant where, how that is known, and whether an approval on record is to be believed.
+"""Approval: who may approve a grant, how an approver is identified, and whether a recorded approval is valid.
 
-Invariants: who may approve depends on the ledger's environment alone: in dev anybody, in stage anybody but the
-requester, in prod only somebody else who is known by a key, a role of the database or the console; an approval is bound
-to every word of its grant, by its signature and by the mark that the journal keeps. Everybody who is registered or
-revoked as an approver is so under a grant, which names them and the digest of their key; in prod only the first one
-ever is registered without an approval, recorded as bootstrap; a key speaks for one name, and a name has one key.
+Invariants: who may approve depends only on the ledger's environment: in dev every person, in stage every person except
+the requester, in prod a person other than the requester, identified by a key, a database role or the console. An
+approval is bound to every field of its grant, by its signature and by the mark in the journal. Each registration or
+revocation of an approver has a grant, which names the approver and the digest of the key; in prod only the first
+approver is registered without an approval, recorded as bootstrap. A key belongs to one name, and a name has one key.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ KEY_BYTES = 32
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who approves, and how that is known: by their word, a role of the database, a key, or the console."""
+    """An approver, and how they are identified: by their own claim, a database role, a key, or the console."""
 
     name: str
     method: str = CLAIMED  # or one of AUTHENTIC
-    signature: str | None = None  # of `approval_text`, by the key that is registered under the name
+    signature: str | None = None  # of `approval_text`, made with the key that is registered under the name
 
 
 def environment_of(reading: Reading) -> str:
-    """Return what the ledger is for: dev, stage or prod. One that does not say so is treated as prod."""
+    """Return the ledger's environment: dev, stage or prod. A missing or unknown value counts as prod."""
     said = reading.settings.read().get("environment")
     return said if said in (DEV, STAGE) else PROD
 
@@ -64,21 +64,27 @@ def environment_of(reading: Reading) -> str:
 
 
 def approval_record(reading: Reading, grant: Grant, approver: Identity) -> dict[str, Json]:
-    """Return what is kept of an approval, or raise ApprovalError."""
-    environment, number = environment_of(reading), f"grant {grant.grant_id}"
+    """Return what the grant stores about an approval; raise ApprovalError if this approver may not approve it."""
+    environment = environment_of(reading)
     own = approver.name == grant.requested_by
     if approver.method not in (CLAIMED, *AUTHENTIC):
-        raise InputError(f"nobody is known by {approver.method!r}", context={"field": "method"})
+        raise InputError(
+            f"Unknown approval method {approver.method!r}; known: {', '.join((CLAIMED, *sorted(AUTHENTIC)))}.",
+            context={"field": "method"},
+        )
     if own and environment != DEV:
-        raise ApprovalError(f"{number} needs the approval of somebody else", code="self_approval")
+        raise ApprovalError(
+            f"Grant {grant.grant_id} must be approved by a person other than its requester, {grant.requested_by}.",
+            code="self_approval",
+        )
     if approver.method == ROLE:
         _require_role(reading, grant, approver, environment)
     if approver.method == KEY:
         _require_signature(reading, grant, approver.name, approver.signature)
     if environment == PROD and approver.method not in AUTHENTIC:
         raise ApprovalError(
-            f"in prod a word is not enough: {number} needs somebody who is known by a key, a role of the database, or"
-            " the console",
+            f"In prod the approval of grant {grant.grant_id} must be signed, or come from a database role or the"
+            " console.",
             code="approver_not_authenticated",
         )
     method = SELF if own and approver.method == CLAIMED else approver.method
@@ -88,34 +94,40 @@ def approval_record(reading: Reading, grant: Grant, approver: Identity) -> dict[
 def _require_role(reading: Reading, grant: Grant, approver: Identity, environment: str) -> None:
     role = reading.grants.session_role()
     if role is None:
-        raise ApprovalError("this database knows its sessions by no role", code="approver_not_authenticated")
+        raise ApprovalError(
+            "This database has no roles: approve with a signature instead.", code="approver_not_authenticated"
+        )
     if approver.name != role:
         raise ApprovalError(
-            f"the database knows this session as {role}, not as {approver.name}", code="approver_not_authenticated"
+            f"This session has the database role {role}, not {approver.name}.", code="approver_not_authenticated"
         )
     if environment != DEV and role == _decoded(grant.requested_via).get("role"):
-        raise ApprovalError(f"grant {grant.grant_id} was asked for by the role {role} itself", code="self_approval")
+        raise ApprovalError(
+            f"Grant {grant.grant_id} was requested by the database role {role}: another role must approve it.",
+            code="self_approval",
+        )
 
 
 def _require_signature(reading: Reading, grant: Grant, name: str, signature: object) -> None:
     approver = active_approver(reading, name)
-    told = approval_text(grant, reading.settings.read()["ledger_id"])
-    if not isinstance(signature, str) or not verified(told, signature, approver.public_key):
+    text = approval_text(grant, reading.settings.read()["ledger_id"])
+    if not isinstance(signature, str) or not verified(text, signature, approver.public_key):
         raise ApprovalError(
-            f"this is not the signature of {name} under grant {grant.grant_id}",
+            f"The signature on grant {grant.grant_id} is not valid for the key of {name}.",
             code="signature_invalid",
-            next_step=f"Sign it anew: `holdfast grant sign {grant.grant_id} --key FILE`.",
+            next_step=f"Sign the grant again: `holdfast grant sign {grant.grant_id} --key FILE`.",
         )
 
 
 def active_approver(reading: Reading, name: str) -> Approver:
-    """Return somebody who may approve by a key, or raise ApprovalError.
+    """Return an approver who is registered and not revoked, or raise ApprovalError.
 
-    The key is that of a grant, which is in the journal: a row that somebody wrote or changed by hand has none.
+    The key must be the one that the grant of the registration names. A row that was written or changed by hand has no
+    such grant, and is refused.
     """
     approver = reading.grants.approvers().get(name)
     if approver is None or approver.revoked_at is not None:
-        raise ApprovalError(f"{name} is not registered to approve", code="approver_unknown")
+        raise ApprovalError(f"{name} is not a registered approver.", code="approver_unknown")
     grant = reading.grants.get(approver.grant_id) if approver.grant_id is not None else None
     scope = scope_of(grant) if grant else None
     if (
@@ -124,42 +136,46 @@ def active_approver(reading: Reading, name: str) -> Approver:
         or (grant.state, grant.action, grant.target) != (GrantState.CONSUMED, Act.APPROVER, name)
         or scope.manifest != sha256(approver.public_key)
     ):
-        raise ApprovalError(f"{name} was not registered under a grant for that key", code="approver_unknown")
+        raise ApprovalError(
+            f"The registered key of {name} is not the one that its grant names.", code="approver_unknown"
+        )
     dismissed = reading.grants.page(action=str(Act.DISMISS), target=name, state=GrantState.CONSUMED, limit=1)
     if dismissed and dismissed[0].grant_id > grant.grant_id:
-        raise ApprovalError(f"{name} was revoked, whatever the table says", code="approver_unknown")
+        raise ApprovalError(
+            f"{name} was revoked as an approver, but the table of approvers does not show it.", code="approver_unknown"
+        )
     return approver
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Believing
+# Validating recorded approvals
 
 
 def approval_doubt(reading: Reading, grant: Grant) -> str | None:
-    """Return why an active grant was not approved as this ledger's environment demands; None if it was."""
+    """Return why the approval of an active grant is not valid in this ledger's environment; None if it is valid."""
     environment, via = environment_of(reading), _decoded(grant.approved_via)
     method = via.get("method")
     if not grant.approved_by:
-        return "it was activated, and nobody has approved it"
+        return "the grant is active, but no approver is recorded"
     if environment == DEV:
         return None
     if grant.approved_by == grant.requested_by:
-        return "nobody else than its requester has approved it"
+        return "only its requester approved it"
     if method not in (CLAIMED, *AUTHENTIC):
-        return "its approval does not say how the approver was known"
+        return "it does not record how the approver was identified"
     if method == ROLE and (reading.grants.session_role() is None or grant.approved_by == _role_of(grant)):
-        return "the database could not have told the approver from the requester"
+        return "the database role of the approver is that of the requester, or the database has no roles"
     if environment == PROD and method not in AUTHENTIC:
-        return "nothing but a word speaks for its approval"
+        return "the approver was identified by their own claim only"
     if method == KEY:
         try:
             _require_signature(reading, grant, grant.approved_by, via.get("signature"))
         except ApprovalError as error:
-            return error.message
+            return error.message.removesuffix(".")
     last = reading.journal.of(grant.grant_id, GRANT.name)[-1:]
     mark = approval_mark(grant, reading.settings.read().get("ledger_id", ""))
     if [(row.event, row.actor, row.move_id) for row in last] != [("approve", grant.approved_by, mark)]:
-        return "it is not what the journal says was approved"
+        return "the grant differs from what the journal says was approved"
     return None
 
 
@@ -167,18 +183,18 @@ def existing_grant(reading: Reading, grant_id: int) -> Grant:
     """Return a grant, or raise RecordNotFoundError."""
     grant = reading.grants.get(grant_id)
     if grant is None:
-        raise RecordNotFoundError(f"there is no grant {grant_id}", context={"grant_id": grant_id})
+        raise RecordNotFoundError(f"Grant {grant_id} does not exist.", context={"grant_id": grant_id})
     return grant
 
 
 def approval_method(grant: Grant) -> str | None:
-    """Return how the approver of a grant was known, as it was recorded; None if nobody has approved it."""
+    """Return how the approver of a grant was identified, as recorded; None if the grant is not approved."""
     method = _decoded(grant.approved_via).get("method")
     return method if isinstance(method, str) else None
 
 
 def requested_via(reading: Reading) -> str | None:
-    """Return how whoever asks is known to the database, as it is kept; None if by nothing."""
+    """Return how the database identifies the requester, as a grant stores it; None if it does not."""
     role = reading.grants.session_role()
     return None if role is None else canonical({"role": role})
 
@@ -189,10 +205,10 @@ def _role_of(grant: Grant) -> object:
 
 def _decoded(via: str | None) -> dict[str, Any]:
     try:
-        told = msgspec.json.decode(via or "{}")
+        found = msgspec.json.decode(via or "{}")
     except (msgspec.DecodeError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -202,11 +218,14 @@ def _decoded(via: str | None) -> dict[str, Any]:
 def register_approver(
     store: Store[Any], name: str, public_key: str, *, actor: str, reason: str, grant_id: int | None = None
 ) -> Approver:
-    """Let somebody approve by the private half of a key, whose public half is given in hexadecimal digits."""
+    """Register an approver and their public key, in hexadecimal digits, and return the approver.
+
+    Raise AuthorityError if a grant is needed and none permits it, ApprovalError if the name or the key is taken.
+    """
     require_words(name=name, actor=actor)
     require_words(TEXT_BYTES_MAX, reason=reason)
     if not is_exact(name):
-        raise AuthorityError("an approver has a name of their own: no wildcards", code=Reject.GENERIC_SCOPE)
+        raise AuthorityError("The name of an approver must not contain wildcards.", code=Reject.GENERIC_SCOPE)
     key = _key(public_key)
     with store.transaction() as transaction:
         transaction.grants.lock_approvers()
@@ -223,7 +242,7 @@ def register_approver(
 
 
 def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) -> Approver:
-    """Let somebody approve no more. Anybody may, at once; it is recorded, and to come back takes a registration."""
+    """Revoke an approver and return them. This needs no approval; to approve again takes a new registration."""
     require_words(actor=actor)
     require_words(TEXT_BYTES_MAX, reason=reason)
     with store.transaction() as transaction:
@@ -231,12 +250,12 @@ def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) ->
         approver = transaction.grants.approvers().get(name)
         if approver is None:
             raise RecordNotFoundError(
-                f"nobody is registered as {name}",
-                next_step="List them with `holdfast grant approvers list`.",
+                f"{name} is not a registered approver.",
+                next_step="List the approvers: `holdfast grant approvers list`.",
                 context={"name": name},
             )
         if not transaction.grants.revoke_approver(name, actor=actor):
-            raise ApprovalError(f"{name} was revoked before", code="approver_revoked", context={"name": name})
+            raise ApprovalError(f"{name} is already revoked.", code="approver_revoked", context={"name": name})
         wanted = _wanted(transaction, Act.DISMISS, name, approver.public_key, actor)
         _consume_grant(transaction, wanted, reason=reason, issued_as=FREE)
         return transaction.grants.approvers()[name]
@@ -245,8 +264,8 @@ def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) ->
 def _consume_grant(
     transaction: Transaction, wanted: Wanted, *, reason: str, issued_as: str | None, grant_id: int | None = None
 ) -> int:
-    """Use the grant for a registration up, and return its id: one that is issued for it, or one that was approved."""
-    # `grants` judges approvals by this module, so it is imported when it is needed.
+    """Consume the grant of a registration and return its id: a newly issued one, or one that was approved."""
+    # `grants` imports this module to validate approvals; importing it here avoids a cycle.
     from holdfast.governance.grants import authorise, issue  # noqa: PLC0415 - see above
 
     if issued_as is not None:
@@ -265,18 +284,18 @@ def _require_free(known: dict[str, Approver], name: str, key: str) -> None:
             raise _taken(name)
         if approver.revoked_at is None and approver.public_key == key:
             raise ApprovalError(
-                f"this is the key of {approver.name}: a key speaks for one name",
+                f"This key is already registered for {approver.name}.",
                 code="key_taken",
-                next_step="Make another with `holdfast audit keygen PATH`.",
+                next_step="Create another key: `holdfast audit keygen PATH`.",
                 context={"name": approver.name},
             )
 
 
 def _taken(name: str) -> ApprovalError:
     return ApprovalError(
-        f"{name} is registered already",
+        f"{name} is already registered.",
         code="approver_exists",
-        next_step=f"Revoke the old key first: `holdfast grant approvers revoke {name} --reason …`.",
+        next_step=f"Revoke the registered key first: `holdfast grant approvers revoke {name} --reason …`.",
         context={"name": name},
     )
 
@@ -288,6 +307,7 @@ def _key(text: str) -> str:
         raw = b""
     if len(raw) != KEY_BYTES:
         raise InputError(
-            f"a public Ed25519 key has {KEY_BYTES} bytes, in hexadecimal digits", context={"field": "public_key"}
+            f"A public Ed25519 key has {KEY_BYTES} bytes, written as {2 * KEY_BYTES} hexadecimal digits.",
+            context={"field": "public_key"},
         )
     return raw.hex()

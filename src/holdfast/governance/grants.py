@@ -1,9 +1,8 @@
-"""Grants: asked for, approved by somebody who may, and consumed inside the transaction of the act itself.
+"""Grants: requested, approved, and consumed inside the transaction of the act that they permit.
 
-Invariants: `authorise` is the only way to use a grant, and whoever calls it writes in the same transaction, so an act
-and the use of its grant stand or fall together; a grant that was refused is left as it was; who may approve depends on
-the ledger's environment alone. In dev an act without a grant gets one of its own, requested and approved by the one who
-acts, and recorded as such.
+Invariants: `authorise` is the only way to use a grant; its caller writes the act in the same transaction, so both are
+committed or neither; a grant that does not permit an act stays unchanged; who may approve depends only on the ledger's
+environment. In dev an act without a grant gets a new one, requested and approved by its executor and recorded as such.
 """
 
 from __future__ import annotations
@@ -50,8 +49,10 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Reading, Transaction
 
 SELF_ROLLBACK = "undo by hand: a dev ledger"
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# Asking, approving, revoking
+# Requesting, approving, revoking
 
 
 def request(
@@ -63,20 +64,22 @@ def request(
     reason: str,
     ttl: timedelta = TTL,
 ) -> Grant:
-    """Ask for a grant; a second one for the same is refused while the first is a draft or active."""
+    """Request a grant and return the draft; raise AuthorityError if a draft or active grant for the same act exists."""
     require_words(requester=requester, executor=wanted.executor, target=wanted.target)
     require_words(TEXT_BYTES_MAX, reason=reason, rollback_plan=rollback_plan)
     require_words(**{f"action {number}": word for number, word in enumerate(wanted.exact_actions, 1)})
     require_words(**{name: text for name, text in (("plan", wanted.plan), ("manifest", wanted.manifest)) if text})
     require_ttl(ttl)
     if not is_exact(wanted.target, wanted.executor, *wanted.exact_actions):
-        raise AuthorityError("a grant says exactly what it permits: no wildcards", code=Reject.GENERIC_SCOPE)
+        raise AuthorityError(
+            "A grant names exactly what it permits: wildcards are not allowed.", code=Reject.GENERIC_SCOPE
+        )
     scope = wanted.scope(rollback_plan).text
     with _one_of_a_kind(store, wanted, scope), store.transaction() as transaction:
         here = environment_of(transaction)
         if wanted.environment != here:
             raise AuthorityError(
-                f"this is a {here} ledger, not a {wanted.environment} one", code=Reject.WRONG_ENVIRONMENT
+                f"This ledger is a {here} ledger, not {wanted.environment}.", code=Reject.WRONG_ENVIRONMENT
             )
         _make_room(transaction, wanted, scope)
         grant_id = transaction.grants.request(
@@ -92,15 +95,15 @@ def request(
 
 
 def require_ttl(ttl: timedelta) -> None:
-    """Raise InputError unless a permission may be good for so long."""
+    """Raise InputError unless a grant may be valid for this long."""
     if not timedelta(0) < ttl <= TTL_MAX:
         raise InputError(
-            f"a permission is good for some time, and for {TTL_MAX.days} days at most", context={"field": "ttl"}
+            f"A grant is valid for more than 0 seconds and at most {TTL_MAX.days} days.", context={"field": "ttl"}
         )
 
 
 def _make_room(transaction: Transaction, wanted: Wanted, scope: str) -> None:
-    """Put away a grant alike that has run out; refuse a second one that is still good."""
+    """End an expired grant for the same act; raise AuthorityError if one is still valid."""
     now = transaction.now()
     for grant in transaction.grants.open_for(str(wanted.act), wanted.target):
         if grant.scope != scope:
@@ -108,27 +111,27 @@ def _make_room(transaction: Transaction, wanted: Wanted, scope: str) -> None:
         if grant.expires_at > now:
             raise _exists(grant)
         event = "expire" if grant.state == GrantState.ACTIVE else "revoke"
-        answer = transaction.grants.move(grant, GrantEvent(event, "holdfast"), reason="it ran out unused")
+        answer = transaction.grants.move(grant, GrantEvent(event, "holdfast"), reason="expired unused")
         if isinstance(answer, Refused):
             raise _changed(grant, answer)
 
 
 @contextmanager
 def _one_of_a_kind(store: Store[Any], wanted: Wanted, scope: str) -> Iterator[None]:
-    """Say what stands in the way where somebody else asked for the same at the same moment."""
+    """Name the other grant where the same grant was requested twice at the same time."""
     try:
         yield
     except RefusedByDatabaseError:
         with store.reading() as reading:
-            alike = [g for g in reading.grants.open_for(str(wanted.act), wanted.target) if g.scope == scope]
-        if alike:
-            raise _exists(alike[0]) from None
+            same = [g for g in reading.grants.open_for(str(wanted.act), wanted.target) if g.scope == scope]
+        if same:
+            raise _exists(same[0]) from None
         raise
 
 
 def _exists(grant: Grant) -> AuthorityError:
     return AuthorityError(
-        f"grant {grant.grant_id} is for exactly the same, and still {grant.state}",
+        f"Grant {grant.grant_id} already exists for exactly this act; it is {grant.state}.",
         code="grant_exists",
         next_step=f"Use it, or revoke it: `holdfast grant revoke {grant.grant_id} --reason …`.",
         context={"grant_id": grant.grant_id},
@@ -136,7 +139,7 @@ def _exists(grant: Grant) -> AuthorityError:
 
 
 def approve(store: Store[Any], grant_id: int, approver: Identity, *, reason: str | None = None) -> Grant:
-    """Approve a draft, if this ledger's environment lets that person approve it like that."""
+    """Approve a draft and return it; raise ApprovalError if this approver may not approve it in this environment."""
     require_words(approver=approver.name)
     if reason is not None:
         require_words(TEXT_BYTES_MAX, reason=reason)
@@ -152,7 +155,7 @@ def approve(store: Store[Any], grant_id: int, approver: Identity, *, reason: str
 
 
 def revoke(store: Store[Any], grant_id: int, *, actor: str, reason: str) -> Grant:
-    """Take a draft or an active grant back."""
+    """Revoke a draft or active grant and return it; raise ApprovalError if it is neither."""
     require_words(actor=actor)
     require_words(TEXT_BYTES_MAX, reason=reason)
     with store.transaction() as transaction:
@@ -168,7 +171,7 @@ def _changed(grant: Grant, refused: Refused) -> ApprovalError:
     return ApprovalError(
         refused.message,
         code=refused.code,
-        next_step=f"See where it stands with `holdfast grant show {number}`.",
+        next_step=f"Show the grant: `holdfast grant show {number}`.",
         context={"grant_id": number, "state": str(grant.state)},
     )
 
@@ -180,14 +183,13 @@ def _changed(grant: Grant, refused: Refused) -> ApprovalError:
 def authorise(
     transaction: Transaction, wanted: Wanted, *, grant_id: int | None, reason: str, move_id: str | None = None
 ) -> int:
-    """Consume the grant that permits an act, in the act's own transaction, and return its id; or raise AuthorityError.
+    """Consume the grant that permits an act, in the act's transaction, and return its id; or raise AuthorityError.
 
-    `move_id` is that of the governed move, where the database looks for the two to be one.
+    `move_id` is that of the governed move: the database requires both moves to have the same one.
     """
     verdict = verdict_on(transaction, wanted, grant_id)
     if isinstance(verdict, Rejected):
-        own = grant_id is None and verdict.code != Reject.AMBIGUOUS and environment_of(transaction) == DEV
-        if own:
+        if grant_id is None and verdict.code != Reject.AMBIGUOUS and environment_of(transaction) == DEV:
             return issue(transaction, wanted, reason=reason, move_id=move_id)
         raise rejection(verdict, wanted)
     _consume(transaction, verdict, wanted, reason, move_id)
@@ -204,7 +206,7 @@ def permission(
     manifest: str | None = None,
     grant_id: int | None = None,
 ) -> Callable[[Transaction], int]:
-    """Return what consumes a grant for one act, in the transaction that it is given: for those who know no grants."""
+    """Return a function that consumes a grant for one act in a given transaction, for layers that know no grants."""
 
     def consume(transaction: Transaction) -> int:
         wanted = Wanted(
@@ -221,7 +223,7 @@ def permission(
 
 
 def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant | Rejected:
-    """Return the grant that would permit an act now, or why none would; nothing is consumed."""
+    """Return the grant that permits an act now, or why none does. Nothing is consumed."""
     while True:
         found = _named(reading, wanted, grant_id)
         doubts = {
@@ -229,7 +231,7 @@ def verdict_on(reading: Reading, wanted: Wanted, grant_id: int | None) -> Grant 
             for grant in found
             if grant.state == GrantState.ACTIVE and (doubt := approval_doubt(reading, grant)) is not None
         }
-        # A grant that was used, revoked or approved between two statements is not a forged one: look again.
+        # A grant that was used, revoked or approved between two statements is not a forged one: read again.
         if not doubts or _named(reading, wanted, grant_id) == found:
             return judge(grant_id, found, wanted, reading.now(), doubts)
 
@@ -242,21 +244,21 @@ def _named(reading: Reading, wanted: Wanted, grant_id: int | None) -> list[Grant
 
 
 def rejection(rejected: Rejected, wanted: Wanted) -> AuthorityError:
-    """Return the error for an act that no grant permits, with the command that would ask for one."""
+    """Return the error for an act that no grant permits, with the command that requests a grant."""
     scope: dict[str, object] = {
         "executor": wanted.executor,
         "plan": wanted.plan,
         "manifest": wanted.manifest,
         "actions": ",".join(wanted.actions) or None,
     }
-    asked = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in scope.items() if value is not None)
+    options = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in scope.items() if value is not None)
     what = f"{wanted.act} {shlex.quote(wanted.target)}"
     next_step = {
-        Reject.AMBIGUOUS: "Name one of them with --grant.",
-        Reject.NOT_ACTIVE: "Let somebody approve it: `holdfast grant approve --help`.",
+        Reject.AMBIGUOUS: "Name one of them with --grant ID.",
+        Reject.NOT_ACTIVE: "Have it approved: `holdfast grant approve --help`.",
     }.get(
         rejected.code,
-        f"Ask for one: `holdfast grant request {what} {asked} --rollback-plan … --reason …`, then have it approved.",
+        f"Request a grant: `holdfast grant request {what} {options} --rollback-plan … --reason …`, then approve it.",
     )
     return AuthorityError(
         rejected.message,
@@ -275,9 +277,10 @@ def issue(
     under: int | None = None,
     method: str = SELF,
 ) -> int:
-    """Request, approve and consume a grant at once: one's own in dev, or one of many `under` a grant for them all.
+    """Request, approve and consume a grant in one step, and return its id.
 
-    `method` is what is recorded of how it came to be, where it is neither.
+    For an executor's own grant in dev, and for each of many acts `under` one grant for all of them. `method` is
+    recorded as the way it was approved.
     """
     via: dict[str, Json] = {"method": method} if under is None else {"method": "grant", "grant_id": under}
     executor = wanted.executor
@@ -296,7 +299,7 @@ def issue(
     command = GrantEvent("approve", executor, may_self_approve=True)
     mark = approval_mark(draft, transaction.settings.read().get("ledger_id", ""))
     answer = transaction.grants.move(draft, command, via=canonical(via), move_id=mark)
-    invariant(not isinstance(answer, Refused), "a grant of one's own was not approved")
+    invariant(not isinstance(answer, Refused), "an issued grant could not be approved")
     _consume(transaction, existing_grant(transaction, grant_id), wanted, reason, move_id)
     return grant_id
 
@@ -305,9 +308,9 @@ def _consume(transaction: Transaction, grant: Grant, wanted: Wanted, reason: str
     command = GrantEvent("consume", wanted.executor)
     answer = transaction.grants.move(grant, command, reason=reason, move_id=move_id or uuid4().hex)
     if isinstance(answer, Refused):
-        # It was good a moment ago: somebody was faster, or its time was up.
+        # It was valid a moment ago: another executor used it first, or it expired.
         verdict = verdict_on(transaction, wanted, grant.grant_id)
-        invariant(isinstance(verdict, Rejected), f"grant {grant.grant_id} is good, and could not be used")
+        invariant(isinstance(verdict, Rejected), f"grant {grant.grant_id} is valid, but could not be used")
         raise rejection(verdict, wanted) if isinstance(verdict, Rejected) else _changed(grant, answer)
 
 

@@ -1,12 +1,12 @@
-"""Named leases: an exclusive right to do something, by name, for some time.
+"""Named leases: an exclusive right to do something, by name, for a limited time.
 
-    token = acquire(store, "registry", "ann", timedelta(minutes=5))    # None: somebody else has it
-    with held(store, "registry", "ann", timedelta(minutes=5)) as lease:  # RuntimeLeaseError: somebody else has it
-        lease.hold()                                                   # longer; RuntimeLeaseError if it was lost
+    token = acquire(store, "registry", "ann", timedelta(minutes=5))      # None: another holder has it
+    with held(store, "registry", "ann", timedelta(minutes=5)) as lease:  # RuntimeLeaseError: another holder has it
+        lease.hold()                                                     # extend; RuntimeLeaseError if it was lost
 
-Invariants: a lease is won only if it has run out, or is the holder's own; a token is given to one holder, and later
-ones are greater; only its holder can hold or release it, by its token and while it lasts; a holder who dies keeps
-nobody waiting for longer than the lease lasts. Time is the database's on PostgreSQL, the host's on SQLite.
+Invariants: a lease can be acquired only if it is free, expired, or already the holder's own; each acquisition gets a
+greater token; only its holder can extend or release it, with its token and before it expires; a holder that crashes
+blocks others no longer than the lease lasts. Time is the database's on PostgreSQL, the host's on SQLite.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def acquire(store: Store[Any], name: str, holder: str, ttl: timedelta) -> int | None:
-    """Take a lease and return its token, or None if somebody else has it; the holder's own is renewed."""
+    """Acquire a lease and return its token; None if another holder has it. The holder's own lease is extended."""
     require_words(name=name, holder=holder)
     seconds = _seconds(ttl)
     with store.transaction() as transaction:
@@ -34,20 +34,20 @@ def acquire(store: Store[Any], name: str, holder: str, ttl: timedelta) -> int | 
 
 
 def hold(store: Store[Any], name: str, holder: str, token: int, ttl: timedelta) -> bool:
-    """Let a lease last for some time from now, if that is longer; return False if it was lost."""
+    """Extend a lease to `ttl` from now, if that is later; return False if it was lost."""
     seconds = _seconds(ttl)
     with store.transaction() as transaction:
         return transaction.leases.extend(name, holder, token, seconds)
 
 
 def release(store: Store[Any], name: str, holder: str, token: int) -> bool:
-    """Give a lease back; return False if it was lost before."""
+    """Release a lease; return False if it was already lost."""
     with store.transaction() as transaction:
         return transaction.leases.release(name, holder, token)
 
 
 class NamedLease(msgspec.Struct, frozen=True):
-    """A lease that is held, to be shown by its token."""
+    """A lease that is held, with its token."""
 
     store: Any
     name: str
@@ -56,23 +56,22 @@ class NamedLease(msgspec.Struct, frozen=True):
     token: int
 
     def hold(self) -> None:
-        """Let it last as long again from now; raise RuntimeLeaseError if it was lost."""
+        """Extend the lease to its full length from now; raise RuntimeLeaseError if it was lost."""
         if not hold(self.store, self.name, self.holder, self.token, self.ttl):
             raise RuntimeLeaseError(
-                f"the lease {self.name} ran out, or somebody else has taken it",
-                next_step="Stop what it was for, and begin anew with a new lease.",
+                f"{self.holder} lost the lease {self.name}: it expired or was taken over.",
+                next_step="Stop the work that it protects, and start again with a new lease.",
                 context={"lease": self.name, "holder": self.holder},
             )
 
 
 @contextmanager
 def held(store: Store[Any], name: str, holder: str, ttl: timedelta) -> Iterator[NamedLease]:
-    """Hold a lease for a block, and give it back; raise RuntimeLeaseError if somebody else has it."""
+    """Hold a lease for a block, then release it; raise RuntimeLeaseError if another holder has it."""
     token = acquire(store, name, holder, ttl)
     if token is None:
-        raise RuntimeLeaseError(
-            f"{name} is held by somebody else", context={"lease": name, "holder": _holder(store, name)}
-        )
+        other = _holder(store, name)
+        raise RuntimeLeaseError(f"The lease {name} is held by {other}.", context={"lease": name, "holder": other})
     try:
         yield NamedLease(store, name, holder, ttl, token)
     finally:
@@ -87,5 +86,7 @@ def _holder(store: Store[Any], name: str) -> str | None:
 
 def _seconds(ttl: timedelta) -> float:
     if not timedelta(0) < ttl <= TTL_MAX:
-        raise InputError(f"a lease lasts for some time, and for {TTL_MAX.days} days at most", context={"field": "ttl"})
+        raise InputError(
+            f"A lease lasts more than 0 seconds and at most {TTL_MAX.days} days.", context={"field": "ttl"}
+        )
     return ttl.total_seconds()

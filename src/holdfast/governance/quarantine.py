@@ -1,9 +1,9 @@
-"""Quarantine: looking at what rests there, putting jobs there by hand, dropping what has rested long enough.
+"""Quarantine: list and show quarantined jobs, put jobs there by hand, and drop the payloads of old ones.
 
-The way back is governed: see `releases.py`.
+To release a job needs a grant: see `releases.py`.
 
-Invariants: everything that one question needs is read from one view; nothing here moves a job out of quarantine; what
-is dropped is payload and result, never the record, its key or its history.
+Invariants: each answer is read from one snapshot of the database; nothing here moves a job out of quarantine; a purge
+drops payload and result, never the record, its key or its history.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from holdfast.store.transaction import Reading
 
-JOB_TARGET = "job:"  # and the id: what a grant to release one job is for
+JOB_TARGET = "job:"  # and the id: the target of a grant to release one job
 _PAGE = 500
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -43,7 +43,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class QuarantineFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs of the quarantine are meant. What was cancelled is not, unless it is asked for."""
+    """Which quarantined jobs to select. Cancelled jobs are left out unless they are selected explicitly."""
 
     code: str | None = None
     reason: Reason | None = None
@@ -54,17 +54,17 @@ class QuarantineFilters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def but(self) -> str | None:
-        """Return the code that is left out."""
-        asked = self.cancelled or CANCELLED in (self.code, self.reason)
-        return None if asked else CANCELLED
+        """Return the code to leave out: cancelled, unless it is selected."""
+        selected = self.cancelled or CANCELLED in (self.code, self.reason)
+        return None if selected else CANCELLED
 
 
 def find(
     reading: Reading, filters: QuarantineFilters, *, limit: int, before: int | None = None, releasable: bool = False
 ) -> list[Job]:
-    """Return a page of the jobs that are meant, newest first; `releasable` leaves out those without a payload."""
+    """Return a page of the selected jobs, newest first; `releasable` leaves out jobs whose payload was dropped."""
     if limit < 1:
-        raise InputError("a page has at least one job")
+        raise InputError("The limit must be at least 1.")
     found = []
     for job in _matching(
         reading, filters, before, size=limit if filters.reason is None else _PAGE, slimmed=not releasable
@@ -101,7 +101,7 @@ def _matching(
 
 
 class PastRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """A release that was made: of what, when, by whom, why, and who let them."""
+    """A past release: the job, when, by whom, why, and who approved it."""
 
     job_id: int
     at: datetime
@@ -110,33 +110,33 @@ class PastRelease(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: int
     requested_by: str
     approved_by: str | None
-    approved_how: str | None  # self, claimed, role, key, console; or by a grant for many
-    under: int | None  # that grant
-    state: JobState | None  # of the job now
+    approved_how: str | None  # self, claimed, role, key or console; grant: under a grant for several jobs
+    under: int | None  # the grant for several jobs
+    state: JobState | None  # the job's current state
 
 
 class QuarantineDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to know of a job that is, or was, in quarantine."""
+    """A job that is, or was, in quarantine: why, since when, its past releases, and what to do next."""
 
     job: Job
-    reason: Reason | None  # None if it is not there now
+    reason: Reason | None  # None if it is not in quarantine now
     since: datetime | None
     by: str | None
     why: str | None
-    left: int  # how often it runs by itself after a release, if it goes on failing
-    then: JobState  # where it rests after that
+    left: int  # automatic attempts after a release, if it keeps failing
+    then: JobState  # its state after those attempts
     moves: tuple[JournalRow, ...]  # into quarantine and out of it
     releases: tuple[PastRelease, ...]
-    next: tuple[str, ...]  # commands to type
+    next: tuple[str, ...]  # commands to run
 
 
 def show(reading: Reading, job_id: int) -> QuarantineDetails:
-    """Tell why a job is in quarantine, how it came and went, and what to type next."""
+    """Return why a job is in quarantine, its moves into and out of it, and the next commands."""
     job = reading.jobs.get(job_id)
     there = job.state is JobState.QUARANTINED
     rows = [row for row in reading.journal.of(job_id) if JobState.QUARANTINED in (row.source, row.target)]
     last = rows[-1] if there and rows else None
-    # A claim asks for no budget: what was released runs once, however much it has spent.
+    # A claim does not check the budget: a released job runs at least once more, even if all attempts are used.
     left = max(1, job.max_attempts - job.spent)
     gone = job.spent + left >= job.max_attempts + job.replay_attempts
     return QuarantineDetails(
@@ -154,7 +154,7 @@ def show(reading: Reading, job_id: int) -> QuarantineDetails:
 
 
 def release_commands(reading: Reading, job: Job) -> tuple[str, ...]:
-    """Return what to type to get a job out of quarantine: nothing but to look at it, where there is no way or use."""
+    """Return the commands that release a job; `holdfast show` if it cannot or need not be released."""
     if job.slimmed or job.quarantine_code == Reason.SUPERSEDED:
         return (f"holdfast show {job.job_id}",)
     release = f"holdfast quarantine release {job.job_id} --reason TEXT"
@@ -164,14 +164,14 @@ def release_commands(reading: Reading, job: Job) -> tuple[str, ...]:
     active = [grant for grant in reading.grants.open_for(Act.RELEASE, target) if grant.state == GrantState.ACTIVE]
     if active:
         return (f"{release} --grant {active[-1].grant_id}",)
-    ask = f"holdfast grant request {Act.RELEASE} {target} --executor NAME --rollback-plan TEXT --reason TEXT"
-    return ask, f"{release} --grant ID"
+    request = f"holdfast grant request {Act.RELEASE} {target} --executor NAME --rollback-plan TEXT --reason TEXT"
+    return request, f"{release} --grant ID"
 
 
 def history(
     reading: Reading, *, job_id: int | None = None, limit: int = 100, before: int | None = None
 ) -> list[PastRelease]:
-    """Return the releases that were made, newest first; `before` continues below a grant."""
+    """Return past releases, newest first; `before` is the grant id to continue below."""
     grants = reading.grants.page(
         state=GrantState.CONSUMED,
         action=Act.RELEASE,
@@ -210,10 +210,10 @@ def _past(grant: Grant, job_id: int, state: JobState | None) -> PastRelease:
 
 
 class QuarantineStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs rest in quarantine, by what they have in common."""
+    """Counts of quarantined jobs by reason, operation, queue and age."""
 
     total: int
-    cancelled: int  # not among the others, unless they were asked for
+    cancelled: int  # left out of the other counts, unless they are selected
     slimmed: int
     by_reason: dict[str, int]
     by_operation: dict[str, int]
@@ -231,12 +231,12 @@ OLDEST = "30 days or more"
 
 
 def statistics(reading: Reading, *, cancelled: bool = False) -> QuarantineStatistics:
-    """Count what rests in quarantine."""
+    """Return counts of the quarantined jobs; cancelled ones are left out unless `cancelled` is set."""
     now = reading.now()
     reasons, operations, queues, ages = (Counter[str]() for _ in range(4))
-    slimmed = called_off = 0
+    slimmed = cancelled_jobs = 0
     for fact in reading.quarantine.facts():
-        called_off += fact.code == CANCELLED
+        cancelled_jobs += fact.code == CANCELLED
         if fact.code == CANCELLED and not cancelled:
             continue
         slimmed += fact.slimmed
@@ -246,7 +246,7 @@ def statistics(reading: Reading, *, cancelled: bool = False) -> QuarantineStatis
         ages[next((name for name, limit in AGES if now - fact.since < limit), OLDEST)] += 1
     return QuarantineStatistics(
         total=reasons.total(),
-        cancelled=called_off,
+        cancelled=cancelled_jobs,
         slimmed=slimmed,
         by_reason=_most_first(reasons),
         by_operation=_most_first(operations),
@@ -260,23 +260,26 @@ def _most_first(counted: Counter[str]) -> dict[str, int]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Putting there, and dropping
+# Adding and purging
 
 
 class QuarantineResult(msgspec.Struct, frozen=True):
-    """A job as it stands in quarantine, and whether it was put there just now."""
+    """A quarantined job, and whether this call put it there."""
 
     job: Job
     changed: bool
 
 
 def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str) -> QuarantineResult:
-    """Take a waiting or failed job out of automatic flows, under a known reason or a code of one's own."""
+    """Quarantine a pending or failed job under a known reason or a code of your own, and return it.
+
+    Raise InvalidStateTransitionError if the job is neither.
+    """
     who, why = actor_and_reason(operator, reason)
     if not _CODE.fullmatch(code) or code == CANCELLED:
         raise InputError(
-            f"{code!r} is not a code for quarantine",
-            next_step="Use small letters, digits and _ (such as parse_error); to cancel a job, use `holdfast cancel`.",
+            f"{code!r} is not a valid quarantine code.",
+            next_step="Use lower-case letters, digits and _, such as parse_error. To cancel a job: `holdfast cancel`.",
             context={"field": "code", "reasons": sorted(set(Reason) - {CANCELLED})},
         )
 
@@ -293,7 +296,10 @@ def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str
 
 
 def purge(store: Store[Any], older_than: timedelta, *, operator: str, reason: str, apply: bool) -> GcReport:
-    """Drop payload and result of what has rested for so long, cancelled jobs too; without `apply`, only count them."""
+    """Drop payload and result of jobs that are in quarantine for longer than this, cancelled ones too.
+
+    Without `apply`, only count them.
+    """
     who, why = actor_and_reason(operator, reason)
     policy = Retention(quarantined_s=older_than.total_seconds())
     return gc(store, policy, who=who, why=why, dry_run=not apply)

@@ -1,7 +1,7 @@
-"""Why a job is in quarantine: a few reasons for the many codes that handlers, users and the ledger itself give.
+"""Why a job is in quarantine: a small set of reasons for the many codes of handlers, users and the ledger.
 
-Invariants: a reason is worked out from what the ledger keeps and what applications have declared, and kept nowhere;
-every job has exactly one.
+Invariants: a reason is derived from the stored job and from what applications have declared; it is not stored; every
+job has exactly one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.engine.failures import WordTable
 
 
 class Reason(StrEnum):
-    """Why a job is in quarantine, whatever code it was given."""
+    """Why a job is in quarantine, independent of its code."""
 
     PARSE_ERROR = "parse_error"
     PERMISSION_DENIED = "permission_denied"
@@ -26,16 +26,16 @@ class Reason(StrEnum):
     DEPENDENCY_FAILURE = "dependency_failure"
     RATE_LIMITED = "rate_limited"
     UNKNOWN = "unknown"
-    # What the ledger itself says.
+    # Reasons that the ledger itself gives.
     CANCELLED = CANCELLED
     LEASE_EXPIRED = LEASE_EXPIRED
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     GOVERNANCE_HARD_FAIL = "governance_hard_fail"
     GOVERNANCE_HOLD = "governance_hold"
-    SUPERSEDED = "superseded"  # something newer has taken its place: there is nothing to do about it
+    SUPERSEDED = "superseded"  # a newer job replaced it: no action is needed
 
 
-# The first that is found counts. A code is read as words: `json_decode_error` is `json decode error`.
+# The first match decides. A code is matched as words: `json_decode_error` as `json decode error`.
 _WORDS = WordTable(
     {
         Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl|\b429\b",
@@ -64,12 +64,12 @@ _KNOWN = {reason.value: reason for reason in Reason}
 
 
 def declare(codes: Mapping[str, Reason]) -> None:
-    """Say which reason some codes of an application stand for, where their words would lead elsewhere, or nowhere."""
+    """Map codes of an application to reasons. Needed where the words of a code match no reason, or the wrong one."""
     _KNOWN.update(codes)
 
 
 def reason_of(quarantine_code: str | None, error_code: str | None = None, message: str | None = None) -> Reason:
-    """Return why a job is in quarantine, by its code, then by its last error's, then by what that said."""
+    """Return the reason, from the quarantine code, else from the code of the last error, else from its message."""
     codes = [code for code in (quarantine_code, error_code) if code and code != Reason.UNKNOWN]
     for code in codes:
         if code in _KNOWN:
@@ -81,5 +81,5 @@ def reason_of(quarantine_code: str | None, error_code: str | None = None, messag
 
 
 def reason_for(job: Job) -> Reason:
-    """Return why a job is in quarantine."""
+    """Return the reason why a job is in quarantine."""
     return reason_of(job.quarantine_code, job.last_error_code, job.last_error_message)

@@ -1,10 +1,11 @@
-"""Releases: the governed way back out of quarantine, for one job or for many.
+"""Releases: put quarantined jobs back to pending, one or several, under a grant.
 
-A grant lets one job go, once: one that fails again comes back, and needs another. Many jobs go under one grant for
-exactly that set; each gets a grant of its own under it, because the database lets one grant move one job.
+A grant releases one job once: if the job fails again and returns to quarantine, it needs another grant. Several jobs
+are released under one grant for exactly that set. Each of them gets its own grant under it, because the database allows
+one grant to move one job.
 
-Invariants: a release and the use of its grant are one transaction; many are released together, all or none; a job whose
-payload was dropped is never released; whoever loses a race, or finds nothing to do, has used nothing up.
+Invariants: a release and the use of its grant are one transaction; several jobs are released together, all or none; a
+job whose payload was dropped is never released; a release that loses a race, or finds nothing to do, uses no grant.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.store.transaction import Reading, Transaction
 
-MANY_TARGET = "quarantine:"  # and the hash of the jobs' ids: what a grant to release many is for
+MANY_TARGET = "quarantine:"  # and the hash of the job ids: the target of a grant to release several jobs
 GO, OWN = "GO", "OWN"
 MANY_MAX = 1000
-"""How many one grant can release: they go in one transaction, and on SQLite others wait for it, a second or so."""
+"""How many jobs one grant can release. They share one transaction; on SQLite others wait about 1 s for it."""
 
 
 class ReleaseResult(msgspec.Struct, frozen=True):
-    """A job after its release; unchanged if it waited already, and then no grant was used."""
+    """A job after its release. If it was pending already, nothing changed and no grant was used."""
 
     job: Job
     move: Move
@@ -56,21 +57,21 @@ class ReleaseResult(msgspec.Struct, frozen=True):
 
     @property
     def changed(self) -> bool:
-        """Tell whether it was released just now."""
+        """Return whether this call released it."""
         return bool(self.move.steps)
 
 
 class BulkRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that were released together, or would be."""
+    """Jobs that were released together, or would be (a dry run)."""
 
     job_ids: tuple[int, ...]
-    target: str  # of the grant that it takes
-    authority: str  # GO, OWN where a grant of one's own is made out, or the code with which it would be refused
-    grant_id: int | None = None  # that was used up; None if nothing was written
+    target: str  # of the grant that is needed
+    authority: str  # GO; OWN if dev issues a grant; or the code of the refusal
+    grant_id: int | None = None  # the consumed grant; None in a dry run
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# One
+# One job
 
 
 def release(
@@ -82,9 +83,10 @@ def release(
     grant_id: int | None = None,
     run_at: datetime | None = None,
 ) -> ReleaseResult:
-    """Put a job back that is in quarantine, due now or at a given time, under a grant that is used up with it.
+    """Release a quarantined job, due now or at `run_at`, consume its grant, and return the job.
 
-    Through a ledger, its subscribers see the transition.
+    Through a ledger, the subscribers of the ledger receive the transition. Raise AuthorityError if no grant permits it,
+    InvalidStateTransitionError if the job is not in quarantine, GovernanceError if its payload was dropped.
     """
     who, why = actor_and_reason(operator, reason)
     _require_zone(run_at)
@@ -92,12 +94,12 @@ def release(
     def act(transaction: Transaction) -> ReleaseResult:
         job = transaction.jobs.get(job_id)
         due = run_at or transaction.now()
-        if not _may_go(transaction, job, who):
+        if not _would_move(transaction, job, who):
             return ReleaseResult(job, Move(), grant_id=None)
         move_id = uuid4().hex
         wanted = _wanted(transaction, Act.RELEASE, f"{JOB_TARGET}{job_id}", who)
         used = authorise(transaction, wanted, grant_id=grant_id, reason=why, move_id=move_id)
-        move = _let_go(transaction, job, Release(who, why, used, due), move_id)
+        move = _move(transaction, job, Release(who, why, used, due), move_id)
         return ReleaseResult(transaction.jobs.get(job_id), move, used)
 
     return retry_races(lambda: _performed(where, job_id, act, who))
@@ -117,12 +119,12 @@ def _performed(
 
     task = RuleTask(where.job(job_id), move, actor=actor)
     where.perform_tasks([task])
-    task.result()  # raises what went wrong
-    return results[-1]  # the committer may have tried it more than once
+    task.result()  # raises the error of a failed commit
+    return results[-1]  # the committer may have run it more than once; the last run was committed
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Many
+# Several jobs
 
 
 def release_many(
@@ -135,20 +137,20 @@ def release_many(
     grant_id: int | None = None,
     run_at: datetime | None = None,
 ) -> BulkRelease:
-    """Put back exactly these jobs, or all that match, under one grant; `expected` says how many that must be."""
+    """Release these jobs, or all that match the filters, under one grant; `expected` is how many there must be."""
     who, why = actor_and_reason(operator, reason)
     _require_zone(run_at)
     with store.transaction() as transaction:
-        jobs = _meant(transaction, which, expected)
+        jobs = _selected(transaction, which, expected)
         due = run_at or transaction.now()
         _require_releasable(transaction, jobs, who)
         wanted = _wanted(transaction, Act.RELEASE_MANY, _target(jobs), who)
         parent = authorise(transaction, wanted, grant_id=grant_id, reason=why)
-        for job in jobs:  # by id, as everybody who writes several jobs does
+        for job in jobs:  # ordered by id, the lock order for several jobs
             move_id = uuid4().hex
             own = msgspec.structs.replace(wanted, act=Act.RELEASE, target=f"{JOB_TARGET}{job.job_id}")
             used = issue(transaction, own, reason=why, move_id=move_id, under=parent)
-            _let_go(transaction, job, Release(who, why, used, due), move_id)
+            _move(transaction, job, Release(who, why, used, due), move_id)
     return BulkRelease(job_ids=_ids(jobs), target=wanted.target, authority=GO, grant_id=parent)
 
 
@@ -160,9 +162,9 @@ def plan_release(
     expected: int | None = None,
     grant_id: int | None = None,
 ) -> BulkRelease:
-    """Tell which jobs a release would put back, what a grant for it is for, and whether there is one; write nothing."""
+    """Return the jobs that a release would put back, the target of its grant, and whether one permits it. A dry run."""
     with store.reading() as reading:
-        jobs = _meant(reading, [which] if isinstance(which, int) else which, expected)
+        jobs = _selected(reading, [which] if isinstance(which, int) else which, expected)
         _require_releasable(reading, jobs, operator)
         if isinstance(which, int):
             wanted = _wanted(reading, Act.RELEASE, f"{JOB_TARGET}{which}", operator)
@@ -175,37 +177,37 @@ def plan_release(
     return BulkRelease(job_ids=_ids(jobs), target=wanted.target, authority=authority)
 
 
-def _meant(reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None) -> list[Job]:
-    """Return the jobs that are meant, by id; raise if there are none, too many, or not as many as expected."""
+def _selected(reading: Reading, which: QuarantineFilters | Sequence[int], expected: int | None) -> list[Job]:
+    """Return the selected jobs by id; raise if there are none, too many, or not as many as expected."""
     if isinstance(which, QuarantineFilters):
         jobs = sorted(find(reading, which, limit=MANY_MAX + 1, releasable=True), key=lambda job: job.job_id)
     else:
         jobs = reading.jobs.get_many(sorted(set(which))[: MANY_MAX + 1])
         missing = set(which) - set(_ids(jobs))
         if missing and len(jobs) <= MANY_MAX:
-            raise JobNotFoundError(f"there is no job {min(missing)}", context={"job_id": min(missing)})
+            raise JobNotFoundError(f"Job {min(missing)} does not exist.", context={"job_id": min(missing)})
     if len(jobs) > MANY_MAX:
         raise InputError(
-            f"more than {MANY_MAX} jobs cannot be released by one grant",
-            next_step="Narrow them down (--code, --operation, --queue, --older-than), and release one part at a time.",
+            f"One grant can release at most {MANY_MAX} jobs; more are selected.",
+            next_step="Select fewer (--code, --operation, --queue, --older-than), and release one part at a time.",
             context={"limit": MANY_MAX},
         )
     if expected is not None and len(jobs) != expected:
         raise PlanStaleError(
-            f"{len(jobs)} jobs match, and {expected} were expected: nothing was released",
-            next_step="Look at them again with `holdfast quarantine list` and the same filters.",
+            f"{len(jobs)} jobs match, but {expected} were expected. No job was released.",
+            next_step="List them again: `holdfast quarantine list` with the same filters.",
             context={"found": len(jobs), "expected": expected},
         )
     if not jobs:
-        raise InputError("no job in quarantine matches", next_step="See what is there: `holdfast quarantine list`.")
+        raise InputError("No quarantined job matches.", next_step="List them: `holdfast quarantine list`.")
     return jobs
 
 
 def _require_releasable(reading: Reading, jobs: Sequence[Job], operator: str) -> None:
     for job in jobs:
-        if not _may_go(reading, job, operator):
+        if not _would_move(reading, job, operator):
             raise InvalidStateTransitionError(
-                f"job {job.job_id} is {job.state}, not in quarantine: none was released",
+                f"Job {job.job_id} is {job.state}, not quarantined. No job was released.",
                 context={"job_id": job.job_id, "state": job.state},
             )
 
@@ -226,16 +228,16 @@ def _wanted(reading: Reading, act: Act, target: str, operator: str) -> Wanted:
     return Wanted(act=act, target=target, environment=environment_of(reading), executor=operator)
 
 
-def _may_go(reading: Reading, job: Job, operator: str) -> bool:
-    """Tell whether a release would move a job, before any grant is looked at; raise if it may not happen at all."""
+def _would_move(reading: Reading, job: Job, operator: str) -> bool:
+    """Return whether a release would move a job, regardless of grants; raise if the job cannot be released."""
     any_grant = 0
-    answer = decide(job, Release(operator, "asked beforehand", any_grant), reading.now())
+    answer = decide(job, Release(operator, "dry run", any_grant), reading.now())
     if isinstance(answer, Refused):
         raise _refusal(job, answer)
     return bool(answer.steps)
 
 
-def _let_go(transaction: Transaction, job: Job, command: Release, move_id: str) -> Move:
+def _move(transaction: Transaction, job: Job, command: Release, move_id: str) -> Move:
     [answer] = transaction.jobs.rule(
         [(job, command)], actor=command.operator, reason=command.reason, move_id=move_id, grant_id=command.grant_id
     )
@@ -250,16 +252,16 @@ def _refusal(job: Job, refused: Refused) -> HoldfastError:
         return StateTransitionRaceError(refused.message, context=context)
     if refused.code == "slimmed":
         return GovernanceError(
-            f"job {job.job_id} cannot be released: {refused.message}",
+            f"Job {job.job_id} cannot be released: its payload was dropped by retention.",
             code="slimmed",
-            next_step="Submit the work anew, under a new key: the old one stays taken.",
+            next_step="Submit the work again with a new idempotency key; the old key stays reserved.",
             context=context,
         )
     return InvalidStateTransitionError(
-        f"job {job.job_id} is {job.state}: only what is in quarantine can be released", context=context
+        f"Job {job.job_id} is {job.state}: only quarantined jobs can be released.", context=context
     )
 
 
 def _require_zone(run_at: datetime | None) -> None:
     if run_at is not None and run_at.tzinfo is None:
-        raise InputError("run_at has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
+        raise InputError("run_at needs a time zone.", next_step="Pass an aware time, such as datetime.now(UTC).")

@@ -1,11 +1,11 @@
-"""Kill switches: whoever sees harm throws one, and it holds from then on; to lift it takes a grant.
+"""Kill switches: every person may throw one at once; to lift it needs a grant.
 
 A switch is a name. `operation:<name>` stops an operation: no worker claims its jobs, which stay as they are. `replay`
-and `replay:<dataset>` stop replays, `REGISTRATION_HOLD` the registry; any other name stops what asks for it. A program
-that throws one of its own knows what asks for it; of a person such a name may be a slip.
+and `replay:<queue>` stop replays, `REGISTRATION_HOLD` stops builds of the registry. Any other name stops the programs
+that check it; the ledger does not know those names, so the command requires --anyway for them.
 
-Invariants: throwing needs nobody's leave and is never refused for being late; the lifting of a switch and the use of
-its grant are one transaction; a switch that is on already, or off already, is left as it is and nothing is used up.
+Invariants: throwing a switch needs no grant; lifting a switch and using its grant are one transaction; throwing a
+switch that is on, or lifting one that is off, changes nothing and uses no grant.
 """
 
 from __future__ import annotations
@@ -36,40 +36,42 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Reading, Transaction
 
 REPLAY = "replay"
-REPLAY_OF = "replay:"  # and the dataset
-OPERATION = "operation:"  # and the operation; the claim asks for these by the same word
+REPLAY_OF = "replay:"  # and the queue
+OPERATION = "operation:"  # and the operation; the statement that claims jobs uses the same prefix
 REGISTRATION_HOLD = "REGISTRATION_HOLD"
-TARGET = "switch:"  # and the switch: what a grant to lift it is for
-SUGGESTED, NAMED_MAX = 3, 20  # of the names that there are, when one is not among them
+TARGET = "switch:"  # and the switch: the target of a grant to lift it
+SUGGESTED, NAMED_MAX = 3, 20  # of the known names, in the message about an unknown one
 NAME_BYTES_MAX = WORD_BYTES_MAX - len(TARGET)
 
 
 class SwitchChange(msgspec.Struct, frozen=True):
-    """A switch as it stands now, and whether it was turned just now."""
+    """A switch, and whether this call changed it."""
 
     switch: Switch
     changed: bool
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Turning
+# Throwing and lifting
 
 
 def throw(store: Store[Any], name: str, *, actor: str, reason: str) -> SwitchChange:
-    """Throw a switch; one that is on already stays as it is, with the name and the reason of whoever threw it."""
+    """Throw a switch and return it. One that is already on keeps its reason and the name of who threw it."""
     require_name(name)
     who, why = actor_and_reason(actor, reason)
     for _ in range(RACES_MAX):
         with store.transaction() as transaction:
             changed = transaction.switches.throw(name, actor=who, reason=why)
             switch = transaction.switches.on().get(name)
-            if switch is not None:  # else it was lifted between the two, and is to be thrown again
+            if switch is not None:  # else it was lifted between the two statements: throw it again
                 return SwitchChange(switch, changed)
-    raise StateTransitionRaceError(f"the switch {name} is being lifted all the time", context={"switch": name})
+    raise StateTransitionRaceError(
+        f"The switch {name} was lifted {RACES_MAX} times while it was being thrown.", context={"switch": name}
+    )
 
 
 def lift(store: Store[Any], name: str, *, actor: str, reason: str, grant_id: int | None = None) -> SwitchChange:
-    """Lift a switch under a grant, which is used up with it; one that is off already uses nothing up."""
+    """Lift a switch, consume the grant for it, and return the switch. If it is already off, no grant is used."""
     require_name(name)
     who, why = actor_and_reason(actor, reason)
 
@@ -96,24 +98,24 @@ def _lifted(transaction: Transaction, name: str, actor: str, reason: str, grant_
 
 
 def lift_act(reading: Reading, name: str, actor: str) -> Wanted:
-    """Return what a grant to lift a switch must permit."""
+    """Return the act that a grant to lift a switch must permit."""
     return Wanted(act=Act.LIFT, target=TARGET + name, environment=environment_of(reading), executor=actor)
 
 
 def _off(reading: Reading, name: str) -> Switch:
-    """Return the last throwing of a switch that is off, or raise: a name that was never thrown may be misspelt."""
+    """Return a switch that is off as it was last thrown; raise RecordNotFoundError if it never was."""
     thrown = reading.switches.last(name)
     if thrown is None:
         raise RecordNotFoundError(
-            f"no switch was ever thrown under the name {name!r}",
-            next_step="List those that were: `holdfast switch list --all`.",
+            f"No switch named {name!r} was ever thrown.",
+            next_step="List all switches: `holdfast switch list --all`.",
             context={"switch": name},
         )
     return thrown
 
 
 def _waiting(reading: Reading, operation: str) -> set[str]:
-    """Return the queues where jobs of an operation wait."""
+    """Return the queues in which jobs of an operation are pending."""
     return {
         count.queue
         for count in reading.counts.current()
@@ -122,11 +124,11 @@ def _waiting(reading: Reading, operation: str) -> set[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Asking
+# Reading
 
 
 def known_switches(reading: Reading) -> list[str]:
-    """Return the switches that something looks at, as far as the ledger knows: none of anybody's own."""
+    """Return the switches that Holdfast itself checks: operations, replays, and the registration hold."""
     operations = reading.operations.declared()
     queues = {declared.queue for declared in operations.values()} | {count.queue for count in reading.counts.current()}
     return [
@@ -138,7 +140,7 @@ def known_switches(reading: Reading) -> list[str]:
 
 
 def require_known_switch(reading: Reading, name: str) -> None:
-    """Raise InputError if a switch would stop nothing: a slip of the pen must not look like a stop."""
+    """Raise InputError if no part of this ledger checks a switch: a misspelt name would stop nothing."""
     require_name(name)
     names = known_switches(reading)
     if name in names or reading.switches.last(name) is not None:
@@ -148,28 +150,28 @@ def require_known_switch(reading: Reading, name: str) -> None:
     left = len(names) - len(near) - len(more)
     listed = ", ".join([*near, *more]) + (f" and {left} more" if left else "")
     raise InputError(
-        f"nothing that this ledger knows of looks at the switch {name!r}: it would stop nothing",
-        next_step=f"Name one of {listed}; or give --anyway, for one of your own or for what is yet to come.",
+        f"Nothing in this ledger checks the switch {name!r}: throwing it would stop nothing.",
+        next_step=f"Use one of {listed}; or give --anyway if a program of yours checks it.",
         context={"field": "name", "switch": name, "switches": names},
     )
 
 
 def on(reading: Reading, names: Iterable[str]) -> list[Switch]:
-    """Return those of some switches that are on, in the order that they were asked for."""
+    """Return those of the named switches that are on, in the given order."""
     thrown = reading.switches.on()
     return [thrown[name] for name in dict.fromkeys(names) if name in thrown]
 
 
 def stopping(reading: Reading, operation: str) -> Switch | None:
-    """Return the switch that stops an operation, if it is on."""
+    """Return the switch of an operation if it is on, else None."""
     return next(iter(on(reading, [OPERATION + operation])), None)
 
 
 def switched_off_error(operation: str, switch: Switch) -> RefusedError:
-    """Return the error for work that a switch stops."""
+    """Return the error for work on an operation that is switched off."""
     return RefusedError(
-        f"the operation {operation} was switched off by {switch.thrown_by}: {switch.reason}",
-        next_step=f"Have it lifted first: `holdfast switch lift {shlex.quote(switch.name)} --reason TEXT`.",
+        f"Operation {operation} was switched off by {switch.thrown_by}: {switch.reason}",
+        next_step=f"Lift the switch: `holdfast switch lift {shlex.quote(switch.name)} --reason TEXT`.",
         context={"switch": switch.name},
     )
 
@@ -179,11 +181,11 @@ def switched_off_error(operation: str, switch: Switch) -> RefusedError:
 
 
 def require_name(name: str) -> None:
-    """Raise InputError unless a switch, and a grant to lift it, can have this name."""
+    """Raise InputError unless this is a valid name for a switch and for the target of a grant to lift it."""
     require_words(NAME_BYTES_MAX, name=name)
     if not name.isprintable() or name != name.strip() or not is_exact(name) or name in (OPERATION, REPLAY_OF):
         raise InputError(
-            f"{name!r} is not a name for a switch",
-            next_step=f"Name what is to be stopped: printable, without {ANY}, and no blanks around it.",
+            f"{name!r} is not a valid name for a switch.",
+            next_step=f"Use printable characters, no {ANY}, and no spaces at either end, such as operation:NAME.",
             context={"field": "name"},
         )

@@ -1,12 +1,12 @@
-"""The shipped procedure `registry.build`: what each of its states does, promises and undoes.
+"""The built-in procedure `registry.build`: what each of its states does, verifies and undoes.
 
 S0_PREFLIGHT reads; S1_RESERVED takes the lease and the grant; S2_SCHEMA stages the collection and S3_VERIFY_SCHEMA
 compares its digest; S4_VALUES admits every value through one gateway and S5_VERIFY_VALUES compares digest, count and
-guards; S6_EVIDENCE keeps what a reviewer needs and reads it back; S7_FINALIZE puts all of it in force.
+guards; S6_EVIDENCE stores the evidence for reviewers and reads it back; S7_FINALIZE puts everything in force.
 
-Invariants: nothing is in force before S7, and then all of it is; what was in force before stays so, whatever happens;
-nothing is ever deleted: what is undone is withheld, and staged again when the run goes on; a run that is held while it
-runs stops at its next state.
+Invariants: nothing is in force before S7, everything after it; what was in force before the build stays in force in
+every case; nothing is deleted: undone values are withheld, and staged again when the run continues; a run stops at its
+next state if registration is put on hold.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ NAME = "registry.build"
 VERSION = "1.0.0"
 
 Watcher = Callable[[tuple[Gate, ...]], object]
-_Told = TypeVar("_Told")
+_Result = TypeVar("_Result")
 
 
 def build_procedure(*, grant_id: int | None = None, judged: bool = True, watcher: Watcher | None = None) -> Procedure:
-    """Return the procedure; knowing the grant that was named, its preflight can judge that too."""
-    look = partial(_look, grant_id=grant_id, judged=judged, watcher=watcher)
+    """Return the procedure. With the named grant its preflight can judge that grant too."""
+    check = partial(_preflight, grant_id=grant_id, judged=judged, watcher=watcher)
     return Procedure(
         name=NAME,
         version=VERSION,
-        checks=(Step("S0_PREFLIGHT", look, stop="ABORT_PREFLIGHT", compensate=keep_failure),),
+        checks=(Step("S0_PREFLIGHT", check, stop="ABORT_PREFLIGHT", compensate=keep_failure),),
         steps=_STEPS,
         act=Act.BUILD,
         target=_target_of,
@@ -82,11 +82,11 @@ def _digest_of(params: Mapping[str, Json]) -> str:
     return read_manifest(dict(params)).digest
 
 
-def _coded(step: Callable[[StepContext], _Told]) -> Callable[[StepContext], _Told]:
-    """Let the failure of a step say the registry's code: a run keeps only words."""
+def _coded(step: Callable[[StepContext], _Result]) -> Callable[[StepContext], _Result]:
+    """Put the registry's code into the failure of a step: a run stores only text."""
 
     @wraps(step)
-    def coded(at: StepContext) -> _Told:
+    def coded(at: StepContext) -> _Result:
         try:
             return step(at)
         except RegistryError as error:
@@ -99,10 +99,10 @@ def _coded(step: Callable[[StepContext], _Told]) -> Callable[[StepContext], _Tol
 # Before anything is written, and before each step
 
 
-def _look(at: StepContext, *, grant_id: int | None, judged: bool, watcher: Watcher | None) -> Json:
+def _preflight(at: StepContext, *, grant_id: int | None, judged: bool, watcher: Watcher | None) -> Json:
     reading, manifest = at.transaction, manifest_of(at)
     wanted = BUILD.wanted(at.params, environment_of(reading), at.actor)
-    if wanted is None:  # for the type checker: a build always needs a grant
+    if wanted is None:  # never: a build always needs a grant
         raise StepFailed(NAME)
     gates = preflight(reading, manifest, PreflightRequest(at.root, wanted, not at.dry, grant_id, judged))
     if watcher is not None:
@@ -118,13 +118,13 @@ def _look(at: StepContext, *, grant_id: int | None, judged: bool, watcher: Watch
 
 
 def _after(step: str) -> Callable[[StepContext], None]:
-    """Return a guard: the step before stands, and nobody has thrown the hold meanwhile."""
+    """Return a guard: the previous step was performed, and registration was not put on hold since."""
 
     def guard(at: StepContext) -> None:
         if step not in at.outcomes:
-            raise StepFailed(f"{step} does not stand")
+            raise StepFailed(f"{step} was not performed.")
         if not at.dry and registration_hold(at.transaction):
-            raise StepFailed(f"{RegistryCode.REAL_RUN_BLOCKED}: {REGISTRATION_HOLD} was thrown while the build ran")
+            raise StepFailed(f"{RegistryCode.REAL_RUN_BLOCKED}: {REGISTRATION_HOLD} was thrown during the build.")
 
     return guard
 
@@ -132,7 +132,7 @@ def _after(step: str) -> Callable[[StepContext], None]:
 def _after_reservation(at: StepContext) -> None:
     grant = at.transaction.grants.get(at.grant_id) if at.grant_id is not None else None
     if grant is None or grant.state != GrantState.CONSUMED:
-        raise StepFailed("no grant was consumed for this run")
+        raise StepFailed("No grant was consumed for this run.")
     _after("S0_PREFLIGHT")(at)
 
 
@@ -165,7 +165,7 @@ def _withhold_collection(at: StepContext) -> None:
 
 def _place(at: StepContext, known: Collection, standing: RegistryStatus, manifest_digest: str | None = None) -> None:
     if not at.transaction.registry.place_collection(known, standing, run_id=at.run_id, manifest_digest=manifest_digest):
-        raise StepFailed(f"the collection {known.collection} was changed meanwhile")
+        raise StepFailed(f"The collection {known.collection} was changed by another run.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _admit_values(at: StepContext) -> Json:
 
 
 def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
-    """Let one value through the gateway, once; return False if it was in force before."""
+    """Admit one value through the gateway, once; return False if it was already in force."""
     row: RegistryValue | None = at.transaction.registry.value(*value.key)
     if row is not None and row.collection != manifest.collection:
         raise owned_elsewhere(value, row)
@@ -202,20 +202,20 @@ def _admit(at: StepContext, manifest: Manifest, value: Value) -> bool:
 
 
 def _staged_rows(at: StepContext) -> list[RegistryValue]:
-    """Return the rows of the values that this run has staged, wherever they stand now."""
+    """Return the rows of the values that this run has staged, of any status."""
     staged = set(at.outcomes["S4_VALUES"]["staged"])
     rows = (at.transaction.registry.value(*value.key) for value in manifest_of(at).values if value.name in staged)
     return [row for row in rows if row is not None]
 
 
 def _withhold_values(at: StepContext) -> None:
-    # All that is staged: nobody else stages under this lease, and what came in past the manifest goes with the rest.
+    # Everything that is staged: only this run stages under the lease, and values past the manifest are undone too.
     rows = all_values(at.transaction, collection=manifest_of(at).collection)
     at.transaction.registry.place_values(rows, RegistryStatus.STAGED, RegistryStatus.WITHHELD)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# S7: the end
+# S7: putting everything in force
 
 
 def _finalize(at: StepContext) -> Json:
@@ -223,7 +223,7 @@ def _finalize(at: StepContext) -> Json:
     placed = at.transaction.registry.place_values(rows, RegistryStatus.STAGED, RegistryStatus.IN_FORCE)
     known = at.transaction.registry.collection(manifest.collection)
     if known is None or placed != len(rows):
-        raise refusal(RegistryCode.VALUE_ABSENT, f"{placed} of {len(rows)} staged values could be put in force")
+        raise refusal(RegistryCode.VALUE_ABSENT, f"Only {placed} of {len(rows)} staged values could be put in force.")
     _place(at, known, RegistryStatus.IN_FORCE, manifest.digest)
     return {"in_force": placed, "manifest_digest": manifest.digest}
 
@@ -236,11 +236,11 @@ def _verify_in_force(at: StepContext) -> None:
     }
     for value in manifest.values:
         if value.key not in shown:
-            raise refusal(RegistryCode.VALUE_ABSENT, f"{value.name} is not in force")
+            raise refusal(RegistryCode.VALUE_ABSENT, f"{value.name} is not in force.")
 
 
 def _withhold_all(at: StepContext) -> None:
-    """Take back what was put in force. S7 and the end of the run are one transaction, so nothing calls for it yet."""
+    """Undo S7. S7 and the end of the run share a transaction, so a run never needs it; a procedure must define it."""
     at.transaction.registry.place_values(_staged_rows(at), RegistryStatus.IN_FORCE, RegistryStatus.WITHHELD)
     _withhold_collection(at)
 
@@ -293,4 +293,4 @@ _STEPS = (
 )
 
 BUILD = build_procedure(judged=False)
-"""The procedure as it stands by itself: for whoever runs or resumes it by its name."""
+"""The procedure as it is run or resumed by its name."""

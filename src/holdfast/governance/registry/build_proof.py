@@ -1,7 +1,7 @@
-"""What a build has to prove: that the collection and its values are what the manifest says, and the evidence of it.
+"""What a build must prove: the stored collection and values equal the manifest, and evidence of it is stored.
 
-Invariants: a measure only reads; what is compared is made anew from what is stored, never taken from what a step said;
-evidence is written once for each kind of a run, and read back before the run goes on.
+Invariants: a measure only reads; digests are recomputed from the stored rows, never taken from the outcome of a step;
+each kind of evidence is written once per run, and read back before the run continues.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVIDENCE = (
     "digest_proof",
     "failure_artifact",
 )
-"""What a build leaves behind for its reviewers: one row of evidence of each kind."""
+"""The kinds of evidence that a build stores for its reviewers: one row of each."""
 
 
 def manifest_of(at: StepContext) -> Manifest:
@@ -47,7 +47,7 @@ def manifest_of(at: StepContext) -> Manifest:
 
 
 def target(collection: str) -> str:
-    """Return what a build of a collection acts on: the target of its grant, and the name of its lease."""
+    """Return the target of the grant for a build, which is also the name of its lease."""
     return f"registry:{collection}"
 
 
@@ -56,24 +56,26 @@ def target(collection: str) -> str:
 
 
 def measure_schema(at: StepContext) -> Json:
-    """Return the digest of the schema that is stored, and the one that was noted."""
+    """Return the digest of the stored schema, and the digest that the collection records."""
     collection = manifest_of(at).collection
     known = at.transaction.registry.collection(collection)
     if known is None:
-        raise refusal(RegistryCode.VOCABULARY_ABSENT, f"there is no collection {collection}")
+        raise refusal(RegistryCode.VOCABULARY_ABSENT, f"The collection {collection} does not exist.")
     return {"schema_digest": schema_digest(known.schema), "noted": known.schema_digest}
 
 
 def verify_schema(at: StepContext) -> None:
-    """Raise unless both are the manifest's own."""
+    """Raise RegistryError unless both are the digest of the manifest's schema."""
     manifest, found = manifest_of(at), measure_schema(at)
     if set(found.values()) != {manifest.schema_digest}:
-        told = f"the schema of {manifest.collection} is {found['schema_digest']}, not {manifest.schema_digest}"
-        raise refusal(RegistryCode.WRONG_CARRIER, told)
+        message = (
+            f"The schema of {manifest.collection} has digest {found['schema_digest']}, not {manifest.schema_digest}."
+        )
+        raise refusal(RegistryCode.WRONG_CARRIER, message)
 
 
 def schema_digest(text: str) -> str:
-    """Return the digest of a schema as it is stored; of what is no JSON, one that nothing has."""
+    """Return the digest of a stored schema; for text that is not JSON, a digest that no schema has."""
     try:
         return cser_digest(msgspec.json.decode(text, type=dict[str, Json]))
     except msgspec.MsgspecError:
@@ -85,55 +87,55 @@ def schema_digest(text: str) -> str:
 
 
 def measure_values(at: StepContext) -> Json:
-    """Return the digest of the manifest as its values are stored, and how many there are."""
+    """Return the digest of the manifest made from the stored values, and their number."""
     rows = manifest_rows(at.transaction, manifest_of(at))
     return {"manifest_digest": stored_digest(manifest_of(at), rows), "count": len(rows)}
 
 
 def verify_values(at: StepContext) -> None:
-    """Raise unless digest and count are the manifest's own, and no guard finds anything in the collection."""
+    """Raise RegistryError unless digest and count equal the manifest's and the collection passes all guards."""
     manifest, found = manifest_of(at), measure_values(at)
     if found["count"] != len(manifest.values):
-        raise refusal(RegistryCode.VALUE_ABSENT, f"{found['count']} of {len(manifest.values)} values are there")
+        raise refusal(RegistryCode.VALUE_ABSENT, f"Only {found['count']} of {len(manifest.values)} values are stored.")
     if found["manifest_digest"] != manifest.digest:
-        told = f"what is stored has the digest {found['manifest_digest']}, not {manifest.digest}"
-        raise refusal(RegistryCode.DIGEST_MISMATCH, told)
+        message = f"The stored values have digest {found['manifest_digest']}, not {manifest.digest}."
+        raise refusal(RegistryCode.DIGEST_MISMATCH, message)
     for fault in guard_faults(all_values(at.transaction, collection=manifest.collection), manifest):
         raise fault
 
 
 def manifest_rows(reading: Reading, manifest: Manifest) -> list[RegistryValue]:
-    """Return what is stored of the values of a manifest, and not withheld."""
+    """Return the stored values of a manifest that are not withheld."""
     rows = (reading.registry.value(*value.key) for value in manifest.values)
     return [row for row in rows if row is not None and row.standing != RegistryStatus.WITHHELD]
 
 
 def stored_digest(manifest: Manifest, rows: Iterable[RegistryValue]) -> str:
-    """Return the digest of a manifest made from what is stored; raise where a value is not what its own digest says."""
+    """Return the digest of a manifest made from stored values; raise RegistryError if one differs from its digest."""
     values = []
     for row in rows:
         values.append(stored_value(row))
         if values[-1].digest != row.digest:
-            raise refusal(RegistryCode.DIGEST_MISMATCH, f"{ValueName.of(row)} is not what its digest says")
+            raise refusal(RegistryCode.DIGEST_MISMATCH, f"{ValueName.of(row)} does not match its digest.")
     return manifest.with_values(values).digest
 
 
 def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) -> list[RegistryError]:
-    """Return what the guards find in a collection: twins, successors, two active ones, and what nobody has listed."""
+    """Return the errors in a collection: duplicates, two active versions, bad successors, unlisted staged values."""
     shown = [row for row in rows if row.standing != RegistryStatus.WITHHELD]
     active = (stored_value(row) for row in shown if row.state == ValueState.ACTIVE)
     listed = {ValueName(*value.key) for value in manifest.values} if manifest else set()
     staged = [ValueName.of(row) for row in shown if row.standing == RegistryStatus.STAGED]
-    twins = [name for name, n in Counter(map(ValueName.of, rows)).items() if n > 1]
+    duplicates = [name for name, n in Counter(map(ValueName.of, rows)).items() if n > 1]
     return [
-        *(refusal(RegistryCode.DUPLICATE_VALUE, f"{name} is there twice") for name in twins),
+        *(refusal(RegistryCode.DUPLICATE_VALUE, f"{name} is stored twice.") for name in duplicates),
         *(
-            refusal(RegistryCode.WRONG_FOR_EFFECT, f"{one.name} and {other.name} are both active")
+            refusal(RegistryCode.WRONG_FOR_EFFECT, f"{one.name} and {other.name} are both active.")
             for one, other in several_active(active)
         ),
-        *(refusal(RegistryCode.WRONG_FOR_EFFECT, fault) for fault in successor_faults(rows)),
+        *(refusal(RegistryCode.WRONG_FOR_EFFECT, f"{fault}.") for fault in successor_faults(rows)),
         *(
-            refusal(RegistryCode.VALUE_INJECTION, f"{name} was staged, and stands in no manifest")
+            refusal(RegistryCode.VALUE_INJECTION, f"{name} is staged, but not in the manifest.")
             for name in staged
             if name not in listed
         ),
@@ -145,44 +147,44 @@ def guard_faults(rows: list[RegistryValue], manifest: Manifest | None = None) ->
 
 
 def write_evidence(at: StepContext) -> Json:
-    """Keep one row of each kind, and return the digests of all as they are read back."""
+    """Store one row of each kind, and return the digests as they are read back."""
     subject = target(manifest_of(at).collection)
     for kind, content in _evidence(at):
-        # What is kept already stays: why the run stopped before.
+        # A row that exists stays, such as the failure of an earlier try.
         at.transaction.runs.add_evidence(
             kind, subject, canonical(content), actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
         )
-    return {"digests": {kind: digest for kind, (digest, _) in _standing_evidence(at).items()}}
+    return {"digests": {kind: digest for kind, (digest, _) in _valid_evidence(at).items()}}
 
 
 def verify_evidence(at: StepContext) -> None:
-    """Raise unless every kind is there once, and is what was written."""
-    written, found = at.outcomes["S6_EVIDENCE"]["digests"], _standing_evidence(at)
+    """Raise unless every kind is stored once and unchanged."""
+    written, found = at.outcomes["S6_EVIDENCE"]["digests"], _valid_evidence(at)
     missing = sorted(set(EVIDENCE) - set(found))
     if missing:
-        raise StepFailed(f"the evidence is not complete: {', '.join(missing)}")
+        raise StepFailed(f"Evidence is missing: {', '.join(missing)}.")
     for kind, (digest, content) in found.items():
         if {digest, sha256(content)} != {written.get(kind)}:
-            raise refusal(RegistryCode.DIGEST_MISMATCH, f"the evidence {kind} is not what was written")
+            raise refusal(RegistryCode.DIGEST_MISMATCH, f"The evidence {kind} was changed after it was written.")
 
 
 def void_evidence(at: StepContext) -> None:
-    """Declare the evidence void: what it tells of was undone."""
+    """Mark the evidence as void: what it describes was undone."""
     at.transaction.runs.void_evidence(at.run_id)
 
 
 def keep_failure(at: StepContext) -> None:
-    """Keep why the run stopped: the last thing that is done when everything else is undone."""
+    """Store why the run stopped: the last step of undoing."""
     run = at.transaction.runs.get(at.root)
-    told = canonical({"stop_state": run.stop_state, "failure": run.failure})
+    content = canonical({"stop_state": run.stop_state, "failure": run.failure})
     at.transaction.runs.void_evidence(at.run_id)
     at.transaction.runs.add_evidence(
-        "failure_artifact", run.lease, told, actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
+        "failure_artifact", run.lease, content, actor=at.actor, run_id=at.run_id, grant_id=at.grant_id
     )
 
 
 def summary(reading: Reading, collection: str) -> dict[str, Json]:
-    """Return what a collection holds in few words: a step's outcome has its limit, however much there is."""
+    """Return counts and a digest of a collection: short, because the outcome of a step has a size limit."""
     known, rows = reading.registry.collection(collection), _rows(reading, collection)
     return {
         "collection": known.standing if known else None,
@@ -199,7 +201,7 @@ def _rows(reading: Reading, collection: str) -> list[dict[str, Json]]:
     ]
 
 
-def _standing_evidence(at: StepContext) -> dict[str, tuple[str, str]]:
+def _valid_evidence(at: StepContext) -> dict[str, tuple[str, str]]:
     rows = at.transaction.runs.evidence(at.run_id)
     return {row.kind: (row.digest, row.content) for row in rows if row.voided_at is None}
 

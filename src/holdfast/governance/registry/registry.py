@@ -1,13 +1,13 @@
-"""The registry: which operations, at which protocol versions, a governed ledger takes.
+"""The registry: which operations, at which protocol versions, a governed ledger accepts.
 
     manifest = read_manifest({"collection": "operations", "values": [...]})
     build(store, manifest, actor="ann", reason="release 7")                        # a dry run: nothing changes
     build(store, manifest, actor="ann", reason="release 7", mode="REAL_RUN", grant_id=4)
     with store.reading() as reading:
-        resolve(reading, "thumbnail", "1.0.0")                                     # active and in force, or it raises
+        resolve(reading, "thumbnail", "1.0.0")                                     # active and in force, else it raises
 
-Invariants: a value comes in through a build alone; whoever resolves sees what is in force, and nothing half built; a
-refusal has one code of `RegistryCode`, or of a grant, and has written nothing.
+Invariants: values are admitted only by a build or a supersession; `resolve` sees values in force and nothing half
+built; a refusal has one code, of `RegistryCode` or of a grant, and has written nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
     "request_build", "resolve",
 ]  # fmt: skip
 
-BUILT_IN = "holdfast.engine.ledger"  # where the operations are declared that every ledger has
+BUILT_IN = "holdfast.engine.ledger"  # the module of the operations that every ledger has
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -64,19 +64,19 @@ BUILT_IN = "holdfast.engine.ledger"  # where the operations are declared that ev
 
 
 class BuildResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build did, or would do."""
+    """What a build did, or would do in a dry run."""
 
     collection: str
     manifest_hash: str
     op_count: int
-    preflight: str  # GO, DRY_RUN_ONLY, NO_GO, or NOT_ASKED
+    preflight: str  # GO, DRY_RUN_ONLY, NO_GO, or NOT_ASKED if the preflight did not run
     gates: tuple[Gate, ...]
-    code: str | None  # why it stopped, if the registry has a code for it
+    code: str | None  # the registry's code for why it stopped, if it has one
     report: ProcedureReport
 
     @property
     def ok(self) -> bool:
-        """Tell whether the build is done, or would be."""
+        """Return whether the build succeeded, or would succeed."""
         return self.report.ok
 
 
@@ -92,12 +92,12 @@ def build(
     expected: str | None = None,
     world: World | None = None,
 ) -> BuildResult:
-    """Build what a manifest lists, by default as a dry run; or go on with the build that the root has.
+    """Build the values of a manifest, by default as a dry run, or continue the build with this root; return the result.
 
-    A real build that its preflight refuses raises; one that stops later has been undone, and is told as a report.
+    Raise the error of the preflight if a real build is refused. A build that stops later is undone; see the report.
     """
     if mode not in set(Mode):
-        raise refusal(RegistryCode.BAD_MODE, f"there is no mode {mode!r}", field="mode")
+        raise refusal(RegistryCode.BAD_MODE, f"Unknown mode {mode!r}.", field="mode")
     require_digest(manifest, expected)
     seen: list[tuple[Gate, ...]] = []
     report = run(
@@ -127,12 +127,12 @@ def build(
 
 
 def default_root(manifest: Manifest) -> str:
-    """Return the root of a build that nobody has named: the same manifest is built once."""
+    """Return the default root of a build: the same manifest is built once."""
     return f"{manifest.collection}:{manifest.digest[:16]}"
 
 
 def wanted(reading: Reading, manifest: Manifest, executor: str) -> Wanted:
-    """Return what a grant for a build must permit."""
+    """Return the act that a grant for a build must permit."""
     needs = BUILD.wanted(manifest.text, grants.environment_of(reading), executor)
     invariant(needs is not None, "a build needs a grant")
     return needs  # type: ignore[return-value]  # the line above
@@ -148,7 +148,7 @@ def request_build(
     reason: str,
     ttl: timedelta = TTL,
 ) -> Grant:
-    """Ask for a grant that permits exactly this build."""
+    """Request a grant for exactly this build, and return the draft."""
     with store.reading() as reading:
         needs = wanted(reading, manifest, executor)
     return grants.request(store, needs, requester=requester, rollback_plan=rollback_plan, reason=reason, ttl=ttl)
@@ -163,7 +163,7 @@ def _code_in(failure: str | None) -> str | None:
 
 
 def resolve(reading: Reading, operation_code: str, protocol_version: str, act_type: str = OPERATION) -> RegistryValue:
-    """Return a value that may be used for something new, or raise RegistryError."""
+    """Return a value that is active and in force, or raise RegistryError."""
     value = reading.registry.value_in_force(operation_code, protocol_version)
     name = f"{operation_code}@{protocol_version}"
     if value is None:
@@ -171,15 +171,17 @@ def resolve(reading: Reading, operation_code: str, protocol_version: str, act_ty
         if act_type == OPERATION and (collection is None or collection.standing != RegistryStatus.IN_FORCE):
             raise refusal(
                 RegistryCode.VOCABULARY_ABSENT,
-                "this ledger goes by a registry, and no operation is in force",
+                "This ledger is governed, but its registry has no operations in force.",
                 value=name,
             )
-        raise refusal(RegistryCode.VALUE_ABSENT, f"{name} is not in force", value=name)
+        raise refusal(RegistryCode.VALUE_ABSENT, f"{name} is not in force.", value=name)
     if value.act_type != act_type:
-        raise refusal(RegistryCode.WRONG_FOR_EFFECT, f"{name} is a {value.act_type}, not a {act_type}", value=name)
+        raise refusal(
+            RegistryCode.WRONG_FOR_EFFECT, f"{name} has act type {value.act_type}, not {act_type}.", value=name
+        )
     if value.state != ValueState.ACTIVE:
-        followed = f", and followed by {value.successor_code}@{value.successor_version}" if value.successor_code else ""
-        raise refusal(RegistryCode.RETIRED, f"{name} is {value.state}{followed}", value=name)
+        successor = f"; use {value.successor_code}@{value.successor_version}" if value.successor_code else ""
+        raise refusal(RegistryCode.RETIRED, f"{name} is {value.state}{successor}.", value=name)
     return value
 
 
@@ -188,7 +190,7 @@ def resolve(reading: Reading, operation_code: str, protocol_version: str, act_ty
 
 
 def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int | None = None) -> bool:
-    """Hold real builds, or lift the hold under a grant; return False if it was so already, and then nothing is used."""
+    """Put real builds on hold, or lift the hold under a grant; return False if nothing changed (no grant is used)."""
     who, why = actor_and_reason(actor, reason)
 
     def once() -> bool:
@@ -197,7 +199,7 @@ def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int 
                 return transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason=why)
             if not registration_hold(transaction):
                 return False
-            # Where it is on without anybody having thrown it, there must be something to lift.
+            # The hold may be on by default, without a row: throw the switch first, so that it can be lifted.
             transaction.switches.throw(REGISTRATION_HOLD, actor=who, reason="on by default in a governed prod ledger")
             switch = transaction.switches.on()[REGISTRATION_HOLD]
             move_id = uuid4().hex
@@ -216,7 +218,7 @@ def hold(store: Store[Any], *, on: bool, actor: str, reason: str, grant_id: int 
 
 
 class RegistryFault(msgspec.Struct, frozen=True):
-    """Something in the registry that is not as it was built."""
+    """A difference between the registry and its builds."""
 
     code: str
     subject: str
@@ -224,11 +226,11 @@ class RegistryFault(msgspec.Struct, frozen=True):
 
 
 def faults(reading: Reading) -> list[RegistryFault]:
-    """Hold everything in the registry against its digests, its guards, its grants, its builds and their evidence."""
+    """Return every difference between the registry and its digests, guards, grants, builds and evidence."""
     return [
         *(fault for known in reading.registry.collections() for fault in _collection_faults(reading, known)),
         *(
-            RegistryFault(RegistryCode.VALUE_INJECTION, f"{code}@{version}", "no grant that was consumed speaks for it")
+            RegistryFault(RegistryCode.VALUE_INJECTION, f"{code}@{version}", "No consumed grant exists for it.")
             for code, version in reading.registry.values_without_grant(limit=1000)
         ),
         *(fault for built in _builds(reading) for fault in _build_faults(reading, built)),
@@ -238,17 +240,17 @@ def faults(reading: Reading) -> list[RegistryFault]:
 def _collection_faults(reading: Reading, known: Collection) -> Iterator[RegistryFault]:
     name = known.collection
     if schema_digest(known.schema) != known.schema_digest:
-        yield RegistryFault(RegistryCode.WRONG_CARRIER, name, "its schema is not what its digest says")
+        yield RegistryFault(RegistryCode.WRONG_CARRIER, name, "Its schema does not match its digest.")
     rows = all_values(reading, collection=name)
     staged = [row for row in rows if row.standing == RegistryStatus.STAGED]
     for row in rows:
         if stored_value(row).digest != row.digest:
-            yield RegistryFault(RegistryCode.DIGEST_MISMATCH, str(ValueName.of(row)), "it is not what its digest says")
+            yield RegistryFault(RegistryCode.DIGEST_MISMATCH, str(ValueName.of(row)), "It does not match its digest.")
     for error in guard_faults([row for row in rows if row.standing != RegistryStatus.STAGED]):
         yield RegistryFault(error.code, name, error.message)
     if staged and reading.runs.unfinished(target(name), "") is None:
         yield RegistryFault(
-            RegistryCode.VALUE_INJECTION, str(ValueName.of(staged[0])), "it is staged, and no build is under way"
+            RegistryCode.VALUE_INJECTION, str(ValueName.of(staged[0])), "It is staged, but no build is running."
         )
 
 
@@ -264,19 +266,19 @@ def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFau
     rows = [row for value in manifest.values if (row := reading.registry.value(*value.key)) is not None]
     found = manifest.with_values(map(stored_value, rows)).digest
     if found != manifest.digest:
-        told = f"what is stored has the digest {found}, not {manifest.digest}"
-        yield RegistryFault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, told)
+        detail = f"The stored values have digest {found}, not {manifest.digest}."
+        yield RegistryFault(RegistryCode.DIGEST_MISMATCH, built.idempotency_root, detail)
     for row in rows:
         if row.standing != RegistryStatus.IN_FORCE:
             yield RegistryFault(
-                RegistryCode.VALUE_ABSENT, str(ValueName.of(row)), f"it was put in force, and is {row.standing}"
+                RegistryCode.VALUE_ABSENT, str(ValueName.of(row)), f"It was put in force, but is {row.standing}."
             )
     evidence = {row.kind: row for row in reading.runs.evidence(built.run_id) if row.voided_at is None}
     for kind in EVIDENCE:
         if kind not in evidence:
-            yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} is missing")
+            yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"Its {kind} is missing.")
         elif sha256(evidence[kind].content) != evidence[kind].digest:
-            yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"its {kind} was changed")
+            yield RegistryFault(RegistryCode.AUDIT_SINK_UNSOUND, built.idempotency_root, f"Its {kind} was changed.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -284,9 +286,9 @@ def _build_faults(reading: Reading, built: ProcedureRun) -> Iterator[RegistryFau
 
 
 def draft(operations: Iterable[Operation[Any, Any]], *, authority_ref: str, environment: str | None = None) -> Manifest:
-    """Return a manifest of operations as they are declared: what each takes, and what it says of itself.
+    """Return a manifest of the declared operations, with the arguments and the description of each.
 
-    Of several versions the newest is listed; the built-in ones are left out.
+    Of several versions the newest is listed; built-in operations are left out.
     """
     newest: dict[str, Operation[Any, Any]] = {}
     for operation in operations:
@@ -294,7 +296,9 @@ def draft(operations: Iterable[Operation[Any, Any]], *, authority_ref: str, envi
         if operation.fn.__module__ != BUILT_IN and precedence(operation.version) >= precedence(here.version):
             newest[operation.name] = operation
     if not newest:
-        raise InputError("no operation is declared here", next_step="Name the ledger or the Operations that has them.")
+        raise InputError(
+            "No operations are declared.", next_step="Name the ledger or Operations object that declares them."
+        )
     values = [
         {
             "operation_code": operation.name,
@@ -310,9 +314,9 @@ def draft(operations: Iterable[Operation[Any, Any]], *, authority_ref: str, envi
 
 def _semantics(operation: Operation[Any, Any]) -> Json:
     parameters = list(inspect.signature(operation.fn).parameters.values())[1:]
-    told = (inspect.getdoc(operation.fn) or "").partition("\n\n")[0]
+    summary = (inspect.getdoc(operation.fn) or "").partition("\n\n")[0]
     return {
-        "description": " ".join(told.split()),
+        "description": " ".join(summary.split()),
         "arguments": {parameter.name: _annotation(parameter) for parameter in parameters},
     }
 

@@ -1,13 +1,13 @@
-"""Supersession: a value of the registry is followed by another, or retired. It is never edited and never deleted.
+"""Supersession: a value of the registry is superseded by another, or retired. It is never edited or deleted.
 
     supersede(store, "thumbnail", "1.0.0", "2.0.0", semantics={...}, actor="ann", reason="WebP")
-    supersede(store, "thumbnail", "2.0.0", "2.0.1", semantics_of="1.0.0", …)      # back to what it meant before
+    supersede(store, "thumbnail", "2.0.0", "2.0.1", semantics_of="1.0.0", …)      # back to earlier semantics
     supersede(store, "thumb", "1.0.0", "2.0.0", by="thumbnail", …)                # replaced by another operation
-    retire(store, "thumbnail", "2.0.1", actor="ann", reason="nobody asks for it")
+    retire(store, "thumbnail", "2.0.1", actor="ann", reason="no longer used")
 
-Invariants: what moves the old value, admits the new one, consumes the grant and writes the audit row is one
-transaction, under the lease of the collection; a refusal has one code and has written nothing; what is so already is
-left as it is, and nothing is used up; `dry_run` writes nothing at all.
+Invariants: moving the old value, admitting the new one, consuming the grant and writing the audit row are one
+transaction, under the lease of the collection; a refusal has one code and has written nothing; a change that was
+already made is reported as it is, and uses no grant; `dry_run` writes nothing.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ NOT_ACTIVE = "VALUE_NOT_ACTIVE"
 
 
 class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to a value, or would be."""
+    """A change to a value that was made, or would be made in a dry run."""
 
     value: str
     disposition: Disposition
     successor: str | None
-    admits: bool  # whether the successor comes in with it
-    plan: str  # the digest of exactly this: what its grant names
+    admits: bool  # whether the successor is admitted with it
+    plan: str  # the digest of exactly this change, which its grant names
     verdict: RollbackVerdict
-    authority: str  # GO, or the code of why no grant permits it
+    authority: str  # GO, or the code of the refusal
     grant_id: int | None = None
     rollback_ref: str | None = None  # the audit row
-    changed: bool = False  # False: a dry run, or it was so already
+    changed: bool = False  # False: a dry run, or the change was already made
 
 
 class _Request(NamedTuple):
-    """What is to be done to a value, by whom, why, and under which grant."""
+    """A change to a value: what, by whom, why, and under which grant."""
 
     disposition: Disposition
     value: ValueName
@@ -100,9 +100,10 @@ def supersede(
     grant_id: int | None = None,
     dry_run: bool = False,
 ) -> ValueChange:
-    """Let version `to` follow a value: a new one of the same code, or one in force of the code `by`.
+    """Supersede a value by version `to`: a new version of the same code, or a value in force of the code `by`.
 
-    A new value means what `semantics` says, or what the version `semantics_of` meant, or else what the old one meant.
+    A new version gets `semantics`, or those of the version `semantics_of`, or else those of the old value. Raise
+    RegistryError if the change is not valid, AuthorityError if no grant permits it.
     """
     require_words(code=code, by=by or code)
     precedence(version)
@@ -123,7 +124,7 @@ def retire(
     grant_id: int | None = None,
     dry_run: bool = False,
 ) -> ValueChange:
-    """Let a value be used for nothing new, and be followed by nothing."""
+    """Retire a value without a successor: new jobs cannot use it. Raises as `supersede` does."""
     require_words(code=code)
     precedence(version)
     who, why = actor_and_reason(actor, reason)
@@ -132,7 +133,7 @@ def retire(
 
 
 def review(reading: Reading, contract: Contract) -> tuple[RollbackVerdict, Facts]:
-    """Return the verdict on a contract that somebody wrote, and what it was judged by. It authorises nothing."""
+    """Return the verdict on a rollback contract, and the facts behind it. It authorises nothing."""
     named, follower = ValueName.parsed(contract.target), ValueName.parsed(contract.successor)
     known = (
         reading.registry.value(named.code, named.version) if named else reading.registry.value_named(contract.target)
@@ -147,40 +148,40 @@ def review(reading: Reading, contract: Contract) -> tuple[RollbackVerdict, Facts
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What it comes to
+# Evaluating a change
 
 
 class _Change:
-    """One request, held against the registry at one moment."""
+    """A request, evaluated against the registry at one time."""
 
     def __init__(self, reading: Reading, request: _Request) -> None:
         self.request = request
         self.target = _known(reading, request.value)
-        self.new: Value | None = None  # what is to be admitted, if the successor is not there
-        self.successor = self._follower(reading)
+        self.new: Value | None = None  # the value to admit, if the successor does not exist yet
+        self.successor = self._find_successor(reading)
         self.facts = Facts(target=self.target, successor=self.successor, follows=reading.registry.successions())
         self.environment = environment_of(reading)
 
-    def _follower(self, reading: Reading) -> RegistryValue | None:
+    def _find_successor(self, reading: Reading) -> RegistryValue | None:
         named = self.request.successor
         if named is None:
             return None
         there = reading.registry.value(named.code, named.version)
-        told = self.request.semantics is not msgspec.UNSET or self.request.semantics_of is not None
+        given = self.request.semantics is not msgspec.UNSET or self.request.semantics_of is not None
         if there is None and named.code == self.request.value.code:
-            self.new = self._meant(reading, named)
+            self.new = self._new_value(reading, named)
             return _drafted(self.target, self.new)
-        if there is not None and told and self._meant(reading, named).digest != there.digest:
-            raise refusal(RegistryCode.WRITE_ONCE, f"{named} is on record, and means something else", value=str(named))
+        if there is not None and given and self._new_value(reading, named).digest != there.digest:
+            raise refusal(RegistryCode.WRITE_ONCE, f"{named} exists with other semantics.", value=str(named))
         return there
 
-    def _meant(self, reading: Reading, named: ValueName) -> Value:
-        """Return the value that is to follow: of the same act, and under the same authority, as the old one."""
+    def _new_value(self, reading: Reading, named: ValueName) -> Value:
+        """Return the new value, with the act type and the authority of the old one."""
         old = stored_value(self.target)
         semantics = old.semantics_frozen if self.request.semantics is msgspec.UNSET else self.request.semantics
         if self.request.semantics_of is not None:
             semantics = stored_value(_known(reading, ValueName(named.code, self.request.semantics_of))).semantics_frozen
-        canonical(semantics)  # what JSON cannot carry is refused here
+        canonical(semantics)  # raises if it is not JSON
         return msgspec.structs.replace(
             old, operation_code=named.code, protocol_version=named.version, semantics_frozen=semantics
         )
@@ -208,30 +209,30 @@ class _Change:
         )
 
     def done_before(self) -> bool:
-        """Tell whether it is so already."""
+        """Return whether the change was already made."""
         if self.request.disposition == Disposition.RETIRE:
             return self.target.state == ValueState.RETIRED
         follower = self.facts.follows.get(self.request.value)
         return self.target.state == ValueState.SUPERSEDED and follower == self.request.successor
 
     def require_sound(self, reading: Reading) -> None:
-        """Raise RegistryError, with a code of its own for each reason, unless the value can move like this."""
+        """Raise RegistryError, with one code per reason, unless the change is valid."""
         value, disposition = self.request.value, self.request.disposition
         if self.target.standing != RegistryStatus.IN_FORCE:
-            raise refusal(RegistryCode.VALUE_ABSENT, f"{value} is {self.target.standing}, not in force")
+            raise refusal(RegistryCode.VALUE_ABSENT, f"{value} is {self.target.standing}, not in force.")
         if self.target.state != ValueState.ACTIVE:
             raise RegistryError(
-                f"{value} is {self.target.state} already: a value moves once",
+                f"{value} is already {self.target.state}.",
                 code=NOT_ACTIVE,
                 context={"value": str(value), "verdict": RollbackVerdict.FORWARD_FAIL_CLOSED_VIOLATED.number},
             )
         if disposition == Disposition.SUPERSEDE and (fault := successor_fault(self.facts)) is not None:
             raise _faulty(fault, value, self.request.successor, self.judged("…"))
         if self.new is not None and registration_hold(reading):
-            raise refusal(RegistryCode.REAL_RUN_BLOCKED, f"{REGISTRATION_HOLD} is on: nothing new may come in")
+            raise refusal(RegistryCode.REAL_RUN_BLOCKED, f"{REGISTRATION_HOLD} is on: no new value can be admitted.")
 
     def judged(self, rollback_plan: str) -> RollbackVerdict:
-        """Return the verdict of the oracle on what is to be done here."""
+        """Return the rollback verdict on this change."""
         contract = Contract(
             disposition=self.request.disposition,
             target=str(self.request.value),
@@ -257,12 +258,12 @@ class _Change:
 def _known(reading: Reading, named: ValueName) -> RegistryValue:
     found = reading.registry.value(named.code, named.version)
     if found is None:
-        raise refusal(RegistryCode.VALUE_ABSENT, f"the registry has no {named}", value=str(named))
+        raise refusal(RegistryCode.VALUE_ABSENT, f"The registry has no value {named}.", value=str(named))
     return found
 
 
 def _drafted(target: RegistryValue, new: Value) -> RegistryValue:
-    """Return the row that a new value is going to be."""
+    """Return the row that a new value will have."""
     return msgspec.structs.replace(
         target,
         value_id=0,
@@ -281,14 +282,14 @@ def _drafted(target: RegistryValue, new: Value) -> RegistryValue:
     )
 
 
-_GO_BACK = "to go back, go forward to a new version that means the same"
+_GO_BACK = "to return to old semantics, create a new version with --semantics-of"
 _WORDS = {
-    SuccessorFault.UNKNOWN: "{successor} is not in the registry: what follows another must be there",
-    SuccessorFault.ITSELF: "{value} cannot follow itself",
-    SuccessorFault.CYCLE: "{successor} was itself followed by {value}: " + _GO_BACK,
-    SuccessorFault.NOT_ACTIVE: "{successor} is not in force: nothing may be followed by what is not for new work",
-    SuccessorFault.VERSION_LOWER: "{successor} is older than {value}: " + _GO_BACK,
-    SuccessorFault.OTHER_ACT: "{successor} is for another act than {value}",
+    SuccessorFault.UNKNOWN: "The successor {successor} is not in the registry.",
+    SuccessorFault.ITSELF: "{value} cannot supersede itself.",
+    SuccessorFault.CYCLE: "{successor} was itself superseded by {value}: " + _GO_BACK + ".",
+    SuccessorFault.NOT_ACTIVE: "The successor {successor} is not active and in force.",
+    SuccessorFault.VERSION_LOWER: "{successor} is older than {value}: " + _GO_BACK + ".",
+    SuccessorFault.OTHER_ACT: "{successor} has another act type than {value}.",
 }
 
 
@@ -298,19 +299,19 @@ def _faulty(
     return RegistryError(
         _WORDS[fault].format(value=value, successor=successor),
         code=fault,
-        next_step="See what is in force with `holdfast registry list`, and how to go back in docs/registry.md.",
+        next_step="List the values in force: `holdfast registry list`. Rolling back: docs/registry.md.",
         context={"value": str(value), "successor": str(successor), "verdict": verdict.number},
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Doing it
+# Making a change
 
 
 def _performed(store: Store[Any], request: _Request, *, dry_run: bool) -> ValueChange:
     if dry_run:
         with store.reading() as reading:
-            return _foreseen(reading, request)
+            return _dry_run(reading, request)
 
     def once() -> ValueChange:
         with store.transaction() as transaction:
@@ -319,20 +320,20 @@ def _performed(store: Store[Any], request: _Request, *, dry_run: bool) -> ValueC
     return retry_races(once)
 
 
-def _foreseen(reading: Reading, request: _Request) -> ValueChange:
+def _dry_run(reading: Reading, request: _Request) -> ValueChange:
     change = _Change(reading, request)
     if change.done_before():
-        return _as_it_is(change)
+        return _unchanged(change)
     change.require_sound(reading)
     permitted = verdict_on(reading, change.wanted, request.grant_id)
     if isinstance(permitted, Rejected):
-        return change.result(change.judged("as its grant will say"), authority=str(permitted.code))
+        return change.result(change.judged("given by the grant"), authority=str(permitted.code))
     scope = scope_of(permitted)
     verdict = change.judged(scope.rollback_plan if scope else "")
     return change.result(verdict, authority="GO", grant_id=permitted.grant_id)
 
 
-def _as_it_is(change: _Change) -> ValueChange:
+def _unchanged(change: _Change) -> ValueChange:
     target = change.target
     return change.result(
         RollbackVerdict.PASS, authority="GO", grant_id=target.grant_id, rollback_ref=target.rollback_ref
@@ -345,18 +346,18 @@ def _carried_out(transaction: Transaction, request: _Request) -> ValueChange:
     token = transaction.leases.acquire(lease, holder, LEASE_S)
     if token is None:
         by = transaction.leases.all()[lease].holder
-        raise RuntimeLeaseError(f"{lease} is held by {by}", context={"lease": lease, "holder": by})
+        raise RuntimeLeaseError(f"The lease {lease} is held by {by}.", context={"lease": lease, "holder": by})
     transaction.registry.lock()
-    change = _Change(transaction, request)  # as it is under the lease
+    change = _Change(transaction, request)  # evaluated again under the lease
     if change.done_before():
         transaction.leases.release(lease, holder, token)
-        return _as_it_is(change)
+        return _unchanged(change)
     change.require_sound(transaction)
     used = authorise(transaction, change.wanted, grant_id=request.grant_id, reason=request.reason, move_id=move_id)
     verdict = change.judged(_rollback_plan(transaction, used))
     if verdict is not RollbackVerdict.PASS:
         raise RegistryError(
-            f"{request.value} may not be {request.disposition}d like this: {verdict.number} {verdict}",
+            f"The {request.disposition} of {request.value} is refused: {verdict.number} {verdict}.",
             code=verdict,
             context={"value": str(request.value), "verdict": verdict.number},
         )
@@ -372,9 +373,9 @@ def _rollback_plan(transaction: Transaction, grant_id: int) -> str:
 
 
 def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: RollbackVerdict, move_id: str) -> str:
-    """Write the audit row, move the old value, admit the new one; return the reference of the audit row."""
+    """Write the audit row, move the old value, admit the new one; return the reference to the audit row."""
     request = change.request
-    told = {
+    content = {
         "act": str(request.disposition),
         "value": str(request.value),
         "successor": str(request.successor) if request.successor else None,
@@ -385,7 +386,7 @@ def _move(transaction: Transaction, change: _Change, grant_id: int, verdict: Rol
         "reason": request.reason,
     }
     kind, subject = AUDIT[request.disposition], f"value:{request.value}"
-    evidence = transaction.runs.add_evidence(kind, subject, canonical(told), actor=request.actor, grant_id=grant_id)
+    evidence = transaction.runs.add_evidence(kind, subject, canonical(content), actor=request.actor, grant_id=grant_id)
     reference = f"evidence:{evidence}"
     answer = transaction.registry.move_value(
         change.target,
