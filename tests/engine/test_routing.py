@@ -326,7 +326,7 @@ def test_explain_knows_who_speaks_it(ledger: Ledger, clock: VirtualClock) -> Non
             told = explain(reading, job_id, clock())
         assert (told.verdict, [finding.code for finding in told.findings]) == (verdict, [code]), serves
         if verdict is JobVerdict.BLOCKED:
-            assert told.findings[0].message == "no living worker of the queue default has a handler for ship 1.1.0"
+            assert "ship 1.1.0" in told.findings[0].message
             assert told.findings[0].evidence == {
                 "operation": "ship", "version": "1.1.0", "workers": {f"worker-{n}": list(serves)},
             }  # fmt: skip

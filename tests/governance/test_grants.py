@@ -123,7 +123,7 @@ def test_in_stage_it_takes_somebody_else(make: Make) -> None:
     store = make("stage")
     what = wanted(store)
     assert refused(Reject.MISSING, act, store, what).hint.startswith(
-        "Ask for one: `holdfast grant request job.release job:1 --executor ann --rollback-plan"
+        "Request a grant: `holdfast grant request job.release job:1 --executor ann --rollback-plan"
     )
     draft = asked(store, what)
     refused(Reject.NOT_ACTIVE, act, store, what, draft.grant_id)
