@@ -149,15 +149,9 @@ def test_a_used_key_with_other_work_is_a_conflict_and_nothing_is_written(verbs: 
     with pytest.raises(IdempotencyConflictError) as caught:
         verbs.submit_all([keyed("new"), other, Submission(operation="noop", payload="{}")])
     assert verbs.everything() == before
-    assert caught.value.as_dict() == {
-        "error_code": "idempotency_conflict",
-        "error_message": "client 'web' has used the key 'a' for other work",
-        "context": {
-            "client": "web",
-            "key": "a",
-            "next_step": "Use a new key for new work, or submit exactly what was submitted first.",
-        },
-    }
+    assert caught.value.code == "idempotency_conflict"
+    assert caught.value.context == {"client": "web", "key": "a"}
+    assert caught.value.hint
     assert caught.value.exit_code == 2
 
 
@@ -209,7 +203,7 @@ def test_an_operation_that_nobody_declared_is_refused_and_nothing_is_written(ver
         verbs.submit_all([keyed("a"), keyed("b", operation="unheard-of")])
     assert (caught.value.code, caught.value.exit_code) == ("operation_unknown", 2)
     assert caught.value.context == {"operation": "unheard-of"}
-    assert "Declare the operation first" in caught.value.hint
+    assert "holdfast worker" in caught.value.hint
     assert verbs.everything() == before
 
 
