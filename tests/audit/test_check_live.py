@@ -15,7 +15,7 @@ from holdfast.audit.check.runner import check
 from holdfast.core.errors import StoreDamagedError
 from holdfast.engine.events import InvariantViolated, Transition
 from holdfast.engine.upkeep import checks as checking
-from holdfast.engine.upkeep.checks import AT_OPEN, check_and_tell
+from holdfast.engine.upkeep.checks import AT_OPEN, check_and_publish
 from holdfast.engine.upkeep.duties import Duty
 from holdfast.engine.world import World
 from holdfast.store import Store
@@ -52,7 +52,7 @@ def test_a_violation_is_told_when_the_ledger_opens(
     assert (event.invariant, event.subject) == ("running_has_lease", f"JOB {rich.waiting}")
     assert (event.severity, event.at) == ("error", rich_clock())
     assert moved == []
-    said = f"JOB {rich.waiting} breaks running_has_lease: {event.detail}"
+    said = f"JOB {rich.waiting} violates running_has_lease: {event.detail}"
     assert (logging.WARNING, said) in {(record.levelno, record.getMessage()) for record in caplog.records}
 
 
@@ -92,12 +92,12 @@ def test_everything_is_told_by_a_check_on_the_way(rich_ledger: tuple[str, Rich],
     with Ledger(url, world=World(clock=rich_clock)) as ledger:
         heard: list[InvariantViolated] = []
         told = ledger.subscribe_to_violations(heard.append)
-        report = check_and_tell(ledger)
+        report = check_and_publish(ledger)
         assert report
         assert not report.ok
         assert told.flush()
         assert {(event.invariant, event.subject) for event in heard} == expected
-        assert check_and_tell(ledger, stopping=lambda: True) is None
+        assert check_and_publish(ledger, stopping=lambda: True) is None
         assert told.flush()
         assert len(heard) == len(report.violations)
 
@@ -110,7 +110,7 @@ def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
         told = ledger.subscribe_to_violations(heard.append)
         with ledger.store.transaction() as transaction:
             transaction.execute("INSERT INTO holdfast_counts VALUES ('ghost', 'attic', 'pending', 3)")
-        worker = Worker(ledger, duties=[Duty("check-test", 0.1, lambda: check_and_tell(ledger))])
+        worker = Worker(ledger, duties=[Duty("check-test", 0.1, lambda: check_and_publish(ledger))])
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:

@@ -125,7 +125,7 @@ def raises_a_base_exception(run: Execution) -> None:
     raise OddError("odd")
 
 
-@ends("failed", "unprintable_error", "UnprintableError: its text could not be had (RuntimeError)")
+@ends("failed", "unprintable_error", "UnprintableError: its text cannot be read (RuntimeError)")
 def raises_what_cannot_be_printed(run: Execution) -> None:
     raise UnprintableError
 
@@ -159,7 +159,7 @@ def is_judged_by_a_broken_judge(run: Execution) -> None:
     raise ValueError("x")
 
 
-@ends("failed", "bad_input", "InputError: seconds is from 0 to 31622400")
+@ends("failed", "bad_input", "InputError: seconds must be between 0 and 31622400")
 def snoozes_for_no_number_of_seconds(run: Execution) -> None:
     raise Snooze(float("nan"))
 

@@ -181,7 +181,7 @@ def test_a_completion_in_a_transaction_that_was_rolled_back_is_a_failure_at_once
     assert ended(live.job(job_id)) == (
         "failed",
         "commit_missing",
-        "run.commit was called, and its transaction was not committed",
+        "run.commit was called, but its transaction was not committed",
     )
 
 
@@ -209,7 +209,7 @@ def test_an_end_that_the_ledger_will_never_take_is_dropped_and_the_worker_goes_o
         drained(ledger)
         assert ledger.job(good).state is JobState.SUCCEEDED
         assert ledger.job(job_id).state is JobState.RUNNING  # until its lease runs out
-    assert f"job {job_id}: its end cannot be written: not this one" in caplog.text
+    assert f"job {job_id}: the end of its attempt cannot be written: not this one" in caplog.text
 
 
 # -- what is kept of an error -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify as verify_seals
 from holdfast.core.errors import EnforcementDriftError, RefusedByDatabaseError
 from holdfast.core.machines import JOB
-from holdfast.engine.upkeep.retention import GcReport, Held, Retention, extend_journal, gc
+from holdfast.engine.upkeep.retention import GcReport, HeldBlock, Retention, extend_journal, gc
 from holdfast.store import open_store
 from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import verify
@@ -268,7 +268,7 @@ def test_a_writer_that_has_a_number_of_the_partition_keeps_it(
     writer.close()
     clock.advance(10)
     report = collect(ledger, tmp_path)
-    assert (report.blocks, report.held, report.partitions) == (0, Held(1, "JOB", job_id, "pending"), ())
+    assert (report.blocks, report.held, report.partitions) == (0, HeldBlock(1, "JOB", job_id, "pending"), ())
     work(ledger, clock, "d")  # and that one with it
     report = collect(ledger, tmp_path)
     assert (report.held, report.partitions) == (None, (P0,))

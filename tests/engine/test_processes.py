@@ -25,7 +25,7 @@ from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.worker.attempt import HeldAttempt
-from holdfast.engine.worker.child import Line, _AskingExecution, handler_name, plain
+from holdfast.engine.worker.child import Channel, _ChildExecution, handler_name, plain
 from holdfast.engine.worker.processes import _reply
 from holdfast.store import Lease
 from holdfast.store.postgres import watch
@@ -108,9 +108,9 @@ def test_what_json_cannot_carry_is_refused_in_the_handler(
     drained(live, executor=pool if kind == "pool" else kind)
     for name, job_id in jobs.items():
         why = "nan is not JSON" if name == "nan" else f"{names[name]} is not a JSON type"
-        message = f"EffectError: the parameters of an effect cannot leave the process: {why}"
+        message = f"EffectError: the parameters of an effect must be JSON values in a process: {why}"
         assert ended(live.job(job_id)) == ("failed", "effect_failed", message)
-    message = "InputError: run.commit needs the worker's own process"
+    message = "InputError: run.commit works only in the worker's own process"
     assert ended(live.job(committing)) == ("failed", "bad_input", message)
     assert thumbs.run("SELECT path FROM thumbs") == []
 
@@ -155,7 +155,7 @@ UNNAMED: dict[str, Callable[..., Any]] = {
 def test_a_handler_without_a_name_of_its_own_is_a_typed_error_with_a_next_step(fn: Callable[..., Any]) -> None:
     with pytest.raises(InputError) as caught:
         handler_name(fn)
-    assert caught.value.message.startswith("another process cannot find the handler ")
+    assert caught.value.message.startswith("another process cannot import the handler ")
     assert "at the top of a module" in caught.value.hint
 
 
@@ -187,8 +187,8 @@ def test_a_handler_that_cannot_be_named_fails_on_record_and_the_worker_goes_on(
     job_id, good = live.submit(nameless.call()).job_id, live.submit("good").job_id
     drained(live, executor=pool if kind == "pool" else kind)
     message = (
-        f"another process cannot find the handler {__name__}:local.<locals>.inner. "
-        "Define it by a name of its own at the top of a module that can be imported, or use threads."
+        f"another process cannot import the handler {__name__}:local.<locals>.inner. "
+        "Define it by name at the top level of a module that can be imported, or use threads."
     )
     assert ended(live.job(job_id)) == ("failed", "handler_unnamed", message)
     assert live.job(good).state is JobState.SUCCEEDED
@@ -312,10 +312,10 @@ def running(sqlite_url: str, clock: VirtualClock) -> Iterator[HeldAttempt]:
 
 
 @pytest.fixture
-def asking(running: HeldAttempt) -> Iterator[_AskingExecution]:
+def asking(running: HeldAttempt) -> Iterator[_ChildExecution]:
     """An execution at the child's end of a line that a thread answers as a worker does."""
     ours, theirs = socket.socketpair()
-    line = Line(ours)
+    line = Channel(ours)
 
     def serve() -> None:
         while (message := line.receive()) is not None:
@@ -324,32 +324,32 @@ def asking(running: HeldAttempt) -> Iterator[_AskingExecution]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    end = Line(theirs)
-    yield _AskingExecution(end, running.record)
+    end = Channel(theirs)
+    yield _ChildExecution(end, running.record)
     end.close()
     thread.join(PATIENCE_S)
 
 
 def test_a_checkpoint_under_a_lost_lease_is_refused_at_the_other_end(
-    asking: _AskingExecution, running: HeldAttempt, clock: VirtualClock
+    asking: _ChildExecution, running: HeldAttempt, clock: VirtualClock
 ) -> None:
     assert asking.checkpoint("a", lambda: {"x": 1}) == {"x": 1}
     clock.advance(31)
     with pytest.raises(LeaseLostError) as caught:
         asking.checkpoint("b", lambda: 2)
-    assert caught.value.message == f"the lease of job {running.job.job_id} was lost; nothing was kept"
+    assert caught.value.message == f"the lease of job {running.job.job_id} was lost; no checkpoint was stored"
     assert asking.checkpoint("a", lambda: {"y": 2}) == {"x": 1}
     with running.ledger.store.reading() as reading:
         assert reading.executions.checkpoints(running.job.job_id) == {"a": '{"x":1}'}
 
 
-def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _AskingExecution) -> None:
+def test_threads_of_a_handler_may_ask_at_the_same_time(asking: _ChildExecution) -> None:
     with ThreadPoolExecutor(4) as threads:
         kept = threads.map(lambda n: asking.checkpoint(f"n{n}", lambda: n), range(40))
     assert list(kept) == list(range(40))
 
 
-def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _AskingExecution, running: HeldAttempt) -> None:
+def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _ChildExecution, running: HeldAttempt) -> None:
     asking.end()
     for ask in (lambda: asking.checkpoint("late", lambda: 1), lambda: asking.progress(0.5), lambda: asking.cancelled):
         with pytest.raises(LeaseLostError, match="has ended"):
@@ -358,13 +358,13 @@ def test_a_thread_that_outlives_its_handler_gets_no_answer(asking: _AskingExecut
         assert reading.executions.checkpoints(running.job.job_id) == {}
 
 
-def test_whether_to_stop_is_asked_each_time(asking: _AskingExecution, running: HeldAttempt) -> None:
+def test_whether_to_stop_is_asked_each_time(asking: _ChildExecution, running: HeldAttempt) -> None:
     before = asking.cancelled
     running.stop()
     assert (before, asking.cancelled) == (False, True)
 
 
-def test_progress_is_noted_for_the_next_heartbeat(asking: _AskingExecution, running: HeldAttempt) -> None:
+def test_progress_is_noted_for_the_next_heartbeat(asking: _ChildExecution, running: HeldAttempt) -> None:
     asking.progress(0.75, "most")
     execution = running.record.execution
     assert running.ledger.take_progress() == [(execution.exec_id, execution.lease_token, 0.75, "most")]
@@ -372,7 +372,7 @@ def test_progress_is_noted_for_the_next_heartbeat(asking: _AskingExecution, runn
         asking.progress(2)
 
 
-def test_an_execution_is_of_no_use_in_a_fork(asking: _AskingExecution, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_execution_is_of_no_use_in_a_fork(asking: _ChildExecution, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_pid", os.getpid() + 1)
     with pytest.raises(InputError, match="cannot be used in a fork"):
         asking.checkpoint("a", lambda: 1)

@@ -36,7 +36,7 @@ from holdfast.core.records import time_text
 from holdfast.core.seals import Archive
 from holdfast.engine.upkeep import archiving, retention
 from holdfast.engine.upkeep.archiving import Archived
-from holdfast.engine.upkeep.retention import GcReport, Held, Retention, gc, policy_of, policy_to_change, set_policy
+from holdfast.engine.upkeep.retention import GcReport, HeldBlock, Retention, gc, policy_of, policy_to_change, set_policy
 from holdfast.store import create_store
 from holdfast.store.migrations import verify
 from holdfast.testing import VirtualClock, virtual_world
@@ -241,7 +241,7 @@ def test_a_policy_in_the_ledger_that_cannot_be_read_drops_nothing(worked: Ledger
     with pytest.raises(InputError) as refused:
         gc(worked.store, who=WHO)
     assert refused.value.message.startswith("the ledger's retention policy cannot be read: ")
-    assert refused.value.hint == "Write it anew with `holdfast gc --set …`: what you do not set then is kept for ever."
+    assert refused.value.hint == "Write it again with `holdfast gc --set …`: what you do not set is kept for ever."
     assert everything(worked) == before
     # And that step helps: what was there is noted, and what is set anew holds.
     assert policy_to_change(worked.store) == Retention()
@@ -403,7 +403,7 @@ def test_what_others_refer_to_stays(worked: Ledger, clock: VirtualClock, folder:
     before = rows_of(worked)
     report = gc(worked.store, whole(folder), who=WHO)
     assert (report.finished, report.blocks) == (2, 0)
-    assert report.held == Held(1, "JOB", child.job_id + 1, "pending")
+    assert report.held == HeldBlock(1, "JOB", child.job_id + 1, "pending")
     with worked.store.reading() as reading:
         assert [(job.state.value, job.slimmed, job.replaces) for job in reading.jobs.page()] == [
             ("pending", False, child.job_id), ("succeeded", True, None), ("succeeded", True, None),
@@ -482,7 +482,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(worked: Ledger, clock: Virtu
     assert list(folder.iterdir()) == []
     wet = gc(worked.store, whole(folder), who=WHO)
     assert dry.dry_run
-    assert wet.held == dry.held == Held(7, "JOB", 4, "failed")
+    assert wet.held == dry.held == HeldBlock(7, "JOB", 4, "failed")
     assert [msgspec.structs.replace(made, sha256=None) for made in wet.archives] == list(dry.archives)
     assert (dry.finished, dry.quarantined, dry.blocks) == (wet.finished, wet.quarantined, wet.blocks) == (2, 1, 6)
 
@@ -513,9 +513,9 @@ def test_the_first_block_that_is_held_stops_those_behind_it(worked: Ledger, cloc
     before = rows_of(worked)
     report = gc(worked.store, whole(folder), who=WHO)
     broken = by_key(worked, "broken").job_id
-    assert (report.finished, report.held) == (2, Held(2, "JOB", broken, "failed"))
+    assert (report.finished, report.held) == (2, HeldBlock(2, "JOB", broken, "failed"))
     assert [archive.last_seal for archive in report.archives] == [1]
-    assert gc(worked.store, whole(folder), who=WHO).held == Held(2, "JOB", broken, "failed")
+    assert gc(worked.store, whole(folder), who=WHO).held == HeldBlock(2, "JOB", broken, "failed")
     worked.cancel(broken)
     clock.advance(10)
     report = gc(worked.store, whole(folder), who=WHO)
@@ -565,7 +565,7 @@ def test_a_record_that_may_still_move_holds_its_history(  # noqa: PLR0917 - para
     before = rows_of(ledger)
     clock.advance(10**9)
     report = gc(ledger.store, whole(folder), who=WHO)
-    assert report.held == (Held(1, machine.name, subject, state) if holds else None)
+    assert report.held == (HeldBlock(1, machine.name, subject, state) if holds else None)
     assert report.blocks == int(not holds)
     if not holds:
         guarded = GUARDED_BY_NAME[machine.name]
@@ -742,7 +742,7 @@ def test_a_grant_that_is_consumed_lets_its_history_go_with_the_job(
         )
     clock.advance(10)
     before = rows_of(worked)
-    assert gc(worked.store, whole(folder), who=WHO).held == Held(1, "GRANT", grant_id, "draft")
+    assert gc(worked.store, whole(folder), who=WHO).held == HeldBlock(1, "GRANT", grant_id, "draft")
     with worked.store.transaction() as transaction:
         grant = transaction.grants.get(grant_id)
         assert grant is not None

@@ -121,7 +121,7 @@ def test_a_name_may_be_declared_once_for_each_version() -> None:
     assert operations.get("nothing", "1.0.0") is None
     with pytest.raises(InputError) as raised:
         declare(operations, "1.9.0")
-    assert raised.value.message == "two operations are called 'ship', both of version 1.9.0"
+    assert raised.value.message == "operation 'ship' version 1.9.0 is declared twice"
     assert len(operations) == 3
 
 
@@ -285,7 +285,7 @@ def test_a_worker_gives_back_what_it_does_not_speak(ledger: Ledger, clock: Virtu
         with upgraded.store.reading() as reading:
             [execution] = reading.executions.of_job(job_id)
             told = explain(reading, job_id, clock())
-        missing = "ship needs a handler that speaks 1.0.0; this worker has handlers only for 2.0.0, 0.9.0"
+        missing = "ship needs a handler for version 1.0.0; this worker has handlers only for 2.0.0, 0.9.0"
         assert (execution.error_code, execution.error_message) == ("handler_missing", missing)
         assert [finding.code for finding in told.findings] == ["no_worker", "not_due"]
         assert told.findings[1].message.endswith(f": attempt 1 was given back, at no cost (handler_missing: {missing})")
@@ -302,7 +302,9 @@ def test_a_worker_without_any_handler_says_so(ledger: Ledger, clock: VirtualCloc
         drained(ignorant, executor="inline")
         with ignorant.store.reading() as reading:
             [execution] = reading.executions.of_job(job_id)
-    assert execution.error_message == "ship needs a handler that speaks 1.0.0; this worker has none of any version"
+    assert (
+        execution.error_message == "ship needs a handler for version 1.0.0; this worker has no handler for any version"
+    )
 
 
 SERVES: list[tuple[tuple[str, ...], JobVerdict, str]] = [

@@ -1,13 +1,13 @@
 """The committer: the writes of one process, gathered into transactions.
 
-Whoever comes first leads: it takes everything that has gathered, writes it as sets in one transaction, and answers
-each caller after the commit is durable. What gathers meanwhile goes into the next transaction, led by the first of
-those who wait. So a lone caller pays for one transaction and no hand-over, and a flood shares its fsyncs.
+The first caller leads: it takes all waiting tasks, writes them as sets in one transaction, and answers each caller
+after the commit is durable. Tasks that arrive meanwhile go into the next transaction, led by the first caller that
+waits. So a single caller pays for one transaction and no hand-over, and many callers share one fsync.
 
 Invariants: a caller is answered only after durability; on any failure, COMMIT included, the group is rolled back and
 run again with each task in a savepoint, and if COMMIT still fails, each in a transaction of its own, so one bad
-statement fails only its own job; nothing that may have committed is repeated unless repeating is harmless; what was
-written is told in the order it was written, after it is durable.
+statement fails only its own job; nothing that may have committed is repeated unless repeating is harmless; events
+are published in the order of the writes, after they are durable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DURING, AFTER = 0, 1
 
 
 class _Batch:
-    """What one caller brought, and how it is told to lead or that it is done."""
+    """The tasks of one caller, and the lock that wakes it to lead or to return."""
 
     def __init__(self, tasks: Sequence[Task[Any]]) -> None:
         self.tasks = tasks
@@ -71,10 +71,12 @@ class Committer:
         try:
             self._run(tasks)
         except BaseException:
-            # The leader's thread is being stopped. Those who wait for it must not take silence for success.
+            # The leader's thread is being stopped. Callers that wait for it must not see a success.
             for task in tasks:
                 if not task.answered:
-                    task.failed(CommitUnknownError("the thread that wrote for others was stopped"))
+                    task.failed(
+                        CommitUnknownError("the thread that wrote this task was stopped before COMMIT answered")
+                    )
             raise
         finally:
             for batch in batches:
@@ -116,9 +118,9 @@ class Committer:
     def _write(
         self, tasks: Sequence[Task[Any]], body: Callable[[Transaction, dict[int, Any]], None]
     ) -> StoreError | None:
-        """Run a body in one transaction; once that is durable, give each task the outcome that the body put down.
+        """Run a body in one transaction; once that is durable, give each task the outcome that the body recorded.
 
-        If no transaction can be begun, that is nobody's fault: it is every task's answer, and it is returned.
+        If no transaction can be begun, that is no task's fault: the error is every task's answer, and it is returned.
         """
         outcomes: dict[int, Any] = {}
         began = False
@@ -141,7 +143,9 @@ class Committer:
         try:
             self._on_commit(written)
         except Exception:
-            logger.exception("what was written could not be told")  # it is durable, and must not be written again
+            logger.exception(
+                "the events of a commit could not be published"
+            )  # it is durable, and must not be written again
         return None
 
     def _reach(self, tasks: Sequence[Task[Any]], when: int) -> None:
@@ -164,7 +168,7 @@ class Committer:
             except _TransactionGoneError as gone:
                 remaining.remove(gone.task)
                 continue
-            except Exception as again:  # noqa: BLE001 - COMMIT failed, or the database is gone: each tells for itself
+            except Exception as again:  # noqa: BLE001 - COMMIT failed, or the database is gone: each task is tried alone
                 innocent = [task for task in remaining if task not in culprits]
                 self._each_alone(self._without_unrepeatable(innocent, again))
             return
@@ -194,7 +198,7 @@ class Committer:
                 task.failed(error)
                 continue
             if not_begun is not None:
-                # To wait in vain once more for each would keep every caller waiting for all of them.
+                # Waiting again for each task would keep every caller waiting for all of them.
                 for other in tasks[index + 1 :]:
                     other.failed(not_begun)
                 return
@@ -211,7 +215,7 @@ class Committer:
 
 
 def _write_sets(tasks: Sequence[Task[Any]], transaction: Transaction, outcomes: dict[int, Any]) -> None:
-    """Write tasks as sets, one kind after the other, and put down the outcome of each by its identity."""
+    """Write tasks as sets, one kind after the other, and record the outcome of each by its identity."""
     in_order = sorted(tasks, key=_order)
     for _, kind in groupby(in_order, key=_order):
         some = list(kind)

@@ -1,7 +1,7 @@
-"""Events: every transition that the engine makes, and every invariant found broken, told to whoever subscribes.
+"""Events: every transition that the engine commits and every invariant found broken, published to subscribers.
 
-Invariants: events are told after their transaction is durable, in order, from a thread of their own; a subscriber that
-is slow loses events (they are counted) and one that raises is noted; neither can hurt or delay the engine.
+Invariants: events are published after their transaction is durable, in order, from a thread of their own; a subscriber
+that is slow loses events, which are counted, and one that raises is logged; neither delays the engine.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Subscriber = Callable[[Transition], None]
 
 
 class Subscription:
-    """One subscriber with its own waiting line and thread."""
+    """One subscriber with its own queue and thread."""
 
     def __init__(
         self, subscriber: Callable[[Any], None], kind: type[msgspec.Struct], on_close: Callable[[Subscription], None]
@@ -80,13 +80,13 @@ class Subscription:
         self._wake = threading.Condition()
         self._busy = False
         self._closed = False
-        self.lost = 0  # how many events did not fit in the line
+        self.lost = 0  # how many events did not fit in the queue
         self.broken = 0  # how many times the subscriber raised
         self._thread = threading.Thread(target=self._run, name="holdfast-events", daemon=True)
         self._thread.start()
 
     def put(self, events: Sequence[msgspec.Struct]) -> None:
-        """Line events up; what does not fit is lost and counted."""
+        """Queue events; those that do not fit are lost and counted."""
         with self._wake:
             room = WAITING_MAX - len(self._waiting)
             self._waiting.extend(events[:room])
@@ -94,12 +94,12 @@ class Subscription:
             self._wake.notify_all()
 
     def flush(self, timeout_s: float = 5.0) -> bool:
-        """Wait until everything lined up so far was told; return False if that took too long."""
+        """Wait until the subscriber got every queued event; return False if that took longer than `timeout_s`."""
         with self._wake:
             return self._wake.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
     def close(self) -> None:
-        """Stop telling."""
+        """End this subscription."""
         self._on_close(self)
         with self._wake:
             self._closed = True
@@ -117,7 +117,7 @@ class Subscription:
                 self._busy = True
             try:
                 self._subscriber(event)
-            except BaseException:  # SystemExit too: it would end this thread, and nobody would be told any more
+            except BaseException:  # SystemExit too: it would end this thread, and with it the subscription
                 self.broken += 1
                 logger.exception("a subscriber failed on %s", event)
 
@@ -130,21 +130,21 @@ class Bus:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody listens to transitions: without, they are not even made into events."""
+        """Whether a subscriber wants transitions: otherwise no events are made."""
         return any(subscription.kind is Transition for subscription in self._subscriptions)
 
     def subscribe(self, subscriber: Callable[[Event], None], kind: type[Event]) -> Subscription:
-        """Tell a subscriber every event of a kind from now on."""
+        """Call a subscriber with every event of a kind from now on."""
         subscription = Subscription(subscriber, kind, self._forget)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
     def subscribe_to_transitions(self, subscriber: Callable[[Transition], None]) -> Subscription:
-        """Tell a subscriber every transition from now on."""
+        """Call a subscriber with every transition from now on."""
         return self.subscribe(subscriber, Transition)
 
     def subscribe_to_violations(self, subscriber: Callable[[InvariantViolated], None]) -> Subscription:
-        """Tell a subscriber every invariant that is found broken from now on."""
+        """Call a subscriber with every invariant that is found broken from now on."""
         return self.subscribe(subscriber, InvariantViolated)
 
     def publish(self, events: Sequence[msgspec.Struct]) -> None:
@@ -167,7 +167,7 @@ def publish_own_commit(ledger: Ledger, attempt: Attempt, move: Move) -> None:
         with ledger.store.reading() as reading:
             now = reading.executions.attempt(attempt.execution.exec_id)
     except StoreError as error:
-        logger.warning("job %s: nobody can be told of its end: %s", attempt.job.job_id, error)
+        logger.warning("job %s: its end cannot be published: %s", attempt.job.job_id, error)
         return
     if now is not None and now.execution.status is ExecutionStatus.DONE:
         ledger.bus.publish(list(of_move(attempt.job, move, ledger.store.now(), attempt.execution)))

@@ -69,9 +69,9 @@ def classify(error: BaseException) -> FailureKind:
 
 def error_code(error: BaseException) -> str:
     """Return a short stable code for an exception: its own, or its class's name in snake case."""
-    # What SystemExit calls its code is an exit status, or a message.
-    own = None if isinstance(error, SystemExit) else _looked_at(error, "code")
-    # The codes of governance are written in capitals; another's may be anything.
+    # The code of SystemExit is an exit status or a message.
+    own = None if isinstance(error, SystemExit) else _attribute(error, "code")
+    # Codes of governance are in capitals; the code of another exception may be anything.
     shape = _OUR_CODE if isinstance(error, HoldfastError) else _CODE
     if isinstance(own, str) and shape.fullmatch(own):
         return str(own)
@@ -80,20 +80,20 @@ def error_code(error: BaseException) -> str:
 
 
 def short_code(reason: object) -> str:
-    """Return what somebody gives as a code, fit to be kept."""
+    """Return a code that a caller gives, safe to store."""
     return redacted(str(reason))[:CODE_MAX]
 
 
 def error_message(error: BaseException) -> str:
-    """Return what an exception says, fit to be kept."""
+    """Return the class and the text of an exception, safe to store."""
     try:
         text = str(error)
     except BaseException as worse:  # noqa: BLE001 - it is the user's class
-        text = f"its text could not be had ({type(worse).__name__})"
+        text = f"its text cannot be read ({type(worse).__name__})"
     return redacted(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def _looked_at(error: BaseException, name: str) -> object:
+def _attribute(error: BaseException, name: str) -> object:
     try:
         return getattr(error, name, None)
     except BaseException:  # noqa: BLE001 - the same

@@ -1,6 +1,6 @@
-"""Ledger: the front door. Declare operations, submit work, look at it, and run it.
+"""Ledger: declare operations, submit work, read it, and run it.
 
-Invariants: nothing is opened before it is first used, and a forked child opens for itself; every write of this process
+Invariants: a ledger opens when it is first used, and again in a forked child; every write of this process
 goes through one committer, except those in the caller's own transaction; a submit that returned is durable.
 """
 
@@ -73,7 +73,7 @@ class Ledger:
         self.payload_bytes_max = payload_bytes_max
         self._lock = threading.RLock()
         self._bus: Bus | None = None
-        _everyone.add(self)
+        _ledgers.add(self)
         self._opened: OpenedLedger | None = None
         self._progress: dict[int, tuple[int, int, float, str | None]] = {}
         if self.operations.get("noop") is None:
@@ -154,12 +154,12 @@ class Ledger:
         return Receipt(self, job_id, is_new=False, job=self.job(job_id))
 
     def counts(self) -> list[Count]:
-        """Return how many jobs stand where."""
+        """Return how many jobs each operation and queue has in each state."""
         with self.store.reading() as reading:
             return reading.counts.current()
 
     def wait(self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:
-        """Follow a job until it has ended; see `Receipt.wait`."""
+        """Wait until a job has ended; see `Receipt.wait`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause_s = WAIT_FIRST_S
         while True:
@@ -180,29 +180,32 @@ class Ledger:
     async def wait_async(
         self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False
     ) -> Receipt:
-        """Follow a job without blocking the event loop."""
+        """Wait for a job without blocking the event loop."""
         return await asyncio.to_thread(self.wait, receipt, timeout, until_failed=until_failed)
 
     # -- ruling -------------------------------------------------------------------------------------------------------
 
     def cancel(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
-        """Cancel a job: at once if it waits or has failed; a running one is asked to stop. Return its state."""
+        """Cancel a pending or failed job now; request a running one to stop. Return its state."""
         job = self.job(job_id)
         if job.state is JobState.RUNNING and self.perform(lambda tx: tx.executions.request_cancel(job_id)):
             return JobState.RUNNING
         return self.rule(job, commands.Cancel(), actor=actor, reason=reason)
 
     def retry(self, job_id: int, *, actor: str = "local", reason: str | None = None) -> JobState:
-        """Put a failed job back, within its whole budget. Return its state."""
+        """Retry a failed job if it has attempts left. Return its state."""
         return self.rule(self.job(job_id), commands.Retry(run_at=self.store.now()), actor=actor, reason=reason)
 
     def quarantine(self, job_id: int, code: str, *, actor: str = "local", reason: str | None = None) -> JobState:
-        """Take a waiting or failed job out of automatic flows. Return its state."""
+        """Quarantine a pending or failed job, so that nothing runs it automatically. Return its state."""
         message = None if reason is None else redacted(reason)
         return self.rule(self.job(job_id), commands.Quarantine(code, message), actor=actor, reason=message)
 
     def rule(self, job: Job, command: object, *, actor: str, reason: str | None = None) -> JobState:
-        """Carry out a ruling on a job as it was read; raise if it is not allowed, or if the job changed meanwhile."""
+        """Apply a command to a job as it was read; return its state.
+
+        Raise InvalidStateTransitionError if that is not allowed, StateTransitionRaceError if the job has changed.
+        """
         task = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
         self.perform_tasks([task])
         answer: Move | Refused = task.result()
@@ -213,11 +216,11 @@ class Ledger:
         return JobState(answer.steps[0].target) if answer.steps else job.state
 
     def pause(self, queue: str, *, actor: str = "local", reason: str = "paused") -> None:
-        """Stop giving out work of a queue; what is running goes on."""
+        """Pause a queue: its jobs are not claimed. Attempts that run continue."""
         self.perform(lambda tx: tx.queues.pause(queue, actor=actor, reason=reason))
 
     def resume(self, queue: str, *, actor: str = "local", reason: str = "resumed") -> None:
-        """Give out work of a queue again."""
+        """Resume a queue: its jobs can be claimed again."""
         self.perform(lambda tx: tx.queues.resume(queue, actor=actor, reason=reason))
 
     # -- working ------------------------------------------------------------------------------------------------------
@@ -225,9 +228,9 @@ class Ledger:
     def run_until_idle(self, *, queues: Sequence[str] | None = None, concurrency: int = 8) -> int:
         """Work in this process until nothing is due; return how many attempts were made.
 
-        On a clock of its own a run must be the same twice: it makes one attempt at a time, in this thread.
+        With a clock of its own a ledger makes one attempt at a time, in this thread, so that a run can be repeated.
         """
-        from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - the worker knows the ledger, not the other way
+        from holdfast.engine.worker.worker import Worker  # noqa: PLC0415 - a worker imports its ledger
 
         attempts = 0
         worked_on: set[str] = set()
@@ -246,19 +249,19 @@ class Ledger:
         return sorted({"default", *(operation.declared.queue for operation in self.operations), *waiting})
 
     def lease_seconds(self) -> dict[str, float]:
-        """Return the leases of operations that ask for another than the usual one."""
+        """Return the lease, in seconds, of each operation that does not use the default."""
         longest: dict[str, float] = {}
         for op in self.operations:
             longest[op.name] = max(op.lease_s, longest.get(op.name, 0.0))
         return {name: lease_s for name, lease_s in longest.items() if lease_s != LEASE_S}
 
     def note_progress(self, attempt: Attempt, fraction: float, note: str | None) -> None:
-        """Remember an execution's progress for the next heartbeat."""
+        """Keep an execution's progress in memory until the next heartbeat writes it."""
         execution = attempt.execution
         self._progress[execution.exec_id] = (execution.exec_id, execution.lease_token, fraction, note)
 
     def take_progress(self) -> list[tuple[int, int, float, str | None]]:
-        """Return, once, the progress noted since the last call."""
+        """Return the progress noted since the last call, and forget it."""
         noted, self._progress = self._progress, {}
         return list(noted.values())
 
@@ -281,14 +284,14 @@ class Ledger:
         return self._in_use().store
 
     def perform(self, fn: Callable[[Transaction], T]) -> T:
-        """Run a function of a transaction through the committer. It may run more than once, and must not mind."""
+        """Run a function of a transaction through the committer; return its result. It must be safe to run twice."""
         task = CallTask(fn)
         self.perform_tasks([task])
         result: T = task.result()
         return result
 
     def perform_tasks(self, tasks: Sequence[Task[Any]]) -> None:
-        """Write tasks in one transaction with whatever else has gathered."""
+        """Write tasks through the committer: each has its outcome or its error when this returns."""
         self._in_use().committer.perform(tasks)
 
     @property
@@ -303,18 +306,18 @@ class Ledger:
 
     @property
     def listening(self) -> bool:
-        """Whether anybody has subscribed to transitions: otherwise they are not made into events."""
+        """Whether a subscriber wants transitions: otherwise no events are made."""
         return self._bus is not None and self._bus.listening
 
     def subscribe(self, subscriber: Subscriber) -> Subscription:
-        """Tell a subscriber every transition that this process makes, from a thread of its own.
+        """Call a subscriber with every transition that this process commits, from a thread of its own.
 
-        What a caller submits in a transaction of its own is not told: only the caller learns whether it counts.
+        A submit with `connection` is not published: only the caller knows whether that transaction commits.
         """
         return self.bus.subscribe_to_transitions(subscriber)
 
     def subscribe_to_violations(self, subscriber: Callable[[InvariantViolated], None]) -> Subscription:
-        """Tell a subscriber every invariant that this process finds broken, when the ledger opens and in its checks."""
+        """Call a subscriber with every invariant that a check in this process finds broken."""
         return self.bus.subscribe_to_violations(subscriber)
 
     def close(self) -> None:
@@ -332,7 +335,7 @@ class Ledger:
 
     @contextmanager
     def bound_to(self, url: str | os.PathLike[str], *, world: World | None = None) -> Iterator[Ledger]:
-        """Use another database, and perhaps another clock, inside a block: for tests."""
+        """Use another database, and optionally another clock, inside a block: for tests."""
         with self._lock:
             before = self._url, self.world, self._opened
             self._url, self.world, self._opened = os.fspath(url), world or self.world, None
@@ -344,7 +347,7 @@ class Ledger:
                 self._url, self.world, self._opened = before
 
     def _in_use(self) -> OpenedLedger:
-        """Return what is open, with every operation declared."""
+        """Return the opened ledger, with every operation declared to it."""
         opened = self._open()
         opened.declare_new()
         return opened
@@ -363,27 +366,27 @@ class Ledger:
             if self._opened is not None and self._opened.pid == os.getpid():
                 return self._opened
             if self._opened is not None:
-                # After a fork the parent's connections are not ours to use, nor to close, and the threads that
-                # told its subscribers are not here.
+                # After a fork: the connections belong to the parent, and the threads of its subscriptions are not
+                # in this process.
                 self._bus = None
             opened = self._opened = OpenedLedger(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         opened.check()
         return opened
 
-    def begin_anew(self) -> None:
-        """Take another lock after a fork: who held this one in the parent is not here to let go."""
+    def renew_lock(self) -> None:
+        """Make a new lock after a fork: a thread of the parent may have held the old one."""
         self._lock = threading.RLock()
 
 
-_everyone: weakref.WeakSet[Ledger] = weakref.WeakSet()
+_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
-def _begin_anew() -> None:
-    for ledger in list(_everyone):
-        ledger.begin_anew()
+def _renew_locks() -> None:
+    for ledger in list(_ledgers):
+        ledger.renew_lock()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

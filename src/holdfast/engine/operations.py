@@ -68,11 +68,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def submission(self, declared: Declared, *, size_max: int = PAYLOAD_BYTES_MAX) -> Submission:
         """Return what the store takes: the payload as canonical text, the operation's defaults filled in."""
         if self.key == "":
-            raise ArgumentsError("a key is text with at least one character")
+            raise ArgumentsError("key must not be empty; leave it out if there is none")
         if self.run_at is not None and self.run_at.tzinfo is None:
-            raise ArgumentsError("run_at needs a time zone")
+            raise ArgumentsError("run_at needs a time zone, such as datetime.now(UTC)")
         if self.version is not None and ranked(self.version) is None:
-            raise ArgumentsError(f"{self.version!r} is not a version: write it as SemVer, such as 1.0.0")
+            raise ArgumentsError(f"{self.version!r} is not a SemVer version, such as 1.0.0")
         return Submission(
             operation=self.operation,
             operation_version=self.version or declared.version,
@@ -88,7 +88,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(TypedDict, total=False):
-    """What `@operation` takes besides the name; the defaults stand in `Operation`."""
+    """The settings of `@operation`; `Operation` has their defaults."""
 
     version: str
     queue: str
@@ -120,18 +120,21 @@ class Operation(Generic[P, R_co]):
         classify: Callable[[BaseException], FailureKind] = classify,
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise InputError(f"{name!r} is not a name for an operation", next_step="Use letters, digits and _ . : -")
+            raise InputError(
+                f"{name!r} is not a valid name of an operation",
+                next_step="Begin with a letter; use letters, digits and _ . : -",
+            )
         if ranked(version) is None:
             raise InputError(
                 f"{name}: {version!r} is not a version", next_step="Write it as SemVer, without build metadata: 1.0.0."
             )
         if lease_s <= 0 or (timeout_s is not None and timeout_s <= 0):
-            raise InputError(f"{name}: lease_s and timeout_s are more than 0")
+            raise InputError(f"{name}: lease_s and timeout_s must be greater than 0")
         self.fn = fn
         self.name = name
         self.retry = retry or (RetryPolicy() if max_attempts is None else RetryPolicy(max_attempts=max_attempts))
         if retry is not None and max_attempts is not None and max_attempts != retry.max_attempts:
-            raise InputError(f"{name}: max_attempts is given twice, and differently")
+            raise InputError(f"{name}: max_attempts and retry.max_attempts differ; set one of them")
         self.declared = Declared(
             version=version,
             queue=queue,
@@ -176,11 +179,11 @@ class Operation(Generic[P, R_co]):
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
         if not isinstance(payload, dict):
-            raise ArgumentsError(f"{self.name}: the payload is an object with the handler's arguments")
+            raise ArgumentsError(f"{self.name}: the payload must be a JSON object with the handler's arguments")
         return payload
 
     def arguments(self, payload: str) -> dict[str, Any]:
-        """Return the handler's keyword arguments from a stored payload, as the types it asks for."""
+        """Return the handler's keyword arguments from a stored payload, as the types of its annotations."""
         if self._keywords is not None:
             keywords: dict[str, Any] = msgspec.json.decode(payload)
             return keywords
@@ -226,7 +229,7 @@ class Operations:
         there = versions.setdefault(operation.version, operation)
         if there is not operation:
             raise InputError(
-                f"two operations are called {operation.name!r}, both of version {operation.version}",
+                f"operation {operation.name!r} version {operation.version} is declared twice",
                 next_step="Give one of them another name, or another version.",
             )
         if operation not in self._all:
@@ -234,8 +237,8 @@ class Operations:
         self._newest[operation.name] = versions[newest(versions) or operation.version]
 
     def get(self, name: str, version: str | None = None) -> Operation[Any, Any] | None:
-        """Return the newest operation of this name; or the one that does what was asked of a version, if it is here."""
-        # What was submitted before versions had to rank is for whoever has the name.
+        """Return the newest operation of this name, or the one that runs jobs of a version; None if it is not here."""
+        # Jobs from before versions had to be SemVer run on the newest handler of their name.
         if version is None or ranked(version) is None:
             return self._newest.get(name)
         versions = self._by_name.get(name, {})
@@ -256,10 +259,10 @@ class Operations:
 def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signature) -> type[msgspec.Struct]:
     parameters = list(signature.parameters.values())
     if not parameters:
-        raise InputError(f"{name}: a handler takes the execution as its first parameter")
+        raise InputError(f"{name}: the first parameter of a handler must be the execution")
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
-            raise InputError(f"{name}: the parameter {parameter.name!r} cannot be given by name")
+            raise InputError(f"{name}: parameter {parameter.name!r} must be one that can be given by name")
     fields: list[Any] = []
     for parameter in parameters[1:]:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -273,7 +276,7 @@ def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signat
 
 
 def _kind(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return the type that a parameter asks for, one parameter at a time: one that cannot be told hides no other."""
+    """Return the type of one parameter; an annotation that cannot be resolved does not affect the others."""
     if parameter.annotation is inspect.Parameter.empty:
         return Any
     alone = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -281,7 +284,7 @@ def _kind(fn: Callable[..., Any], parameter: inspect.Parameter) -> Any:
     try:
         return get_type_hints(alone, globalns=names, include_extras=True)[parameter.name]
     except NameError:
-        return Any  # it names something that only a type checker sees: this argument stays unchecked
+        return Any  # a name that only a type checker sees: this argument stays unchecked
 
 
 def _always(value: Any) -> Callable[[], Any]:

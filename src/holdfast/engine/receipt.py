@@ -1,6 +1,6 @@
-"""Receipt: what a caller gets for work that the ledger has taken.
+"""Receipt: what a caller gets for work that the ledger has recorded.
 
-Invariants: a receipt is a snapshot; `wait` follows the job and returns a new one; asking never changes the job.
+Invariants: a receipt is a snapshot; `wait` follows the job and returns a new one; reading it never changes the job.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Receipt:
         """The stored result, once the job has succeeded; ResultExpiredError once retention has dropped it."""
         if self.result_expired:
             raise ResultExpiredError(
-                f"job {self.job_id} has {self.state.value}, and its result has been dropped",
+                f"job {self.job_id} is {self.state.value}, but retention has dropped its result",
                 context={"job_id": self.job_id, "state": self.state.value},
             )
         return None if self._result is None else json.loads(self._result)

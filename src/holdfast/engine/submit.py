@@ -74,7 +74,7 @@ def call_of(call: Call | str, payload: Mapping[str, Json] | None, known: KnownOp
     given = {name: value for name, value in settings.items() if value is not None}
     if isinstance(call, Call):
         if payload is not None:
-            raise ArgumentsError("a call has its payload already")
+            raise ArgumentsError("a Call has its own payload; do not pass another")
         return msgspec.structs.replace(call, **given)
     _, checked = _checked(call, given.get("version"), dict(payload or {}), known, ())
     return Call(operation=call, payload=checked, **given)
@@ -85,7 +85,7 @@ def call_from(call: Call | Mapping[str, Any], known: KnownOperations) -> Call:
     if isinstance(call, Call):
         return call
     if "operation" not in call or not set(call) <= _FIELDS:
-        raise ArgumentsError(f"a call given as a mapping has operation, and may have {', '.join(sorted(_FIELDS))}")
+        raise ArgumentsError(f"a call as a mapping needs operation; its fields are {', '.join(sorted(_FIELDS))}")
     rest = {name: value for name, value in call.items() if name not in ("operation", "payload")}
     return call_of(call["operation"], call.get("payload"), known, **rest)
 

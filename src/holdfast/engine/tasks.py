@@ -118,7 +118,7 @@ class RuleTask(CallTask):
 
 
 class RecoverTask(CallTask):
-    """A recovery of what leases that had expired at a given time left behind."""
+    """A recovery of the attempts whose lease was expired at a given time."""
 
     def __init__(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None) -> None:
         super().__init__(

@@ -1,7 +1,8 @@
-"""What the engine may not decide for itself: the time, new names, chance, and planned faults.
+"""What the engine takes from outside: the time, new names, randomness, and planned crashes.
 
 Invariants: everything that is not a function of the ledger comes from here, so a test or a simulation that gives its
-own World sees the same run twice; a planned crash passes through every handler of errors, as a death would.
+own World sees the same run twice; a planned crash passes through every handler of errors, as the end of a process
+would.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ POINTS = {
     "during_submit": "the jobs are written, and not yet durable",
     "after_submit": "the jobs are durable, and the caller never gets the receipt",
     "during_claim": "the leases are written, and not yet durable",
-    "after_claim": "the leases are durable, and the worker never hears of them",
+    "after_claim": "the leases are durable, and the worker never gets them",
     "before_commit": "the completion and its effects are written, and not yet durable",
-    "after_commit": "the completion is durable, and the worker never hears of it",
+    "after_commit": "the completion is durable, and the worker never gets the answer",
     BETWEEN: "the execution is COMMITTED with its effects, and not yet DONE",
     "during_failure": "the end of a failed attempt is written, and not yet durable",
-    "after_failure": "the end of a failed attempt is durable, and the worker never hears of it",
+    "after_failure": "the end of a failed attempt is durable, and the worker never gets the answer",
     "during_ruling": "a ruling is written, and not yet durable",
-    "after_ruling": "a ruling is durable, and whoever ruled never hears of it",
-    "during_recovery": "what expired leases left is ended, and not yet durable",
-    "after_recovery": "what expired leases left is ended, and nobody hears of it",
+    "after_ruling": "a ruling is durable, and its caller never gets the answer",
+    "during_recovery": "attempts with expired leases are ended, and not yet durable",
+    "after_recovery": "attempts with expired leases are ended, and the reaper never gets the answer",
 }
-"""Where a crash is worth planning."""
+"""The points at which a test can plan a crash."""
 
 
 class Crash(BaseException):
-    """A planned death at a point. Nothing may catch it but the test or the simulation that planned it."""
+    """A planned crash at a point. Only the test or the simulation that planned it may catch it."""
 
     def __init__(self, point: str) -> None:
         super().__init__(f"a planned crash at {point}: {POINTS.get(point, 'a point of its own')}")
@@ -60,4 +61,4 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     randomness: random.Random = msgspec.field(default_factory=random.Random)
     monotonic: Callable[[], float] = time.monotonic
     reach: Callable[[str], None] = _nothing  # called at each of POINTS
-    planned: Callable[[str], bool] = _never  # is this run to be taken apart, so that it passes this point?
+    planned: Callable[[str], bool] = _never  # is a task run in two transactions, so that it passes this point?

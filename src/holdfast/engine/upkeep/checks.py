@@ -1,7 +1,7 @@
-"""Checking as part of the running engine: a quick look when a ledger opens, everything now and then.
+"""Checks of a running engine: the quick ones when a ledger opens, all of them once a period.
 
-Invariants: a check never keeps a ledger from being used, whatever it finds or fails at; each violation is logged as a
-warning and told to those who subscribed to violations.
+Invariants: whatever a check finds or fails at, the ledger can be used; each violation is logged as a
+warning and published to subscribers of violations.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ logger = logging.getLogger("holdfast")
 AT_OPEN = tuple(invariant.name for invariant in INVARIANTS if invariant.cheap and invariant.name != "enforcement")
 
 
-class _Stopped(Exception):  # not an error: the way out of a check that nobody waits for any more
+class _Stopped(Exception):  # not an error: it ends a check whose keeper is stopping
     pass
 
 
 def check_at_open(ledger: Ledger, store: Store[Any]) -> None:
     """Run the quick checks of a ledger that has just been opened, and log and publish what they find."""
-    _tell(ledger, store, check(store, only=AT_OPEN, cheap=True).violations)
+    _publish(ledger, store, check(store, only=AT_OPEN, cheap=True).violations)
 
 
-def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> CheckReport | None:
+def check_and_publish(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: False) -> CheckReport | None:
     """Ask everything, and log and publish what is found; None if it was stopped on the way."""
 
     def go_on(_what: str, _n: int) -> None:
@@ -45,16 +45,16 @@ def check_and_tell(ledger: Ledger, *, stopping: Callable[[], bool] = lambda: Fal
         report = check(ledger.store, on_progress=go_on)
     except _Stopped:
         return None
-    _tell(ledger, ledger.store, report.violations)
+    _publish(ledger, ledger.store, report.violations)
     return report
 
 
-def _tell(ledger: Ledger, store: Store[Any], violations: Sequence[Violation]) -> None:
+def _publish(ledger: Ledger, store: Store[Any], violations: Sequence[Violation]) -> None:
     if not violations:
         return
     at = store.now()
     for found in violations:
-        logger.warning("%s breaks %s: %s", found.subject, found.invariant, found.detail)
+        logger.warning("%s violates %s: %s", found.subject, found.invariant, found.detail)
     ledger.bus.publish(
         [
             InvariantViolated(

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.audit.seals.sealer import seal
 from holdfast.core.errors import HoldfastError
-from holdfast.engine.upkeep.checks import check_and_tell
+from holdfast.engine.upkeep.checks import check_and_publish
 from holdfast.engine.upkeep.retention import extend_journal, gc
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Duties:
             ("seal", periods.seal_s, lambda: seal(store)),
             ("gc", periods.gc_s, lambda: gc(store, who=self._actor, stopping=stopping)),
             ("forget", periods.forget_s, self._forget),
-            ("check", periods.check_s, lambda: check_and_tell(self._ledger, stopping=stopping)),
+            ("check", periods.check_s, lambda: check_and_publish(self._ledger, stopping=stopping)),
         )
         return [Duty(name, every_s, do) for name, every_s, do in every if every_s is not None]
 
@@ -108,9 +108,9 @@ class Duties:
         try:
             duty.do()
         except HoldfastError as error:
-            logger.warning("the duty %s failed and is tried again: %s", duty.name, error)
+            logger.warning("duty %s failed; trying again in %g s: %s", duty.name, self._periods.retry_s, error)
         except Exception:
-            logger.exception("the duty %s failed and is tried again", duty.name)
+            logger.exception("duty %s failed; trying again in %g s", duty.name, self._periods.retry_s)
         else:
             return
         self._try_again(duty)
@@ -120,7 +120,7 @@ class Duties:
             with self._ledger.store.transaction() as transaction:
                 transaction.workers.retry_duty(duty.name, duty.every_s, self._periods.retry_s)
         except HoldfastError as error:
-            logger.warning("the duty %s is tried again only after %g s: %s", duty.name, duty.every_s, error)
+            logger.warning("duty %s is tried again only after %g s: %s", duty.name, duty.every_s, error)
 
 
 def _is_due(taken_at: str | None, duty: Duty, now: datetime) -> bool:

@@ -1,7 +1,7 @@
 """Retention: how long what is finished is kept, and what `holdfast gc` drops, archives and leaves.
 
 Finished jobs are slimmed: payload, result and checkpoints go; the row, its key and its digest stay for life. History
-is archived: sealed blocks leave the journal as files, first to last, once all that they tell of is at rest for good.
+is archived: sealed blocks leave the journal as files, first to last, once every record in them has ended for good.
 
 Invariants: nothing is dropped until a policy says so; whatever leaves the journal is in a durable file that the ledger
 names; each step is one short transaction under the maintenance door, noted in the journal, so that a gc that is killed
@@ -49,21 +49,21 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     archive_dir: str | None = None  # where history goes: one directory for the whole fleet
 
     def __post_init__(self) -> None:
-        """Refuse ages that are none, and history without a place to go to."""
+        """Refuse ages out of range, and an age of history without an archive directory."""
         for name in ("finished_s", "quarantined_s", "history_s"):
             age = getattr(self, name)
             if age is not None and not (math.isfinite(age) and 0 <= age <= AGE_S_MAX):
-                why = f"{name} is an age of 0 to {AGE_S_MAX} seconds, not {age:g}"
+                why = f"{name} must be between 0 and {AGE_S_MAX} seconds, not {age:g}"
                 raise InputError(why, context={"setting": name})
         if self.archive_dir is not None and not _is_from_root(self.archive_dir):
             raise InputError(
-                f"the directory of archives is a path from the root, not {self.archive_dir!r}",
-                next_step="Name it from the root: every worker of the ledger looks for it there.",
+                f"archive_dir must be an absolute path, not {self.archive_dir!r}",
+                next_step="Give an absolute path: every worker of the ledger uses it.",
                 context={"archive_dir": self.archive_dir},
             )
         if self.history_s is not None and self.archive_dir is None:
             raise InputError(
-                "history is archived, and there is no directory to archive it in",
+                "history_s is set, but archive_dir is not",
                 next_step="Set archive_dir too: `holdfast gc --set history=90d --set archive_dir=/var/lib/holdfast`.",
             )
 
@@ -78,7 +78,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return {state.value: now - timedelta(seconds=age) for state, age in ages.items() if age is not None}
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldBlock(msgspec.Struct, frozen=True):
     """The first block that could not leave, and the record that held it."""
 
     seal_id: int
@@ -95,7 +95,7 @@ class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int = 0  # jobs in quarantine, slimmed
     archives: tuple[Archived, ...] = ()
     partitions: tuple[str, ...] = ()  # of the journal, dropped
-    held: Held | None = None
+    held: HeldBlock | None = None
 
     @property
     def blocks(self) -> int:
@@ -139,7 +139,7 @@ def set_policy(store: Store[Any], policy: Retention, *, who: str, why: str) -> N
 class _UnreadableError(InputError):
     """The ledger's policy is not one that this Holdfast can go by: nothing is dropped under it."""
 
-    next_step = "Write it anew with `holdfast gc --set …`: what you do not set then is kept for ever."
+    next_step = "Write it again with `holdfast gc --set …`: what you do not set is kept for ever."
 
 
 def _policy(text: str) -> Retention:
@@ -173,10 +173,10 @@ def gc(
 ) -> GcReport:
     """Slim and archive what is past its age by a policy, the ledger's own if none is given; return what was done.
 
-    It may run at any time, anywhere, and more than once at a time. `stopping` is asked between its steps.
+    It may run at any time, anywhere, and more than once at a time. `stopping` is called between its steps.
     """
     policy = policy_of(store) if policy is None else policy
-    run = _Run(store, policy, now or store.now(), who=who, why=why, dry_run=dry_run, stopping=stopping)
+    run = _GcRun(store, policy, now or store.now(), who=who, why=why, dry_run=dry_run, stopping=stopping)
     if not dry_run:
         extend_journal(store)
     if policy.is_off:
@@ -199,10 +199,10 @@ def extend_journal(store: Store[Any]) -> str | None:
 
 
 class _NothingToDoError(Exception):
-    """Somebody else was faster: the transaction is rolled back, door and all."""
+    """Another process has done it first: the transaction is rolled back."""
 
 
-class _Run:
+class _GcRun:
     """One gc, step by step."""
 
     def __init__(
@@ -223,7 +223,7 @@ class _Run:
         self._slimmed = dict.fromkeys(self._slims, 0)
         self._archives: list[Archived] = []
         self._partitions: list[str] = []
-        self._held: Held | None = None
+        self._held: HeldBlock | None = None
 
     def report(self) -> GcReport:
         return GcReport(
@@ -299,10 +299,10 @@ class _Run:
         return found[:telling]
 
     def _hold(self, held: Seal, holder: Holder) -> None:
-        self._held = Held(held.seal_id, holder.machine, holder.subject, holder.state)
+        self._held = HeldBlock(held.seal_id, holder.machine, holder.subject, holder.state)
 
     def _leave(self, leaving: Leaving, made: Archived) -> bool:
-        """Let archived rows go, in one transaction; False if somebody else has done so meanwhile."""
+        """Let archived rows go, in one transaction; False if another process has done so meanwhile."""
         try:
             with self._store.transaction() as transaction:
                 transaction.retention.lock()
@@ -354,7 +354,7 @@ class _Run:
             except _NothingToDoError:
                 return False
             except StoreBusyError as busy:
-                logger.info("%s is archived, and dropped another time: %s", name, busy)
+                logger.info("partition %s is archived; it is dropped later: %s", name, busy)
                 time.sleep(DROP_PAUSE_S)
             else:
                 return True

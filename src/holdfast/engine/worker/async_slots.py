@@ -16,7 +16,7 @@ from typing import Any, cast
 from holdfast.engine.operations import Operation
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.outcome import outcome_of
-from holdfast.engine.worker.slots import GivenUp, OnEnd
+from holdfast.engine.worker.slots import AbandonedCount, OnEnd
 from holdfast.engine.world import Crash
 
 LOOP_ANSWERS_S = 0.25  # a loop that takes longer to answer is blocked by a handler
@@ -79,7 +79,7 @@ class AsyncSlots:
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that takes new attempts
         self._waiting: dict[int, HeldAttempt] = {}  # handed to a loop that has not begun them
         self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
-        self._given_up = GivenUp()
+        self._abandoned = AbandonedCount()
 
     def start(self, running: HeldAttempt) -> None:
         if self._loop is None:
@@ -98,13 +98,13 @@ class AsyncSlots:
             task.add_done_callback(lambda _: self._forget(loop, running))
 
     async def _run(self, running: HeldAttempt) -> None:
-        # Whoever takes it from the line has it: a loop that was blocked may find that another one was faster.
+        # The loop that takes it from here runs it: another loop may have taken it while this one was blocked.
         if self._waiting.pop(id(running), None) is None:
             return
         if not running.ended and await run_async(running):
             self._on_end(running)
         else:
-            self._given_up.add(-1)
+            self._abandoned.add(-1)
 
     def _forget(self, loop: asyncio.AbstractEventLoop, running: HeldAttempt) -> None:
         self._tasks[loop].pop(id(running), None)
@@ -115,7 +115,7 @@ class AsyncSlots:
     def abandon(self, running: HeldAttempt) -> None:
         loop = next((loop for loop, tasks in list(self._tasks.items()) if id(running) in tasks), self._loop)
         if self._waiting.pop(id(running), None) is None:
-            self._given_up.add(1)
+            self._abandoned.add(1)
         if loop is None:
             return
         answered = threading.Event()
@@ -135,7 +135,7 @@ class AsyncSlots:
         answered.set()
 
     def worn_out(self, limit: int) -> bool:
-        return self._given_up.n > limit
+        return self._abandoned.n > limit
 
     def close(self) -> None:
         for loop in list(self._tasks):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT = "timed_out"
 HANDLER_MISSING, HANDLER_MISSING_S = "handler_missing", 5.0
-AGAIN_MAX = 20  # so often what an attempt stages may be refused before that is a failure
+AGAIN_MAX = 20  # after so many refusals of what it stages, an attempt fails
 COMMIT_MISSING = "commit_missing"
 
 
@@ -45,11 +45,11 @@ class HeldAttempt(Execution):
         self.took_s = 0.0
         self.ended = False  # from here on nothing else can end it
         self.worker_stopping = False
-        self.cancel_asked = False
+        self.cancel_requested = False
         self._task: EndTask | None = None
         self._outcome: Outcome = None
         self._agains = 0
-        self._told: set[object] = set()  # operations of which a registry has told that another version is in force
+        self._confirmed: set[object] = set()  # operations whose version in force the registry gave during this end
         self._lock = threading.Lock()
 
     @property
@@ -87,11 +87,11 @@ class HeldAttempt(Execution):
         return self.finish(handled(self.operation, self) if self.operation else self.missing())
 
     def missing(self) -> Raised:
-        """Return how an attempt ends that nobody here can make: it costs nothing, and another worker may know how."""
+        """Return the end of an attempt that has no handler here: it costs nothing, and another worker may have one."""
         job = self.job
         here = self.ledger.operations.versions(job.operation)
-        has = f"handlers only for {', '.join(here)}" if here else "none of any version"
-        needed = f"{job.operation} needs a handler that speaks {job.operation_version}; this worker has {has}"
+        has = f"handlers only for {', '.join(here)}" if here else "no handler for any version"
+        needed = f"{job.operation} needs a handler for version {job.operation_version}; this worker has {has}"
         return Raised(HANDLER_MISSING, needed, Then.GIVE_BACK, HANDLER_MISSING_S)
 
     def extended(self, until: datetime) -> None:
@@ -120,17 +120,17 @@ class HeldAttempt(Execution):
         return self.finish(Raised(reason, reason, Then.GIVE_BACK))
 
     def let_go(self) -> None:
-        """End the attempt without a word: its lease will run out."""
+        """End the attempt without writing anything: its lease will expire."""
         self.stop()
         self._end()
 
     def refused(self, error: Exception) -> bool:
-        """Take in that the ledger would not write a completion: a failure like any other. False: it was none."""
+        """Make a failure of a completion that the ledger refused to write; return False if it was not a completion."""
         if self._task is None or not isinstance(self._task.command, commands.Complete):
             return False
         operation = error.context.get("operation") if isinstance(error, RegistryError) else None
-        if isinstance(error, RegistryError) and operation not in self._told and self.ledger.known.learn(error):
-            self._told.add(operation)
+        if isinstance(error, RegistryError) and operation not in self._confirmed and self.ledger.known.learn(error):
+            self._confirmed.add(operation)
             self._conclude(self._outcome)  # a follow-up that names no version is submitted at the one in force now
         elif self.operation and self.again and self._agains < AGAIN_MAX and isinstance(error, EffectError):
             self._agains += 1
@@ -143,7 +143,7 @@ class HeldAttempt(Execution):
         self._outcome = outcome
         try:
             self._task = self._ending(outcome)
-        except Exception as error:  # noqa: BLE001 - such as a follow-up that no ledger would take
+        except Exception as error:  # noqa: BLE001 - such as a follow-up that the ledger does not take
             self._task = self._ending(raised(error))
 
     def _end(self) -> bool:
@@ -166,10 +166,10 @@ class HeldAttempt(Execution):
             with self.ledger.store.reading() as reading:
                 found = reading.executions.attempt(self.record.execution.exec_id)
         except StoreError:
-            return None  # nobody can tell; if it was not, the lease runs out
+            return None  # not known; if it was not committed, the lease expires
         if found is None or found.execution.status is not ExecutionStatus.IN_PROGRESS:
             return None
-        return Raised(COMMIT_MISSING, "run.commit was called, and its transaction was not committed")
+        return Raised(COMMIT_MISSING, "run.commit was called, but its transaction was not committed")
 
     def _command(self, outcome: Raised, now: datetime) -> object:
         token, code, message = self.token, outcome.code, outcome.message
@@ -177,8 +177,8 @@ class HeldAttempt(Execution):
         match outcome.then:
             case Then.GIVE_BACK:
                 return commands.GiveBack(token, after, code, message if code == HANDLER_MISSING else None)
-            case Then.CANCEL if self.worker_stopping and not self.cancel_asked:
-                # The handler was told to stop because the worker does; that is no reason to drop the job.
+            case Then.CANCEL if self.worker_stopping and not self.cancel_requested:
+                # The handler stopped because the worker does: the job is not cancelled.
                 return commands.GiveBack(token, now, "worker_stopped")
             case Then.CANCEL:
                 return commands.Fail(token, code, message, quarantine_code=CANCELLED)

@@ -1,11 +1,11 @@
-"""A handler in another process: how it is named, what is sent to it, and the execution that it is given there.
+"""A handler in another process: how it is named, what is sent to it, and its execution there.
 
 It is sent as `module:qualname` with its attempt as JSON, and comes back as an outcome in JSON. What its execution needs
-from the ledger meanwhile (checkpoints, progress, whether to stop) a child of our own asks its parent for, over the same
-socket; in a pool that somebody else brought, where there is no such line, it opens the ledger itself.
+from the ledger meanwhile (checkpoints, progress, whether to stop) a child of our own requests from its parent, over the
+same socket; in a process pool of the application, which has no such socket, it opens the ledger itself.
 
 Invariants: nothing is pickled by us; a child runs one handler at a time, leaves stopping to its parent, and dies with
-it; what cannot be told in JSON is refused in the handler, where the mistake is.
+it; what cannot be written as JSON is refused in the handler.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def handler_name(fn: Callable[..., Any]) -> str:
     spec = getattr(sys.modules.get(module), "__spec__", None)
     if getattr(found, "fn", found) is not fn or (module == "__main__" and spec is None):
         raise InputError(
-            f"another process cannot find the handler {module}:{path or type(fn).__name__}",
-            next_step="Define it by a name of its own at the top of a module that can be imported, or use threads.",
+            f"another process cannot import the handler {module}:{path or type(fn).__name__}",
+            next_step="Define it by name at the top level of a module that can be imported, or use threads.",
         )
     return f"{spec.name if spec is not None else module}:{path}"
 
@@ -80,12 +80,12 @@ def plain(value: object) -> Any:
 
 
 def outcome_from(value: object) -> Outcome:
-    """Return the outcome that was told as JSON."""
+    """Return the outcome that was sent as JSON."""
     return cast("Outcome", msgspec.convert(value, Outcome))
 
 
-class Line:
-    """JSON messages over a socket, one a line."""
+class Channel:
+    """A channel of JSON messages over a socket, one a line."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -112,7 +112,7 @@ class _RemoteExecution(Execution):
     """An execution whose handler runs in another process than its worker."""
 
     def begin(self) -> None:
-        """Say that the handler starts now, if there is anybody to tell."""
+        """Report that the handler starts now, where there is a parent process."""
 
     def effect(self, sql: str, params: Params | None = None, *, rows: int | None = None) -> None:
         given: Any = dict(params) if isinstance(params, Mapping) else params and list(params)
@@ -120,10 +120,10 @@ class _RemoteExecution(Execution):
             canonical(given)
         except (InputError, TypeError) as error:
             raise EffectError(
-                f"the parameters of an effect cannot leave the process: {error}",
-                next_step="Use JSON values (bytes and times as text) in a process, or run the operation in threads.",
+                f"the parameters of an effect must be JSON values in a process: {error}",
+                next_step="Write bytes and times as text, or run the operation in threads.",
             ) from None
-        # As it is now: the handler may go on to change what it gave.
+        # A copy: the handler may change its object later.
         super().effect(sql, json.loads(json.dumps(given)), rows=rows)
 
     def after_commit(self, call: Call) -> None:
@@ -132,52 +132,52 @@ class _RemoteExecution(Execution):
 
     def commit(self, *, connection: Any, result: Any = None) -> None:  # noqa: ARG002 - the same signature
         raise InputError(
-            "run.commit needs the worker's own process",
+            "run.commit works only in the worker's own process",
             next_step="Stage effects instead, or run the operation in threads.",
         )
 
 
-class _AskingExecution(_RemoteExecution):
-    """An execution that asks the parent process for what the ledger keeps."""
+class _ChildExecution(_RemoteExecution):
+    """An execution that requests from its parent process what the ledger stores."""
 
-    def __init__(self, line: Line, attempt: Attempt) -> None:
-        super().__init__(cast("Ledger", None), attempt)  # whatever would use a ledger asks instead
-        self._line = line
+    def __init__(self, channel: Channel, attempt: Attempt) -> None:
+        super().__init__(cast("Ledger", None), attempt)  # every method that would use a ledger is overridden
+        self._channel = channel
         self._pid = os.getpid()
-        self._turn = threading.Lock()  # threads of the handler's own may ask too
-        self._over = False
+        self._turn = threading.Lock()  # threads of the handler's own may use it too
+        self._ended = False
 
     def end(self) -> None:
-        """Ask nothing more: what a thread that outlives its handler asks would be taken for the next job's question."""
+        """Refuse more requests: one from a thread that outlives its handler would be answered for the next job."""
         with self._turn:
-            self._over = True
+            self._ended = True
 
     def begin(self) -> None:
-        self._ask("begin")
+        self._request("begin")
 
     @property
     def cancelled(self) -> bool:
-        return bool(self._ask("cancelled"))
+        return bool(self._request("cancelled"))
 
     def _checkpoints(self) -> dict[str, str]:
-        return cast("dict[str, str]", self._ask("checkpoints"))
+        return cast("dict[str, str]", self._request("checkpoints"))
 
     def _keep(self, values: dict[str, str]) -> None:
-        self._ask("keep", values)
+        self._request("keep", values)
 
     def _note(self, fraction: float, note: str | None) -> None:
-        self._ask("note", fraction, note)
+        self._request("note", fraction, note)
 
-    def _ask(self, *question: object) -> object:
+    def _request(self, *request: object) -> object:
         if os.getpid() != self._pid:
             raise InputError("an execution cannot be used in a fork of its process")
         with self._turn:
-            if self._over:
+            if self._ended:
                 raise LeaseLostError(f"the attempt at job {self.job.job_id} has ended")
-            self._line.send({"ask": question})
-            reply = self._line.receive()
+            self._channel.send({"request": request})
+            reply = self._channel.receive()
         if reply is None:
-            os._exit(1)  # nobody is left to do this for
+            os._exit(1)  # the parent process has ended
         if "error" in reply:
             raise _errors().get(reply["error"], HoldfastError)(reply["message"])
         return reply["answer"]
@@ -223,12 +223,12 @@ def child() -> None:
         signal.signal(signum, lambda *_: None)
     end = socket.socket(fileno=int(sys.argv[1]))
     threading.Thread(target=_die_with_parent, args=(end,), name="holdfast-parent", daemon=True).start()
-    line = Line(end)
-    while (job := line.receive()) is not None:
-        execution = _AskingExecution(line, msgspec.convert(job["attempt"], Attempt))
+    channel = Channel(end)
+    while (job := channel.receive()) is not None:
+        execution = _ChildExecution(channel, msgspec.convert(job["attempt"], Attempt))
         outcome = _handled(job["handler"], execution)
         execution.end()
-        line.send({"outcome": plain(outcome)})
+        channel.send({"outcome": plain(outcome)})
 
 
 def _die_with_parent(end: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""Execution: what a handler is given to do its work with.
+"""Execution: what a handler gets as its first argument.
 
 Invariants: before the commit boundary nothing takes effect: effects and follow-up calls are staged as data; a value
 that is checkpointed is kept only under a live lease; once the lease is lost nothing written through here counts.
@@ -41,7 +41,7 @@ class Execution:
         self._ledger = ledger
         self.record = attempt  # the job and its execution, as the worker holds them
         self._kept: dict[str, str] | None = None
-        self._unkept: dict[str, str] = {}  # to be kept with the next checkpoint, or when the handler ends
+        self._unkept: dict[str, str] = {}  # to be stored with the next checkpoint, or when the handler ends
         self._cancelled = False
         self.staged = Staged([], [])
         self.committed: Move | None = None  # made in the caller's own transaction, and not known to be durable
@@ -67,9 +67,9 @@ class Execution:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: somebody asked to cancel the job, the worker is stopping, or the lease is lost.
+        """Whether to stop: a cancellation was requested, the worker is stopping, or the lease is lost.
 
-        Raise Cancel to stop: a job that somebody asked to cancel is cancelled, any other is given back at no cost.
+        Raise Cancel to stop: a job with a requested cancellation is cancelled, any other is given back at no cost.
         """
         return self._cancelled
 
@@ -90,16 +90,16 @@ class Execution:
     def if_refused(self, again: Callable[[EffectError], Any]) -> None:
         """Call `again` if the commit is refused over an effect, such as one that found other rows than it said.
 
-        What was staged is dropped first. What `again` stages and returns counts as the handler's, in the same attempt:
-        whoever was not the first to write loses nothing. It may raise what a handler may: its argument, for one.
+        What was staged is dropped first. What `again` stages and returns replaces the handler's result, in the same
+        attempt. It may raise what a handler may, such as the error that it got.
         """
         self.again = again
 
     def checkpoint(self, name: str, fn: Callable[[], T], *, with_next: bool = False) -> T:
-        """Return the value kept under this name by any attempt; the first time, compute and keep it.
+        """Return the value stored under this name by any attempt; the first time, compute and store it.
 
-        A value that is cheap to compute again may be kept `with_next`: in one write with the next checkpoint, or when
-        the handler ends.
+        `with_next` stores the value in one write with the next checkpoint, or when the handler ends: for values that
+        are cheap to compute again.
         """
         if self._kept is None:
             self._kept = self._checkpoints()
@@ -124,15 +124,15 @@ class Execution:
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Note how far the work is, from 0 to 1; written by the next heartbeat, and free in between."""
         if not 0 <= fraction <= 1:
-            raise InputError("progress is from 0 to 1")
-        # A note that a database cannot take would spoil the heartbeat of every job of this worker.
+            raise InputError("progress must be between 0 and 1")
+        # A note that a database cannot store would make the heartbeat of every job of this worker fail.
         self._note(float(fraction), None if note is None else redacted(str(note)))
 
     def commit(self, *, connection: Any, result: Json = None) -> None:
         """Complete this job inside the caller's own transaction; it counts when the caller commits."""
         self._refuse_late()
         if self.staged.effects:
-            raise InputError("effects are staged already: use them, or the caller's connection, not both")
+            raise InputError("effects are staged already: use staged effects or run.commit, not both")
         complete = Complete(self.token, payload_text(result))
         with self._ledger.store.borrowed(connection) as transaction:
             [answer] = transaction.executions.move([(self.record, complete)], actor=self.record.execution.lease_owner)
@@ -143,9 +143,9 @@ class Execution:
 
     def _refuse_late(self) -> None:
         if self.committed is not None:
-            raise InputError("this execution has committed; nothing more can be staged")
+            raise InputError("run.commit was called: nothing more can be staged")
 
-    # -- what the ledger keeps: an execution in another process asks for it -------------------------------------------
+    # -- reads and writes of the ledger: an execution in another process overrides them --------------------------------
 
     def _checkpoints(self) -> dict[str, str]:
         """Return what any attempt at the job has kept, as JSON texts by name."""
@@ -155,7 +155,7 @@ class Execution:
     def _keep(self, values: dict[str, str]) -> None:
         """Keep values for later attempts, or raise LeaseLostError."""
         if not self._ledger.perform(lambda tx: tx.executions.save_checkpoints(self.record, values)):
-            raise LeaseLostError(f"the lease of job {self.job.job_id} was lost; nothing was kept")
+            raise LeaseLostError(f"the lease of job {self.job.job_id} was lost; no checkpoint was stored")
 
     def _note(self, fraction: float, note: str | None) -> None:
         self._ledger.note_progress(self.record, fraction, note)

@@ -1,7 +1,7 @@
-"""Heartbeats: keeping the leases of what a worker runs, from a thread and a connection of their own.
+"""Heartbeats: extend the leases of what a worker runs, from a thread and a connection of their own.
 
-Invariants: a lease is extended well before it ends; an execution whose lease is lost, or whose cancellation was asked
-for, is told to stop; a heartbeat that fails is tried again and never raises into the worker.
+Invariants: a lease is extended well before it ends; an execution whose lease is lost, or whose cancellation was
+requested, is stopped; a heartbeat that fails is tried again and never raises into the worker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Heartbeat(Helper):
         """Extend every lease that is held, and write down the progress that was noted."""
         held = self._held()
         leases = [(r.record.execution.exec_id, r.record.execution.lease_token, r.lease_s) for r in held]
-        asked_at = self._ledger.store.now()
+        now = self._ledger.store.now()
         progress = self._ledger.take_progress()
         if not leases and not progress:
             return
@@ -55,12 +55,12 @@ class Heartbeat(Helper):
                 transaction.executions.save_progress(progress)
             kept = transaction.executions.extend_leases(leases) if leases else {}
         for running in held:
-            asked = kept.get(running.record.execution.exec_id)
-            if asked is None:
+            cancel_requested = kept.get(running.record.execution.exec_id)
+            if cancel_requested is None:
                 self.lost += 1
-                running.stop()  # ended meanwhile, or lost; either way there is no more to do
+                running.stop()  # it has ended, or the lease is lost: there is no more to do
                 continue
-            running.extended(asked_at + timedelta(seconds=running.lease_s))
-            if asked:
-                running.cancel_asked = True
+            running.extended(now + timedelta(seconds=running.lease_s))
+            if cancel_requested:
+                running.cancel_requested = True
                 running.stop()

@@ -1,8 +1,8 @@
 """Slots outside this process or its threads: child processes of our own, and any `concurrent.futures.Executor`.
 
 Invariants: past its timeout a child is killed, with every process that it started, and replaced; a child that dies
-fails its own attempt and no other; an executor that somebody brought is never shut down here, and when none of it is
-left to use the worker is told to recycle.
+fails its own attempt and no other; an executor of the application is never shut down here, and when it
+can run nothing more the worker recycles.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from holdfast.core.errors import InputError
 from holdfast.core.redaction import redacted
 from holdfast.engine.failures import FailureKind, error_code, error_message
 from holdfast.engine.worker.attempt import HeldAttempt
-from holdfast.engine.worker.child import BOOT, Line, handler_name, in_pool, outcome_from, plain
+from holdfast.engine.worker.child import BOOT, Channel, handler_name, in_pool, outcome_from, plain
 from holdfast.engine.worker.outcome import Outcome, Raised, Then, raised
-from holdfast.engine.worker.slots import GivenUp, OnEnd
+from holdfast.engine.worker.slots import AbandonedCount, OnEnd
 
 logger = logging.getLogger("holdfast")
 
@@ -44,7 +44,7 @@ def slots_of(executor: str | Executor, size: int, on_end: OnEnd) -> ProcessSlots
         return ProcessSlots(size, on_end)
     if isinstance(executor, Executor):
         return ExecutorSlots(executor, on_end)
-    raise InputError(f"{executor!r} is not threads, processes or an Executor")
+    raise InputError(f"{executor!r} is not an executor: use 'threads', 'processes' or a concurrent.futures.Executor")
 
 
 def _name(running: HeldAttempt) -> str:
@@ -56,11 +56,11 @@ def _unnamed(error: InputError) -> Raised:
 
 
 class _Child:
-    """A child process, and the parent's end of the line to it."""
+    """A child process, and the parent's end of the channel to it."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._line = Line(ours)
+        self._channel = Channel(ours)
         self._readable = select.poll()
         self._readable.register(ours, select.POLLIN)
         self._lock = threading.Lock()
@@ -74,25 +74,25 @@ class _Child:
             )
 
     def run(self, running: HeldAttempt, name: str) -> Outcome:
-        """Have a handler run, and serve what it asks for; return what came of it."""
+        """Run a handler in the child and answer its requests; return its outcome."""
         running.begin(IMPORT_S)
         try:
-            self._line.send({"handler": name, "attempt": plain(running.record)})
+            self._channel.send({"handler": name, "attempt": plain(running.record)})
             while (message := self._receive()) is not None:
                 if "outcome" in message:
                     return outcome_from(message["outcome"])
-                self._line.send(_reply(running, *message["ask"]))
-        except Exception as error:  # noqa: BLE001 - it is gone, or its handler has spoilt the line: the same to us
-            logger.debug("the line to a handler's process broke: %s", error)
+                self._channel.send(_reply(running, *message["request"]))
+        except Exception as error:  # noqa: BLE001 - the child has ended, or its handler has written to the socket
+            logger.debug("the channel to a handler's process broke: %s", error)
         return Raised(PROCESS_DIED, f"the handler's process ended: {self.end()}", kind=FailureKind.TRANSIENT)
 
     def _receive(self) -> Any:
-        # The line's end is not enough: something that the handler started may still hold it open. Nor is a message
-        # ever left in the reader's buffer: the child says nothing more until it is answered.
+        # Waiting for the end of the socket is not enough: a process that the handler started may hold it open. No
+        # message stays in the reader's buffer: the child sends nothing more until it has its reply.
         while not self._readable.poll(500):
             if self.died():
                 return None
-        return self._line.receive()
+        return self._channel.receive()
 
     @property
     def gone(self) -> bool:
@@ -112,16 +112,16 @@ class _Child:
                     os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> str:
-        """See to it that the process is gone; return how it ended."""
+        """Kill the process if it still runs; return how it ended."""
         self.kill()
         with self._lock:
             code = self._process.wait()
-        self._line.close()
+        self._channel.close()
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
 def _reply(running: HeldAttempt, verb: str, *given: Any) -> dict[str, object]:
-    """Answer what an execution in a child asks for."""
+    """Return the reply to a request of an execution in a child."""
     answer: object = None
     try:
         match verb:
@@ -130,7 +130,7 @@ def _reply(running: HeldAttempt, verb: str, *given: Any) -> dict[str, object]:
             case "cancelled":
                 answer = running.cancelled
             case "checkpoints":
-                answer = running._checkpoints()  # noqa: SLF001 - the handler's own, asked for from its process
+                answer = running._checkpoints()  # noqa: SLF001 - requested by the handler in its process
             case "keep":
                 running._keep(*given)  # noqa: SLF001 - the same
             case "note":
@@ -190,25 +190,25 @@ class ProcessSlots:
             outcome = raised(error)  # no room for another process
         else:
             self._busy[id(running)] = child
-            # Looked at only now: whoever ends it from here on finds the child to kill.
+            # Checked only now: a thread that ends it from here on finds the child to kill.
             outcome = _GIVEN_BACK if running.ended else child.run(running, name)
             del self._busy[id(running)]
         if running.finish(outcome):
             self._on_end(running)
         elif child is not None:
-            child.end()  # it was given up, and may be at it still
+            child.end()  # the attempt was abandoned, and its handler may still run
         return None if child is None or child.gone else child
 
 
 class ExecutorSlots:
-    """An executor that the user brought. It is theirs: it is not shut down here, nor can a handler in it be killed."""
+    """An executor of the application: it is not shut down here, and a handler in it cannot be killed."""
 
     def __init__(self, executor: Executor, on_end: OnEnd) -> None:
         self._executor = self._brought = executor
         self._on_end = on_end
         self._remote = isinstance(executor, ProcessPoolExecutor) or "Interpreter" in type(executor).__name__
         self._futures: dict[int, Future[Any]] = {}
-        self._given_up = GivenUp()
+        self._abandoned = AbandonedCount()
         self._unusable = False
 
     def start(self, running: HeldAttempt) -> None:
@@ -231,13 +231,13 @@ class ExecutorSlots:
         store = running.ledger.store
         job = {"attempt": plain(running.record), "url": store.absolute_url, "schema": running.ledger.schema}
         work: tuple[Any, ...] = in_pool, _name(running), json.dumps(job)
-        running.begin()  # nobody tells when it really does
+        running.begin()  # the pool does not report when it really starts
         try:
             return self._executor.submit(*work)
         except BrokenExecutor:
             if not isinstance(self._executor, ProcessPoolExecutor):
                 raise
-            self._executor = _again(self._executor)
+            self._executor = _replacement(self._executor)
             return self._executor.submit(*work)
 
     def _done(self, running: HeldAttempt, future: Future[Any]) -> None:
@@ -256,23 +256,23 @@ class ExecutorSlots:
             elif answer:
                 self._on_end(running)
             else:
-                self._given_up.add(-1)
+                self._abandoned.add(-1)
 
     def _end(self, running: HeldAttempt, outcome: Outcome) -> None:
         if running.finish(outcome):
             self._on_end(running)
         else:
-            self._given_up.add(-1)
+            self._abandoned.add(-1)
 
     def abandon(self, running: HeldAttempt) -> None:
         future = self._futures.get(id(running))
-        self._given_up.add(1)
+        self._abandoned.add(1)
         if future is not None:
             future.cancel()
 
     def worn_out(self, limit: int) -> bool:
         size = getattr(self._executor, "_max_workers", limit + 1)
-        return self._unusable or self._given_up.n > limit or self._given_up.n >= size
+        return self._unusable or self._abandoned.n > limit or self._abandoned.n >= size
 
     def close(self) -> None:
         for future in list(self._futures.values()):
@@ -281,7 +281,7 @@ class ExecutorSlots:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _again(broken: ProcessPoolExecutor) -> ProcessPoolExecutor:
+def _replacement(broken: ProcessPoolExecutor) -> ProcessPoolExecutor:
     """Return a new pool like a broken one, which would refuse everything from now on."""
     was = vars(broken)
     return ProcessPoolExecutor(

@@ -1,8 +1,8 @@
-"""The reaper: ends what expired leases left behind. One runs in every worker.
+"""The reaper: recovers attempts whose lease has expired. One runs in every worker.
 
 Invariants: it finishes what was COMMITTED first, then expires the rest, and reopens only what did not commit; only an
-expired lease is reclaimed, never a long run; it skips one lease period after the wall clock has jumped; its own
-failures are seen and tried again.
+expired lease is reclaimed, never a long run; it skips one lease period after the wall clock has jumped; a recovery that
+fails is logged and tried again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     reopened: int = 0  # expired, pending again
     failed: int = 0  # expired, no automatic attempt left
     quarantined: int = 0  # expired, no attempt left at all
-    refused: int = 0  # somebody else was faster
+    refused: int = 0  # another process has ended it first
     job_ids: tuple[int, ...] = ()
 
     @property
@@ -45,12 +45,12 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | None = None) -> RecoveryReport:
-    """End everything that expired leases left behind, batch by batch; return what was done."""
+    """End every attempt whose lease has expired, batch by batch; return what was done."""
     outcomes: list[tuple[Attempt, Move | Refused]] = []
     while limit is None or len(outcomes) < limit:
         n = BATCH if limit is None else min(BATCH, limit - len(outcomes))
-        asked_at = ledger.store.now()
-        batch = _recover_batch(ledger, actor, n, asked_at, delay_s)
+        judged_at = ledger.store.now()
+        batch = _recover_batch(ledger, actor, n, judged_at, delay_s)
         outcomes += batch
         if len(batch) < n:
             break
@@ -58,14 +58,14 @@ def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | No
 
 
 def _recover_batch(
-    ledger: Ledger, actor: str, n: int, asked_at: datetime, delay_s: float
+    ledger: Ledger, actor: str, n: int, judged_at: datetime, delay_s: float
 ) -> list[tuple[Attempt, Move | Refused]]:
-    # Leases are judged at the time of asking: waiting for the write lock must not make a live lease look dead.
-    if not _any_expired(ledger, asked_at):
+    # Leases are judged at this time: waiting for the write lock must not make a live lease look expired.
+    if not _any_expired(ledger, judged_at):
         return []
-    # Through the committer, so that subscribers hear of it before they hear of the next claim.
-    retry_at = asked_at + timedelta(seconds=delay_s) if delay_s else None
-    task = RecoverTask(actor=actor, n=n, at=asked_at, retry_at=retry_at)
+    # Through the committer, so that its events are published before those of the next claim.
+    retry_at = judged_at + timedelta(seconds=delay_s) if delay_s else None
+    task = RecoverTask(actor=actor, n=n, at=judged_at, retry_at=retry_at)
     ledger.perform_tasks([task])
     ended: list[tuple[Attempt, Move | Refused]] = task.result()
     return ended
@@ -92,7 +92,7 @@ def _report(outcomes: list[tuple[Attempt, Move | Refused]]) -> RecoveryReport:
 
 
 class Reaper(Helper):
-    """Recovers what expired leases left behind, unless the clock has just jumped."""
+    """Recovers attempts whose lease has expired, unless the clock has just jumped."""
 
     name = "recovery"
 
@@ -116,7 +116,7 @@ class Reaper(Helper):
             self._on_recovered()
 
     def _clock_jumped(self) -> bool:
-        """Tell whether to hold still: wall and monotonic time parted, so leases may look older than they are."""
+        """Return whether to reclaim nothing: wall and monotonic time differ, so leases may look older than they are."""
         now, monotonic = self._ledger.store.now(), self._ledger.world.monotonic()
         if self._clocks is not None:
             before, monotonic_before = self._clocks

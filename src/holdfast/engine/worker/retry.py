@@ -20,7 +20,7 @@ DELAY_S_MAX = 366 * 86_400
 
 def _delay(seconds: float) -> float:
     if not 0 <= seconds <= DELAY_S_MAX:
-        raise InputError(f"seconds is from 0 to {DELAY_S_MAX}")
+        raise InputError(f"seconds must be between 0 and {DELAY_S_MAX}")
     return float(seconds)
 
 
@@ -43,7 +43,7 @@ class RetryAfter(Exception):
 
 
 class Cancel(Exception):
-    """Raised by a handler: nobody wants this job any more."""
+    """Raised by a handler: cancel this job."""
 
 
 class Quarantine(Exception):
@@ -79,18 +79,18 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for fits, what in (
-            (1 <= self.max_attempts <= 1000, "max_attempts is from 1 to 1000"),
-            (0 <= self.base_s <= 86_400, "base_s is from 0 to 86400"),
-            (self.base_s <= self.cap_s <= 604_800, "cap_s is from base_s to 604800"),
-            (0 <= self.jitter <= 1, "jitter is from 0 to 1"),
-            (1 <= self.multiplier <= 100, "multiplier is from 1 to 100"),
+            (1 <= self.max_attempts <= 1000, "max_attempts must be between 1 and 1000"),
+            (0 <= self.base_s <= 86_400, "base_s must be between 0 and 86400"),
+            (self.base_s <= self.cap_s <= 604_800, "cap_s must be between base_s and 604800"),
+            (0 <= self.jitter <= 1, "jitter must be between 0 and 1"),
+            (1 <= self.multiplier <= 100, "multiplier must be between 1 and 100"),
             (self.rate_limit_delay_s is None or 0 <= self.rate_limit_delay_s <= 604_800,
-             "rate_limit_delay_s is from 0 to 604800"),
+             "rate_limit_delay_s must be between 0 and 604800"),
             (self.transient_max_attempts is None or self.transient_max_attempts >= self.max_attempts,
-             "transient_max_attempts is max_attempts or more"),
+             "transient_max_attempts must be at least max_attempts"),
         ):  # fmt: skip
             if not fits:
-                raise InputError(f"a retry policy is not usable: {what}")
+                raise InputError(f"the retry policy is invalid: {what}")
 
     @property
     def budget(self) -> int:
@@ -126,5 +126,5 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def _jittered(self, delay_s: float, randomness: Random) -> float:
         spread = delay_s * self.jitter
-        # A floor of a second keeps a tight loop from hammering a sick service; a smaller base asks for less.
+        # At least one second, so that a tight loop does not overload a failing service; a smaller base means less.
         return max(min(1.0, delay_s), delay_s + randomness.uniform(-spread, spread))

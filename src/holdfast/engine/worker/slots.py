@@ -33,8 +33,8 @@ class Slots(Protocol):
         """Take no more; do not wait for what runs."""
 
 
-class GivenUp:
-    """How many handlers were given up and still run: one more when it is given up, one less when it ends after all."""
+class AbandonedCount:
+    """How many handlers were abandoned and still run: one more when abandoned, one less when it ends after all."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -52,7 +52,7 @@ class ThreadSlots:
         self._on_end = on_end
         self._queue: SimpleQueue[HeldAttempt | None] = SimpleQueue()
         self._size = size
-        self._given_up = GivenUp()
+        self._abandoned = AbandonedCount()
         for _ in range(size):
             self._add()
 
@@ -63,11 +63,11 @@ class ThreadSlots:
         self._queue.put(running)
 
     def abandon(self, running: HeldAttempt) -> None:  # noqa: ARG002 - its thread notices by itself
-        self._given_up.add(1)
+        self._abandoned.add(1)
         self._add()
 
     def worn_out(self, limit: int) -> bool:
-        return self._given_up.n > limit
+        return self._abandoned.n > limit
 
     def close(self) -> None:
         for _ in range(self._size):
@@ -78,6 +78,6 @@ class ThreadSlots:
             if running.ended:
                 continue  # given back while it waited here
             if not running.run():
-                self._given_up.add(-1)
+                self._abandoned.add(-1)
                 return  # another thread has this slot now
             self._on_end(running)

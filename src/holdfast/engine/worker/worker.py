@@ -1,10 +1,10 @@
-"""The worker: claims work, runs it, and ends it, until it is told to stop.
+"""The worker: claims jobs, runs their handlers and writes how they ended, until it is stopped.
 
 One loop: gather what has ended, write all of it together with the next claim in one transaction, hand what was claimed
-to the slots. While nothing is due it sleeps until the next job is, or until somebody submits one.
+to the slots. While nothing is due it sleeps until the next job is due or a job is submitted.
 
 Invariants: an attempt is started only under a lease that this worker holds; what ended is written again and again until
-the ledger answers, through a database restart too; a refused ending is dropped, because somebody else owns the job; a
+the ledger answers, through a database restart too; a refused ending is dropped, because another worker holds the job; a
 graceful stop gives back what it cannot finish, excused; the worker's name is new at every start.
 """
 
@@ -64,7 +64,7 @@ class Worker:
         duties: Sequence[Duty] = (),
     ) -> None:
         if concurrency < 1 or batch_max < 1 or not queues:
-            raise InputError("a worker needs a queue, a concurrency of 1 or more, and a batch of 1 or more")
+            raise InputError("queues must not be empty; concurrency and batch_max must be at least 1")
         self._ledger = ledger
         self._queues = tuple(dict.fromkeys(queues))
         self._concurrency = concurrency
@@ -82,7 +82,7 @@ class Worker:
         self._slots: list[Slots] = []  # for plain handlers, and for `async def` once there is one
         self._held: dict[int, HeldAttempt] = {}
         self._ended: list[HeldAttempt] = []
-        self._stopping = False  # plain flags: a signal handler may set them in the midst of anything
+        self._stopping = False  # plain flags: a signal handler may set them at any moment
         self._at_once = False
         self._attempts = 0
         self._mean_s = 0.1  # how long a handler takes, smoothed; decides how far ahead to claim
@@ -93,7 +93,7 @@ class Worker:
     # -- from outside -------------------------------------------------------------------------------------------------
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Stop: claim nothing more, finish what runs within `drain_s` or not at all, give the rest back."""
+        """Stop: claim nothing more, wait up to `drain_s` for what runs, and give the rest back."""
         self._stopping, self._at_once = True, self._at_once or at_once
         self._inbox.put(None)
 
@@ -110,12 +110,12 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> int:
         """Work until stopped, or until nothing is due; return how many attempts were made."""
         with ExitStack() as ends:
-            ends.push(self._say_goodbye)
+            ends.push(self._sign_off)
             self._slots = [self._plain_slots()]
             ends.callback(self._close_slots)
             ends.callback(self._let_go)
             self.report = self._recover_first()
-            if self._executor != "inline":  # where everything happens in one thread, nothing happens beside it
+            if self._executor != "inline":  # inline runs use one thread only
                 self._start_helpers(ends)
             watch = None if until_idle else self._ledger.store.watch(self.wake)
             if watch is not None:
@@ -126,7 +126,7 @@ class Worker:
         return self._attempts
 
     def _start_helpers(self, ends: ExitStack) -> None:
-        ends.callback(Heartbeat(self._ledger, self.held, self._say_hello).stop)
+        ends.callback(Heartbeat(self._ledger, self.held, self._register).stop)
         reaper = Reaper(
             self._ledger,
             actor=self.worker_id,
@@ -149,7 +149,7 @@ class Worker:
                 if looking and len(claimed) < room:
                     self._due_at = self._next_due(after_empty=not claimed)
             elif until_idle and not self._held:
-                # What has ended since the last look may have put jobs back that are due again.
+                # Attempts that ended since may have made their jobs due again.
                 self._due_at = self._next_due()
                 if self._due_at is None or self._due_at > self._ledger.store.now():
                     return
@@ -161,7 +161,7 @@ class Worker:
             self._time_out()
 
     def _write(self, room: int) -> list[HeldAttempt]:
-        """End what has ended and claim `room` more, in one transaction; return what was claimed."""
+        """Write the attempts that have ended and claim `room` more, in one transaction; return what was claimed."""
         ended, self._ended = self._ended, []
         tasks: list[Task[Any]] = [running.task for running in ended if running.task is not None]
         claim = ClaimTask(self._lease(room)) if room else None
@@ -182,7 +182,7 @@ class Worker:
         return claimed
 
     def _settle(self, running: HeldAttempt) -> Exception | None:
-        """Take in how the ledger answered an ending; return the error if it has to be sent again."""
+        """Handle the ledger's answer to an ending; return the error if the ending must be written again."""
         task = running.task
         if task is not None and task.error is not None:
             if isinstance(task.error, StoreError):
@@ -191,7 +191,7 @@ class Worker:
             if running.refused(task.error):
                 self._ended.append(running)
                 return None
-            logger.error("job %s: its end cannot be written: %s", running.job.job_id, task.error)
+            logger.error("job %s: the end of its attempt cannot be written: %s", running.job.job_id, task.error)
         if task is None and running.committed is not None and self._ledger.listening:
             from holdfast.engine.events import publish_own_commit  # noqa: PLC0415 - only in a process with a subscriber
 
@@ -208,7 +208,7 @@ class Worker:
         if outage is None:
             self._outage_s = RETRY_FIRST_S
             return
-        logger.warning("the ledger is out of reach, trying again: %s", outage)
+        logger.warning("the database is unreachable; trying again in %g s: %s", self._outage_s, outage)
         time.sleep(self._outage_s)
         self._outage_s = min(self._outage_s * 2, RETRY_LAST_S)
 
@@ -227,7 +227,7 @@ class Worker:
             )  # here no heartbeat does it
 
     def _gather(self, wait_s: float) -> bool:
-        """Take in what has ended, waiting at most `wait_s` for the first; return whether there was anything."""
+        """Collect attempts that have ended, waiting up to `wait_s` for the first; return whether there was any."""
         try:
             message = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
         except Empty:
@@ -244,7 +244,7 @@ class Worker:
                 return True
 
     def _room(self) -> int:
-        """Return how many attempts to claim: the free slots, and as many more as will start almost at once."""
+        """Return how many attempts to claim: the free slots, and as many more as will start within AHEAD_S."""
         ahead = int(self._concurrency * AHEAD_S / max(self._mean_s, 1e-6))
         return max(0, min(self._batch_max, self._concurrency + ahead) - len(self._held))
 
@@ -289,7 +289,7 @@ class Worker:
             self._pause_for(error)
             return now
         if after_empty and due_at is not None and due_at <= now:
-            # It is due, and yet it could not be had: another worker is taking it.
+            # A job is due and none was claimed: another worker is claiming it.
             return now + timedelta(seconds=CONTENDED_S)
         return due_at
 
@@ -303,7 +303,7 @@ class Worker:
             from holdfast.engine.worker.async_slots import InlineSlots  # noqa: PLC0415 - only on a virtual clock
 
             return InlineSlots(on_end)
-        from holdfast.engine.worker.processes import slots_of  # noqa: PLC0415 - only where asked for
+        from holdfast.engine.worker.processes import slots_of  # noqa: PLC0415 - only with such an executor
 
         return slots_of(self._executor, self._concurrency, on_end)
 
@@ -324,9 +324,9 @@ class Worker:
     def _recover_first(self) -> RecoveryReport | None:
         try:
             report = recover(self._ledger, actor=self.worker_id)
-            self._say_hello()
+            self._register()
         except StoreError as error:
-            logger.warning("the recovery at the start failed and is tried again: %s", error)
+            logger.warning("recovery at the start failed; the reaper tries it again: %s", error)
             return None
         if report.recovered:
             logger.info("recovered %s interrupted attempts", report.recovered)
@@ -346,32 +346,32 @@ class Worker:
         deadline = time.monotonic() + FLUSH_S
         while self._held and time.monotonic() < deadline:
             self._write(0)
-            if self._held:  # neither given back nor gathered: it ended just now, and its slot is about to say so
+            if self._held:  # it ended just now, and its slot is about to hand it over
                 self._gather(0.01)
 
     def _let_go(self) -> None:
-        """Drop what could not be given back: the ledger is out of reach, and the leases will run out."""
+        """Drop attempts that could not be given back: the database is unreachable, and their leases will expire."""
         for running in self.held():
             running.let_go()
 
-    def _say_hello(self) -> None:
+    def _register(self) -> None:
         names = sorted(f"{operation.name}@{operation.version}" for operation in self._ledger.operations)
         if time.monotonic() - self._seen_at < self._poll_s * 5 and self._seen_at:
             return
         first, self._seen_at = not self._seen_at, time.monotonic()
         with self._ledger.store.transaction() as transaction:
             transaction.workers.seen(self.worker_id, self._queues, names, self._concurrency)
-            if first:  # a worker that ends at once would leave it to nobody; any other has a keeper
+            if first:  # a worker that ends at once has no keeper that would do it
                 transaction.counts.fold()
 
-    def _say_goodbye(self, died_of: type[BaseException] | None, *_: object) -> None:
-        if died_of is Crash:
+    def _sign_off(self, ended_by: type[BaseException] | None, *_: object) -> None:
+        if ended_by is Crash:
             return
         try:
             with self._ledger.store.transaction() as transaction:
                 transaction.workers.stopped(self.worker_id)
         except StoreError as error:
-            logger.warning("the worker's end could not be noted: %s", error)
+            logger.warning("the worker could not be marked as stopped: %s", error)
 
 
 def _nothing() -> None:
