@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 LINES_MAX = 5_400
-ENGINE_LINES_MAX = 2_065
+ENGINE_LINES_MAX = 2_070
 ELSEWHERE = ("governance", "audit", "nodd", "compat", "model", "cli", "explain", "telemetry", "demo", "diagrams")
 TRIES = 5
 # The keeper of a worker looks for due duties after one second: a run that took that long shows more than one job.
