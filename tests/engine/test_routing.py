@@ -288,7 +288,8 @@ def test_a_worker_gives_back_what_it_does_not_speak(ledger: Ledger, clock: Virtu
         missing = "ship needs a handler for version 1.0.0; this worker has handlers only for 2.0.0, 0.9.0"
         assert (execution.error_code, execution.error_message) == ("handler_missing", missing)
         assert [finding.code for finding in told.findings] == ["no_worker", "not_due"]
-        assert told.findings[1].message.endswith(f": attempt 1 was given back, at no cost (handler_missing: {missing})")
+        assert f"(handler_missing: {missing})" in told.findings[1].message
+        assert told.findings[1].evidence["excuse"] == "handler_missing"
     clock.advance(5)
     drained(ledger, executor="inline")
     assert (ledger.job(job_id).state, ledger.job(job_id).result) == (JobState.SUCCEEDED, '"1.0.0"')

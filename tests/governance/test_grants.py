@@ -114,7 +114,7 @@ def test_in_dev_two_that_fit_are_one_too_many(sqlite: Store[Any]) -> None:
         grant = request(sqlite, what, requester="ann", rollback_plan=plan, reason=WHY)
         approve(sqlite, grant.grant_id, Identity(name="bob"))
     error = refused(Reject.AMBIGUOUS, act, sqlite, what)
-    assert error.hint == "Name one of them with --grant."
+    assert error.hint == "Name one of them with --grant ID."
     assert act(sqlite, what, 2) == 2
 
 
@@ -416,7 +416,7 @@ def test_the_same_is_not_asked_for_twice_until_it_has_run_out(make: Make, clock:
             2: "expired",
             3: "draft",
         }
-    assert told(store, 2)[-1] == ("expire", "expired", "holdfast", "it ran out unused")
+    assert told(store, 2)[-1] == ("expire", "expired", "holdfast", "expired unused")
 
 
 def test_a_draft_that_has_run_out_cannot_be_approved(sqlite: Store[Any], clock: VirtualClock) -> None:
