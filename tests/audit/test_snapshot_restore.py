@@ -448,7 +448,7 @@ def test_partitions_are_there_for_all_the_numbers(new_url: NewUrl, tmp_path: Pat
     put(taken(old, tmp_path / "a"), pg_url)
     assert [row["seq"] for row in told(pg_url)["journal"]] == [1, 31000001]
     with open_store(pg_url) as store:  # opening compares the triggers and indexes of every partition
-        assert len(store.tables_beside()) == 0
+        assert len(store.upkeep.tables_beside()) == 0
         with store.transaction() as transaction:
             transaction.jobs.submit([Submission(operation="noop", payload="{}", key="new")])
             rows = transaction.execute("SELECT tableoid::regclass::text, seq FROM holdfast_journal ORDER BY seq")
@@ -526,4 +526,4 @@ def test_comparing_leaves_nothing_beside_the_ledger(new_url: NewUrl) -> None:
         before = state_of(url)
         assert diff(url, url).same
         assert state_of(url) == before
-        assert store.tables_beside() == []
+        assert store.upkeep.tables_beside() == []

@@ -100,9 +100,9 @@ def test_sqlite_compiles_the_hot_statements_once(sqlite_url: str) -> None:
 
     with create_store(sqlite_url) as store:
         side = Enforced(store)
-        connection = store._pool.take()
+        connection = store.pool.take()
         connection.set_authorizer(note)
-        store._pool.give(connection, sound=True)
+        store.pool.give(connection, sound=True)
         for name in ("first", "second"):
             compiled.clear()
             side.submit(side.prepare([f"{name}/{n}" for n in range(3)]))
@@ -121,11 +121,11 @@ def test_postgresql_finds_rows_by_an_index_even_with_a_plan_made_for_empty_table
         [text] = store._statements[statement]
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
         numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", text).replace("%%", "%")
-        connection: psycopg.Connection[tuple[str]] = store._pool.take()
+        connection: psycopg.Connection[tuple[str]] = store.pool.take()
         connection.execute("SET plan_cache_mode TO force_generic_plan")
         connection.execute(f"PREPARE hot AS {numbered}".encode())
         plan = connection.execute(f"EXPLAIN EXECUTE hot ({', '.join(['NULL'] * len(names))})".encode()).fetchall()
-        store._pool.give(connection, sound=False)
+        store.pool.give(connection, sound=False)
     text = "\n".join(line for (line,) in plan)
     assert "_pkey" in text, text
     assert "Seq Scan" not in text, text

@@ -197,7 +197,7 @@ def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(pg_url: str) ->
     committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
     committing.commit()
     with connect(committing.url) as store, store.transaction() as transaction:
-        assert store.extend_journal(transaction.connection) == "holdfast_journal_p1"
+        assert store.upkeep.extend_journal(transaction.connection) == "holdfast_journal_p1"
     committing.begin()
     committing.run("SELECT setval('holdfast_journal_seq', 20000000)")
     committing.run("CREATE TEMP TABLE mine (n integer)")

@@ -131,7 +131,7 @@ def test_sqlite_begins_and_commits_once_for_a_lone_submit(sqlite_url: str) -> No
         ledger.counts()
         traced: list[str] = []
         store: Any = ledger.store
-        connections = list(store._pool._idle)
+        connections = list(store.pool._idle)
         for connection in connections:
             connection.set_trace_callback(traced.append)
         ledger.submit(NOOP)

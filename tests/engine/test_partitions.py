@@ -237,10 +237,10 @@ def test_a_partition_with_a_row_that_is_not_archived_stays(
     with crossed.store.reading() as reading:
         last = reading.seals.last()
     assert last is not None
-    assert crossed.store.archived_partition(last) == P0  # once that block is archived too
+    assert crossed.store.upkeep.archived_partition(last) == P0  # once that block is archived too
     shell.execute("ALTER TABLE holdfast_journal DISABLE TRIGGER USER")
     shell.execute(f"UPDATE {P0} SET xid = xid + 1000000 WHERE seq = {END - 1}")
-    assert crossed.store.archived_partition(last) is None
+    assert crossed.store.upkeep.archived_partition(last) is None
     shell.execute(f"UPDATE {P0} SET xid = xid - 1000000 WHERE seq = {END - 1}")
     assert (collect(crossed, tmp_path).partitions, names(crossed)) == ((P0,), [P1])
 

@@ -144,7 +144,7 @@ def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
 
 
 def _changed_after_success(queue: JobBoard) -> list[str]:
-    updated_at = queue.store.plain("updated_at", "time")  # the job's: a journal row has no such column
+    updated_at = queue.store.upkeep.plain("updated_at", "time")  # the job's: a journal row has no such column
     done = JobStatus.SUCCEEDED
     left = f"g.source = '{done}'"
     moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR {updated_at} <> g.at)"

@@ -72,7 +72,7 @@ def _require_known(store: Store[Any], found: str) -> None:
 
 
 def _require_there(store: Store[Any]) -> None:
-    if not any(name.rpartition(".")[2] == "nodd_units" for name in store.tables_beside()):
+    if not any(name.rpartition(".")[2] == "nodd_units" for name in store.upkeep.tables_beside()):
         raise StoreDamagedError(
             "the tables of nodd are missing, although the ledger's settings name them: snapshots do not contain them",
             next_step="Copy the nodd_ tables from the first database, or fill a new ledger (`holdfast nodd backfill`).",

@@ -133,7 +133,7 @@ def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes:
         store.execute(connection, statement)
     if not indexes:
         for table, _, greatest in behind(transaction):
-            store.begin_numbers(connection, table)
+            store.upkeep.begin_numbers(connection, table)
             transaction.run("advance_sequence", table=table, value=greatest)
 
 

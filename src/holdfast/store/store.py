@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
@@ -22,7 +21,7 @@ from holdfast.store.requests import Declared
 from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:
-    from holdfast.core.seals import Seal
+    from holdfast.store.upkeep import Upkeep
 
 logger = logging.getLogger("holdfast")
 
@@ -56,15 +55,15 @@ class Store(ABC, Generic[Connection]):
 
     def __init__(self, url: str, clock: Clock | None) -> None:
         self.url = url
-        self._clock = clock
-        self._pool = Pool(self._open, self._disconnect)
+        self.clock = clock
+        self.pool = Pool(self._open, self._disconnect)
         self.operations: dict[str, Declared] = {}  # those known to exist, by name: a name once declared stays declared
         self.governed: bool | None = None  # by a registry; None until somebody asks
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Yield a transaction that commits at the end of the block, or is rolled back by any exception."""
-        connection = self._take()
+        connection = self.take()
         sound = False
         try:
             with self._turn():
@@ -84,7 +83,7 @@ class Store(ABC, Generic[Connection]):
         except Exception as error:
             raise self.translated(error) from error
         finally:
-            self._pool.give(connection, sound=sound)
+            self.pool.give(connection, sound=sound)
 
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
@@ -116,11 +115,11 @@ class Store(ABC, Generic[Connection]):
         except Exception as error:
             raise self.translated(error) from error
         finally:
-            self._pool.give(connection, sound=sound)
+            self.pool.give(connection, sound=sound)
 
     def close(self) -> None:
         """Close every connection that is not in use."""
-        self._pool.close()
+        self.pool.close()
 
     def __enter__(self) -> Store[Connection]:
         return self
@@ -154,24 +153,25 @@ class Store(ABC, Generic[Connection]):
 
     def _take_to_read(self) -> Connection:
         """Take a connection and begin to read. A kept one may have died with its server: then a new one is tried."""
-        connection = self._take()
+        connection = self.take()
         try:
             self._begin_reading(connection)
         except Exception:  # noqa: BLE001 - whatever it was, the new connection tells
-            self._pool.give(connection, sound=False)
+            self.pool.give(connection, sound=False)
         else:
             return connection
-        connection = self._take()
+        connection = self.take()
         try:
             self._begin_reading(connection)
         except Exception as error:
-            self._pool.give(connection, sound=False)
+            self.pool.give(connection, sound=False)
             raise self.translated(error) from error
         return connection
 
-    def _take(self) -> Connection:
+    def take(self) -> Connection:
+        """Take a connection from the pool; `pool.give` gives it back."""
         try:
-            return self._pool.take()
+            return self.pool.take()
         except HoldfastError:
             raise
         except Exception as error:
@@ -300,27 +300,8 @@ class Store(ABC, Generic[Connection]):
     def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
         """Return the statements that drop triggers and functions under our names that are not ours."""
 
-    def extend_journal(self, connection: Any) -> str | None:  # noqa: ARG002 - where the journal is one table
-        """Add the journal's next partition if it is time to, and return its name."""
-        return None
-
-    def archived_partition(self, archived: Seal) -> str | None:  # noqa: ARG002 - the same
-        """Return the journal's oldest partition if all its rows are closed by this seal or one before it."""
-        return None
-
-    def drop_partition(self, connection: Any, name: str) -> bool:  # noqa: ARG002 - the same
-        """Drop a partition of the journal; False if it is gone already, StoreBusyError if writers are in the way."""
-        return False
-
     def require_present(self, connection: Any, epoch: int) -> None:
         """Raise EpochError if the database counts transactions from below what was sealed; most do not count them."""
-
-    def begin_numbers(self, connection: Any, table: str) -> None:
-        """Let a change of where a table's ids go on be undone with the transaction, where it would not be."""
-
-    def journal_is_full(self, connection: Any) -> bool:  # noqa: ARG002 - where numbers come from a sequence
-        """Return whether a row of the journal has the greatest number there is, so that no row can follow it."""
-        return False
 
     @abstractmethod
     def missing_indexes(self, connection: Any) -> set[str]:
@@ -330,11 +311,12 @@ class Store(ABC, Generic[Connection]):
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
         """Return the names of triggers, functions and indexes that are missing or differ from ours."""
 
-    @abstractmethod
-    def faults(self, connection: Any) -> list[tuple[str, str]]:
-        """Return what the database itself finds wrong with the ledger's tables: a subject, and the words."""
+    # -- what is beside the path of a job -----------------------------------------------------------------------------
 
-    # -- what a new ledger needs --------------------------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def upkeep(self) -> Upkeep:
+        """What snapshots, restores, retention, repair and checks need of this database."""
 
     @property
     def absolute_url(self) -> str:
@@ -345,40 +327,3 @@ class Store(ABC, Generic[Connection]):
     def exists(self) -> bool:
         """Whether the database exists; one in a file may not."""
         return True
-
-    @contextmanager
-    def drafted(self) -> Iterator[Store[Any]]:
-        """Yield a store to make a ledger in, which is in this place when the block ends, whole or not at all.
-
-        Raise FileThereError if another process has made a ledger here meanwhile.
-        """
-        yield self  # where a transaction is enough
-
-    # -- what a snapshot needs ----------------------------------------------------------------------------------------
-
-    @contextmanager
-    def standing(self, beside: Path) -> Iterator[Reading]:  # noqa: ARG002 - where a long view costs others little
-        """Yield a view that may be read for long; a dialect that needs a copy puts it into the directory `beside`."""
-        with self.reading() as reading:
-            yield reading
-
-    @abstractmethod
-    def stream(self, connection: Any, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, whose columns are of these kinds, without holding more than a few."""
-
-    @abstractmethod
-    def load(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Insert many plain rows."""
-
-    def tables_beside(self) -> list[str]:
-        """Return the tables of the database that are not Holdfast's, without writing anything."""
-        with self.reading() as reading:
-            return [name for (name,) in self.run(reading.connection, "tables_beside", {})]
-
-    def plain(self, column: str, kind: str) -> str:  # noqa: ARG002 - where what is stored is plain already
-        """Return the expression that gives a column's plain value: text, a number, or null."""
-        return f'"{column}"'
-
-    def in_order(self, column: str, kind: str) -> str:  # noqa: ARG002 - where text is compared by code point already
-        """Return the expression that orders by a column, and text by its code points."""
-        return f'"{column}"'

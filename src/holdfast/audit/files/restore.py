@@ -95,7 +95,7 @@ def _destination(url: str, schema: str, clock: Clock | None, request: RestoreReq
     with connect(url, clock, schema=schema, create=True) as place:
         if not place.exists:
             try:
-                with place.drafted() as draft:
+                with place.upkeep.drafted() as draft:
                     yield draft
             except FileThereError as error:
                 raise LedgerNotEmptyError(error.message) from None
@@ -109,7 +109,7 @@ def _destination(url: str, schema: str, clock: Clock | None, request: RestoreReq
 def _refuse_newer_effects(place: Store[Any], request: RestoreRequest) -> None:
     if request.tables_from_same_snapshot:
         return
-    tables = place.tables_beside()
+    tables = place.upkeep.tables_beside()
     if tables:
         more = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         raise EffectsMayBeNewerError(
@@ -143,7 +143,7 @@ def _write_ledger(
         if existed:
             _require_alike(transaction.settings.read(), verified)
         transaction.portable.advance(_next_ids(verified, store))
-        while store.extend_journal(connection):
+        while store.upkeep.extend_journal(connection):
             pass
         grant_id = (
             keep_as_grant(transaction, permit, ledger_id=header.ledger_id, reason=request.why) if permit else None

@@ -155,7 +155,7 @@ def create(store: Store[Any], path: Path, *, progress: Progress | None = None) -
     if not path.parent.is_dir():
         raise InputError(f"the directory {path.parent} does not exist", next_step="Create it, or correct the path.")
     # Readable by its owner only: it contains every payload.
-    with new_file(path, mode=0o600) as file, store.standing(path.parent) as reading:
+    with new_file(path, mode=0o600) as file, store.upkeep.long_view(path.parent) as reading:
         ledger = LiveLedger(store, reading)
         trailer = _write(ledger, file, progress, ledger.size() if progress else 0)
     return SnapshotSummary(file=str(path), bytes=path.stat().st_size, header=ledger.header, trailer=trailer)

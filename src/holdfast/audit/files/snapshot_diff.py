@@ -108,7 +108,7 @@ def _source(place: str, schema: str) -> Iterator[SnapshotSource]:
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-") as directory,
         open_store(place, schema=schema) as store,
-        store.standing(Path(directory)) as reading,
+        store.upkeep.long_view(Path(directory)) as reading,
     ):
         yield LiveLedger(store, reading)
 

@@ -99,7 +99,7 @@ def _repaired(
 ) -> RepairReport:
     connection = transaction.connection
     require_ledger(store, connection)
-    if store.journal_is_full(connection):
+    if store.upkeep.journal_is_full(connection):
         raise StoreDamagedError(
             f"row {SEQ_MAX} of holdfast_journal has the greatest possible number: no row can follow it",
             context={"table": "holdfast_journal", "seq": SEQ_MAX},

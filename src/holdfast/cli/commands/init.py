@@ -76,7 +76,7 @@ def _create(location: Location, environment: str, *, governed: bool) -> tuple[bo
             applied = schema_steps.migrate(place, environment=environment, governed=governed)
         return bool(applied), location.open()
     try:
-        with place.drafted() as draft:
+        with place.upkeep.drafted() as draft:
             schema_steps.migrate(draft, environment=environment, governed=governed)
     except FileThereError:
         return False, location.open()

@@ -40,7 +40,7 @@ def create(store: Store[Any], *, file: File, as_json: Json = False) -> Answer:
     """
     with output.progress(as_json=as_json) as progress:
         made = create_now(store, Path(file), progress=progress)
-    beside = store.tables_beside()
+    beside = store.upkeep.tables_beside()
     wrong = [found for found in check(store, cheap=True).violations if found.severity is Severity.ERROR]
     broken = sorted({found.invariant for found in wrong})
 

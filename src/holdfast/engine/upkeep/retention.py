@@ -337,7 +337,7 @@ class _GcRun:
             with self._store.reading() as reading:
                 archives = reading.seals.archives()
                 last = reading.seals.page(after=archives[-1].last_seal - 1, limit=1) if archives else []
-            name = self._store.archived_partition(last[0]) if last else None
+            name = self._store.upkeep.archived_partition(last[0]) if last else None
             if name is None or not self._dropped(name):
                 return
             self._partitions.append(name)

@@ -9,14 +9,9 @@ from typing import Any, cast
 import psycopg
 
 from holdfast.core.errors import EpochError
-from holdfast.core.seals import Seal
 from holdfast.store.migrations import unique_indexes
-from holdfast.store.postgres.constraints import lost
 from holdfast.store.postgres.partitions import (
     FIRST,
-    add_partition,
-    archived_partition,
-    drop_partition,
     partition_triggers,
     partitions,
 )
@@ -92,26 +87,6 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         rules = {f"{RULE}{name}" for _, name in self._found_rules(connection)}
         return sorted(off | differing | rules | self.missing_indexes(connection))
 
-    def faults(self, connection: Any) -> list[tuple[str, str]]:
-        rows = connection.execute(
-            "SELECT 'CONSTRAINT ' || k.conname, 'it is not validated on ' || c.relname FROM pg_constraint k"
-            " JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s))"
-            " AND c.relname LIKE 'holdfast\\_%%' AND NOT k.convalidated"
-            " UNION ALL SELECT 'INDEX ' || x.relname, 'it is not valid' FROM pg_index i"
-            " JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_class c ON c.oid = i.indrelid"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relname LIKE 'holdfast\\_%%'"
-            " AND NOT (i.indisvalid AND i.indisready AND i.indislive)"
-            " UNION ALL SELECT 'TABLE ' || c.relname, 'it has no primary key' FROM pg_class c"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s)) AND c.relkind IN ('r', 'p')"
-            " AND NOT c.relispartition AND c.relname LIKE 'holdfast\\_%%' AND c.relname <> 'holdfast_transitions'"
-            " AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)"
-            " UNION SELECT 'TABLE ' || c.relname, 'the triggers of its foreign keys are switched off' FROM pg_trigger t"
-            " JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = to_regnamespace(quote_ident(%(schema)s))"
-            " AND c.relname LIKE 'holdfast\\_%%' AND t.tgisinternal AND t.tgenabled = 'D' ORDER BY 1",
-            {"schema": self.schema},
-        )
-        return [*cast("list[tuple[str, str]]", rows.fetchall()), *lost(connection, self.schema)]
-
     def _found_functions(self, connection: Any) -> dict[str, str]:
         rows = connection.execute(
             "SELECT proname::text, CASE WHEN proconfig = %s THEN prosrc ELSE '' END FROM pg_proc"
@@ -130,17 +105,6 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         )
         # A trigger without a text is one of a partition that was dropped since this view began.
         return [cast("tuple[str, str, str, str, bool]", row) for row in rows.fetchall() if row[2] is not None]
-
-    def begin_numbers(self, connection: Any, table: str) -> None:
-        # What `setval` does is undone by no rollback; but what it does to a sequence that was altered before it is.
-        names = connection.execute(
-            "SELECT s.oid::regclass::text FROM pg_class s JOIN pg_depend d ON d.classid = 'pg_class'::regclass"
-            " AND d.objid = s.oid AND d.deptype IN ('a', 'i') JOIN pg_class t ON t.oid = d.refobjid"
-            " WHERE s.relkind = 'S' AND t.relnamespace = to_regnamespace(quote_ident(%s)) AND t.relname = %s",
-            (self.schema, table),
-        ).fetchall()
-        for (name,) in names:
-            connection.execute(f"ALTER SEQUENCE {name} RESTART")
 
     def _found_rules(self, connection: Any) -> list[tuple[str, str]]:
         """Return the rules on our tables, none of which is ours: the table and the name."""
@@ -185,15 +149,6 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
                 f"the journal is sealed up to transaction {last}, and this database has come to {next_xid} only",
                 context={"epoch": epoch, "transaction": last, "next": next_xid},
             )
-
-    def extend_journal(self, connection: Any) -> str | None:
-        return add_partition(connection, self.schema)
-
-    def archived_partition(self, archived: Seal) -> str | None:
-        return archived_partition(self, self.schema, archived)
-
-    def drop_partition(self, connection: Any, name: str) -> bool:
-        return drop_partition(connection, self.schema, name)
 
     def _prefix(self) -> str:
         return '"' + self.schema.replace('"', '""') + '".'

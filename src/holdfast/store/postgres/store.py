@@ -4,12 +4,14 @@ Invariants: READ COMMITTED with synchronous_commit=on; the database's clock meas
 says; set-based statements lock with SKIP LOCKED, so workers never queue for each other's jobs.
 """
 
+from __future__ import annotations
+
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -37,6 +39,9 @@ from holdfast.store.postgres.watch import Announcer, ListenWatch
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
 
+if TYPE_CHECKING:
+    from holdfast.store.upkeep import Upkeep
+
 POSTGRES_OLDEST = 140000
 CONNECT_S = 10
 LOCK_S = 5
@@ -45,7 +50,6 @@ _DATABASE = (
     " (SELECT system_identifier FROM pg_control_system()),"
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
-TIME_TEXT = """to_char("{column}" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _DAMAGED = {"XX001", "XX002"}  # data_corrupted, index_corrupted
 _REFUSALS = {str(refusal) for refusal in Refusal}
@@ -70,10 +74,10 @@ class PostgresStore(PostgresSchema):
 
     def now(self) -> datetime:
         """Return the database's time: asked once a connection, carried on by this process's monotonic clock."""
-        if self._clock is not None:
-            return self._clock()
+        if self.clock is not None:
+            return self.clock()
         if self._server_time is None:
-            self._pool.give(self._take(), sound=True)
+            self.pool.give(self.take(), sound=True)
         at, since = cast("tuple[datetime, float]", self._server_time)
         return at + timedelta(seconds=time.monotonic() - since)
 
@@ -144,22 +148,22 @@ class PostgresStore(PostgresSchema):
     def _database(self) -> list[int]:
         """Return what tells the ledger's database from any other: two of them may hold the same tables."""
         if self._identity is None:
-            connection = self._take()
+            connection = self.take()
             try:
                 self._identity = list(cast("tuple[int, int]", connection.execute("SELECT" + _DATABASE).fetchone()))
                 connection.rollback()
             finally:
-                self._pool.give(connection, sound=connection.info.transaction_status == TransactionStatus.IDLE)
+                self.pool.give(connection, sound=connection.info.transaction_status == TransactionStatus.IDLE)
         return self._identity
 
     def stored(self, moment: datetime | None) -> datetime | None:
         return moment
 
     def time_parameter(self) -> datetime | None:
-        return self._clock() if self._clock is not None else None
+        return self.clock() if self.clock is not None else None
 
     def judged_at(self, at: datetime) -> datetime | None:
-        return None if self._clock is None else at  # its own clock, and SKIP LOCKED never waits
+        return None if self.clock is None else at  # its own clock, and SKIP LOCKED never waits
 
     def lease_until(self, seconds: float) -> float:
         return seconds
@@ -174,6 +178,12 @@ class PostgresStore(PostgresSchema):
     def announce_inside(self, connection: Any, queues: set[str]) -> None:
         for queue in sorted(queues):
             connection.execute("SELECT pg_notify(%s, %s)", (self._channel, queue))
+
+    @property
+    def upkeep(self) -> Upkeep:
+        from holdfast.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415 - beside the path of a job
+
+        return PostgresUpkeep(self)
 
     def close(self) -> None:
         self._announcer.close()
@@ -204,7 +214,7 @@ class PostgresStore(PostgresSchema):
             return StoreUnavailableError(_without_password(text, self.url))
         return None
 
-    def _open(self) -> "psycopg.Connection[tuple[Any, ...]]":
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
             connection = psycopg.connect(self.url, connect_timeout=CONNECT_S, application_name="holdfast")
         except psycopg.ProgrammingError as error:
@@ -216,7 +226,7 @@ class PostgresStore(PostgresSchema):
             raise
         return connection
 
-    def _prepare(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         if connection.info.server_version < POSTGRES_OLDEST:
             raise StoreError(
                 f"PostgreSQL {connection.info.server_version // 10000} is too old",
@@ -240,10 +250,10 @@ class PostgresStore(PostgresSchema):
             )
         self._server_time = at, asked
 
-    def _disconnect(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _disconnect(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.close()
 
-    def _begin(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Leave it to psycopg, which begins with the first statement; but first let go of plans that have aged.
 
         A plan that was made while a table was small would read it whole when it has grown. Plans are made anew whenever
@@ -258,41 +268,19 @@ class PostgresStore(PostgresSchema):
             age_s = min(max(2 * age_s, PLANS_S_MIN), PLANS_S_MAX)
             self._plans_due[connection] = now + age_s, age_s
 
-    def _begin_reading(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _begin_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-    def _end_reading(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _end_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         # After a rollback psycopg forgets every statement that it has prepared on the connection.
         if not connection.closed:
             connection.commit()
 
-    def _commit(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _commit(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.commit()
 
-    def _rollback(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+    def _rollback(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
-
-    def stream(self, connection: Any, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        # COPY gives one row at a time, however large; a cursor would give a page.
-        with connection.cursor().copy(f"COPY ({sql}) TO STDOUT") as copy:
-            copy.set_types([{"whole": "int8", "flag": "int8", "real": "float8"}.get(kind, "text") for kind in kinds])
-            yield from copy.rows()
-
-    def load(self, connection: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        names = ", ".join(f'"{column}"' for column in columns)
-        try:
-            with connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-                for row in rows:
-                    copy.write_row(row)
-        except psycopg.DataError as error:  # also one without a code: text with a zero character in it
-            raise RefusedByDatabaseError(str(error).strip().split("\n")[0]) from error
-
-    def plain(self, column: str, kind: str) -> str:
-        forms = {"time": TIME_TEXT, "flag": '"{column}"::integer'}
-        return forms.get(kind, '"{column}"').format(column=column)
-
-    def in_order(self, column: str, kind: str) -> str:
-        return f'"{column}" COLLATE "C"' if kind == "text" else f'"{column}"'
 
     def _qualified(self, text: str) -> str:
         """Name the schema: a borrowed connection may look elsewhere."""

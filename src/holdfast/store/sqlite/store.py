@@ -4,16 +4,15 @@ Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that
 `BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer starves; times are text in one format.
 """
 
-import os
+from __future__ import annotations
+
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
-from urllib.parse import quote
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import (
     ConnectionUnfitError,
@@ -32,19 +31,20 @@ from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
-from holdfast.store.sqlite.schema import altered, triggers_of
+from holdfast.store.sqlite.schema import triggers_of
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
 from holdfast.store.statements import statements, trigger_texts
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
-from holdfast.store.transaction import Reading
+
+if TYPE_CHECKING:
+    from holdfast.store.upkeep import Upkeep
 
 SQLITE_OLDEST = (3, 40, 0)
 CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
 BUSY_S = 30.0
 SWITCH_S = 0.002
 _FULL = 2
-FAULTS_MAX = 100
 HEAD_BYTES = 1 << 16
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS", "SQLITE_FORMAT")
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs"})
@@ -71,7 +71,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         except OSError as error:  # a name that is too long, a directory that may not be entered
             raise StoreUnavailableError(f"{path} cannot be reached: {error.strerror}") from error
         self._turnstile = Turnstile(path, BUSY_S)
-        close_for_forks(self._pool)
+        close_for_forks(self.pool)
         self._statements = statements(self.dialect)
 
     def _refuse_unusable(self, *, create: bool) -> None:
@@ -92,27 +92,27 @@ class SqliteStore(Store[sqlite3.Connection]):
             )
 
     def now(self) -> datetime:
-        return (self._clock or host_clock)()
+        return (self.clock or host_clock)()
 
     def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         try:
             for sql in self._statements[name]:
-                rows = _plain(connection).execute(sql, params).fetchall()
+                rows = plain_cursor(connection).execute(sql, params).fetchall()
         except sqlite3.OperationalError as error:
-            raise self._schema_damage(error) or error from None
+            raise self.schema_damage(error) or error from None
         return rows
 
     def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
-            return _plain(connection).execute(sql, tuple(params)).fetchall()
+            return plain_cursor(connection).execute(sql, tuple(params)).fetchall()
         except sqlite3.OperationalError as error:
-            raise ("holdfast_" in sql and self._schema_damage(error)) or error from None
+            raise ("holdfast_" in sql and self.schema_damage(error)) or error from None
 
     def named(
         self, connection: sqlite3.Connection, sql: str, params: Params
     ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        cursor = _plain(connection).execute(sql, params)
+        cursor = plain_cursor(connection).execute(sql, params)
         return [column[0] for column in cursor.description or ()], cursor.fetchall()
 
     def apply(self, connection: sqlite3.Connection, effects: Sequence[Effect]) -> None:
@@ -136,10 +136,10 @@ class SqliteStore(Store[sqlite3.Connection]):
         if not isinstance(connection, sqlite3.Connection):
             raise ConnectionUnfitError(f"a sqlite3 connection is needed, not a {type(connection).__name__}")
         # Attached is not enough: in WAL mode a commit over two files is not atomic.
-        files = [file for _, name, file in _plain(connection).execute("PRAGMA database_list") if name == "main"]
+        files = [file for _, name, file in plain_cursor(connection).execute("PRAGMA database_list") if name == "main"]
         if [self.path.resolve()] != [Path(file).resolve() for file in files]:
             raise ConnectionUnfitError("the connection is to another file than the ledger's")
-        [synchronous] = _plain(connection).execute("PRAGMA main.synchronous").fetchone()
+        [synchronous] = plain_cursor(connection).execute("PRAGMA main.synchronous").fetchone()
         if synchronous < _FULL:
             raise ConnectionUnfitError("the connection does not have synchronous=FULL")
         if not connection.in_transaction:
@@ -161,7 +161,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         return datetime.fromisoformat(cast("str", value))
 
     def watch(self, on_change: Callable[[], None]) -> Watch:
-        return DataVersionWatch(self._pool, on_change)
+        return DataVersionWatch(self.pool, on_change)
 
     def close(self) -> None:
         super().close()
@@ -193,7 +193,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
         return None
 
-    def _schema_damage(self, error: sqlite3.OperationalError) -> StoreDamagedError | None:
+    def schema_damage(self, error: sqlite3.OperationalError) -> StoreDamagedError | None:
         """Return what a statement of Holdfast's own fails with where the schema is not what migrations made."""
         plain = getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR"
         return self._damaged(str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
@@ -302,82 +302,11 @@ class SqliteStore(Store[sqlite3.Connection]):
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
         return {name for name in unique_indexes(self.dialect) if name not in present}
 
-    def faults(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
-        try:
-            pages = _plain(connection).execute(f"PRAGMA integrity_check({FAULTS_MAX})").fetchall()
-            references = _plain(connection).execute("PRAGMA foreign_key_check").fetchall()
-        except sqlite3.OperationalError as error:
-            raise self._schema_damage(error) or error from None
-        found = [("LEDGER", text) for (text,) in pages if text != "ok"]
-        from holdfast.store.tables import GUARDED  # noqa: PLC0415 - only a check asks
+    @property
+    def upkeep(self) -> Upkeep:
+        from holdfast.store.sqlite.upkeep import SqliteUpkeep  # noqa: PLC0415 - beside the path of a job
 
-        machines = {guarded.table: guarded.machine.name for guarded in GUARDED}
-        for table, rowid, parent, _ in references:
-            if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
-                subject = f"{machines[table]} {rowid}" if table in machines else f"TABLE {table}"
-                found.append((subject, f"a row of {table} refers to a row of {parent} that is not there"))
-        return found + altered(connection)
-
-    @contextmanager
-    def standing(self, beside: Path) -> Iterator[Reading]:
-        """Yield a view of a copy: a long read of the file itself would keep its log from being written back."""
-        draft = beside / f".holdfast-{uuid4().hex}.copy"
-        try:
-            copied = self._copied(draft)
-        except (sqlite3.Error, OSError) as error:
-            damaged = self.translate(error)
-            if isinstance(damaged, StoreDamagedError | NotALedgerError):
-                raise damaged from error
-            raise StoreUnavailableError(f"{self.path} could not be copied to {beside}: {error}") from error
-        finally:
-            with suppress(OSError):
-                draft.unlink()  # an open file stays readable without its name, and goes with its reader
-        try:
-            yield Reading(self, copied)
-        except HoldfastError:
-            raise
-        except Exception as error:
-            raise self.translated(error) from error
-        finally:
-            copied.close()
-
-    def _copied(self, draft: Path) -> sqlite3.Connection:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        source = self._take()
-        sound = False
-        try:
-            with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
-                copy.execute("PRAGMA journal_mode = OFF")
-                copy.execute("PRAGMA synchronous = OFF")
-                source.backup(copy)  # in one step: between steps, every write of others would begin it anew
-            sound = True
-        finally:
-            self._pool.give(source, sound=sound)
-        place = f"file:{quote(str(draft.resolve()))}?immutable=1"
-        copied = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
-        copied.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the file, while it has a name
-        return copied
-
-    def stream(self, connection: sqlite3.Connection, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - a cursor knows
-        yield from _plain(connection).execute(sql)
-
-    def load(
-        self, connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
-    ) -> None:
-        names = ", ".join(f'"{column}"' for column in columns)
-        connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
-
-    def tables_beside(self) -> list[str]:
-        if not self.path.exists():
-            return []
-        # Not through `_open`, which would change a foreign file's journal mode before anybody has agreed to it.
-        refuse_inherited(self.path)
-        place = f"file:{quote(str(self.path.resolve()))}?mode=ro"
-        try:
-            with closing(sqlite3.connect(place, uri=True, timeout=BUSY_S)) as connection:
-                return [name for (name,) in self.run(connection, "tables_beside", {})]
-        except sqlite3.Error as error:
-            raise self.translated(error) from error
+        return SqliteUpkeep(self)
 
     @property
     def absolute_url(self) -> str:
@@ -386,34 +315,6 @@ class SqliteStore(Store[sqlite3.Connection]):
     @property
     def exists(self) -> bool:
         return self.path.exists()
-
-    @contextmanager
-    def drafted(self) -> Iterator[Store[sqlite3.Connection]]:
-        from holdfast.store.sqlite.drafts import drafted  # noqa: PLC0415 - only a new ledger needs it
-
-        with drafted(self.path) as path:
-            store = SqliteStore(path, str(path), self._clock, create=True)
-            with store:
-                yield store
-                store.settle()
-
-    def journal_is_full(self, connection: sqlite3.Connection) -> bool:
-        from holdfast.store.verbs.seals import SEQ_MAX  # noqa: PLC0415 - only repair asks
-
-        [[last]] = connection.execute("SELECT max(seq) FROM holdfast_journal").fetchall()
-        return last is not None and last >= SEQ_MAX
-
-    def settle(self) -> None:
-        """Write the log back into the file, so that the file alone is the whole ledger."""
-        connection = self._take()
-        try:
-            [[busy, *_]] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error as error:
-            raise self.translated(error) from error
-        finally:
-            self._pool.give(connection, sound=True)
-        if busy:
-            raise StoreBusyError(f"somebody reads {self.path}, so that its log cannot be written back")
 
 
 def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
@@ -426,7 +327,7 @@ def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
     return next((places[place] for place in (directory, *directory.parents) if place in places), None)
 
 
-def _plain(connection: sqlite3.Connection) -> sqlite3.Cursor:
+def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
     """Return a cursor that gives tuples, whatever row factory the owner of a borrowed connection has set."""
     cursor = connection.cursor()
     cursor.row_factory = None

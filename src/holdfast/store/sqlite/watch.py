@@ -19,7 +19,7 @@ class DataVersionWatch(Watch):
     """A thread that polls the file's data version while it is armed."""
 
     def __init__(self, pool: Pool[sqlite3.Connection], on_change: Callable[[], None]) -> None:
-        self._pool = pool
+        self.pool = pool
         self._on_change = on_change
         self._armed = threading.Event()
         self._closed = threading.Event()
@@ -36,23 +36,23 @@ class DataVersionWatch(Watch):
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            connection = self._pool.take()
+            connection = self.pool.take()
             sound = False
             try:
                 self._watch(connection)
                 sound = True
             finally:
-                self._pool.give(connection, sound=sound)
+                self.pool.give(connection, sound=sound)
             # A new connection tells nothing of what was written before it.
             self._on_change()
 
     def _watch(self, connection: sqlite3.Connection) -> None:
         """Watch until closed, or until the pool wants the connection back."""
         seen = self._version(connection)
-        while not self._closed.is_set() and not self._pool.held:
+        while not self._closed.is_set() and not self.pool.held:
             if not self._armed.wait(HELD_S):
                 continue
-            while not self._closed.wait(PERIOD_S) and not self._pool.held:
+            while not self._closed.wait(PERIOD_S) and not self.pool.held:
                 version = self._version(connection)
                 if version != seen:
                     seen = version

@@ -214,7 +214,7 @@ class Evidence:
 
     def faults(self) -> list[tuple[str, str]]:
         """Return what the database itself finds wrong: a subject and the words."""
-        return self._store.faults(self._connection)
+        return self._store.upkeep.faults(self._connection)
 
     # -- rows into records --------------------------------------------------------------------------------------------
 

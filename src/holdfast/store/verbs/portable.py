@@ -7,11 +7,14 @@ maintenance door.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.store.statements import encoded
 from holdfast.store.tables import DUTY, NUMBERED, PREFIX, Column, Kind, Row, Table
 from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Store
 
 
 class PortableReads(Verbs):
@@ -21,11 +24,11 @@ class PortableReads(Verbs):
         """Yield a table's rows in the order of its key."""
         store = self._store
         columns = ", ".join(_plain(store, column) for column in table.columns)
-        key = ", ".join(store.in_order(column.name, column.kind) for column in table.columns[: len(table.key)])
+        key = ", ".join(store.upkeep.in_order(column.name, column.kind) for column in table.columns[: len(table.key)])
         here = f" WHERE substr(name, 1, {len(DUTY)}) <> '{DUTY}'" if table.name == "meta" else ""
         sql = f"SELECT {columns} FROM {table.full_name}{here} ORDER BY {key}"
         kinds = [column.kind for column in table.columns]
-        return store.stream(self._session.connection, sql, kinds)
+        return store.upkeep.stream(self._session.connection, sql, kinds)
 
     def count_of(self, table: Table) -> int:
         """Return how many rows a table has."""
@@ -56,15 +59,15 @@ class PortableWrites(PortableReads, WritingVerbs):
         """Write rows with all their columns; needs an open maintenance door."""
         if table.shared:
             self._run("make_room", table=table.name, names=encoded([row[0] for row in rows]))
-        self._store.load(self._session.connection, table.full_name, table.names, rows)
+        self._store.upkeep.load(self._session.connection, table.full_name, table.names, rows)
 
     def end_leases(self) -> int:
         """Let every lease expire now; return how many there were."""
         return len(self._run("end_leases", now=self._store.time_parameter()))
 
 
-def _plain(store: Any, column: Column) -> str:
+def _plain(store: Store[Any], column: Column) -> str:
     if column.kind is Kind.REAL:
         # JSON cannot carry NaN and infinity: they travel as null.
         return f'CASE WHEN "{column.name}" BETWEEN -1e308 AND 1e308 THEN "{column.name}" END'
-    return str(store.plain(column.name, column.kind))
+    return store.upkeep.plain(column.name, column.kind)

@@ -137,11 +137,11 @@ class RetentionWrites(RetentionReads, WritingVerbs):
     def extend_journal(self) -> str | None:
         """Add the journal's next partition if it is time to, and return its name."""
         self._store.lock_schema(self._session.connection)
-        return self._store.extend_journal(self._session.connection)
+        return self._store.upkeep.extend_journal(self._session.connection)
 
     def drop_partition(self, name: str) -> bool:
         """Drop a partition of the journal that has only archived rows; return whether it was still there."""
-        return self._store.drop_partition(self._session.connection, name)
+        return self._store.upkeep.drop_partition(self._session.connection, name)
 
     def add_archive(self, archive: Archive) -> None:
         """Record an archive, whose rows may leave from then on."""

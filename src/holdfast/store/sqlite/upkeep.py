@@ -1,0 +1,146 @@
+"""The upkeep of a ledger in a SQLite file: copies to read from, drafts to make a ledger in, and the file's own check.
+
+Invariants: a long read is of a copy, so that it does not keep the log from being written back; a new ledger appears
+under its name whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from uuid import uuid4
+
+from holdfast.core.errors import (
+    HoldfastError,
+    NotALedgerError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreUnavailableError,
+)
+from holdfast.store.sqlite.drafts import drafted
+from holdfast.store.sqlite.forks import refuse_inherited
+from holdfast.store.sqlite.schema import altered
+from holdfast.store.sqlite.store import BUSY_S, plain_cursor
+from holdfast.store.tables import GUARDED
+from holdfast.store.transaction import Reading
+from holdfast.store.upkeep import Upkeep
+from holdfast.store.verbs.seals import SEQ_MAX
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.store import SqliteStore
+    from holdfast.store.store import Store
+
+FAULTS_MAX = 100
+
+
+class SqliteUpkeep(Upkeep):
+    """The upkeep of one file."""
+
+    store: SqliteStore
+
+    def __init__(self, store: SqliteStore) -> None:
+        super().__init__(store)
+
+    @contextmanager
+    def long_view(self, beside: Path) -> Iterator[Reading]:
+        """Yield a view of a copy: a long read of the file itself would keep its log from being written back."""
+        draft = beside / f".holdfast-{uuid4().hex}.copy"
+        try:
+            copied = self._copied(draft)
+        except (sqlite3.Error, OSError) as error:
+            damaged = self.store.translate(error)
+            if isinstance(damaged, StoreDamagedError | NotALedgerError):
+                raise damaged from error
+            raise StoreUnavailableError(f"{self.store.path} could not be copied to {beside}: {error}") from error
+        finally:
+            with suppress(OSError):
+                draft.unlink()  # an open file stays readable without its name, and goes with its reader
+        try:
+            yield Reading(self.store, copied)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise self.store.translated(error) from error
+        finally:
+            copied.close()
+
+    def _copied(self, draft: Path) -> sqlite3.Connection:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        source = self.store.take()
+        sound = False
+        try:
+            with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
+                copy.execute("PRAGMA journal_mode = OFF")
+                copy.execute("PRAGMA synchronous = OFF")
+                source.backup(copy)  # in one step: between steps, every write of others would begin it anew
+            sound = True
+        finally:
+            self.store.pool.give(source, sound=sound)
+        place = f"file:{quote(str(draft.resolve()))}?immutable=1"
+        copied = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+        copied.execute("SELECT count(*) FROM sqlite_master").fetchall()  # opens the file, while it has a name
+        return copied
+
+    def stream(self, connection: sqlite3.Connection, sql: str, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - a cursor knows
+        yield from plain_cursor(connection).execute(sql)
+
+    def load(
+        self, connection: sqlite3.Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> None:
+        names = ", ".join(f'"{column}"' for column in columns)
+        connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
+
+    def tables_beside(self) -> list[str]:
+        if not self.store.path.exists():
+            return []
+        # Not through `_open`, which would change a foreign file's journal mode before anybody has agreed to it.
+        refuse_inherited(self.store.path)
+        place = f"file:{quote(str(self.store.path.resolve()))}?mode=ro"
+        try:
+            with closing(sqlite3.connect(place, uri=True, timeout=BUSY_S)) as connection:
+                return [name for (name,) in self.store.run(connection, "tables_beside", {})]
+        except sqlite3.Error as error:
+            raise self.store.translated(error) from error
+
+    @contextmanager
+    def drafted(self) -> Iterator[Store[sqlite3.Connection]]:
+        with drafted(self.store.path) as path:
+            store = type(self.store)(path, str(path), self.store.clock, create=True)
+            with store:
+                yield store
+                SqliteUpkeep(store).settle()
+
+    def settle(self) -> None:
+        """Write the log back into the file, so that the file alone is the whole ledger."""
+        connection = self.store.take()
+        try:
+            [[busy, *_]] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise self.store.translated(error) from error
+        finally:
+            self.store.pool.give(connection, sound=True)
+        if busy:
+            raise StoreBusyError(f"somebody reads {self.store.path}, so that its log cannot be written back")
+
+    def journal_is_full(self, connection: sqlite3.Connection) -> bool:
+        [[last]] = connection.execute("SELECT max(seq) FROM holdfast_journal").fetchall()
+        return last is not None and last >= SEQ_MAX
+
+    def faults(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        try:
+            pages = plain_cursor(connection).execute(f"PRAGMA integrity_check({FAULTS_MAX})").fetchall()
+            references = plain_cursor(connection).execute("PRAGMA foreign_key_check").fetchall()
+        except sqlite3.OperationalError as error:
+            raise self.store.schema_damage(error) or error from None
+        found = [("LEDGER", text) for (text,) in pages if text != "ok"]
+        machines = {guarded.table: guarded.machine.name for guarded in GUARDED}
+        for table, rowid, parent, _ in references:
+            if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
+                subject = f"{machines[table]} {rowid}" if table in machines else f"TABLE {table}"
+                found.append((subject, f"a row of {table} refers to a row of {parent} that is not there"))
+        return found + altered(connection)
