@@ -124,7 +124,7 @@ def test_the_codes_of_the_application_lead_to_a_reason_of_their_own(code: str, r
 def test_no_code_of_the_application_is_missing_here() -> None:
     """Its codes, from its own source: each that quarantines, and each issue of the operators that becomes one."""
     by_name, of_metadata = (inspect.getsource(module) for module in (ingest_attempt, metadata))
-    written = set(re.findall(r'(?:Quarantine|OperatorError)\("([a-z_]+)"', by_name))
+    written = set(re.findall(r'(?:Quarantine|OperatorError)\(\s*"([a-z_]+)"', by_name))
     issues = set(re.findall(r'issues\.append\("([a-z_]+)"', of_metadata))
     issues |= {kind.issue for kind in (ObjectAccessError, ObjectChangedError)}
     named = {SUPERSEDED, HARD_FAIL_CODE, FAILED_CODE, "governance_hold", "integrity_missing_object"}
