@@ -17,8 +17,9 @@ from holdfast.core.errors import EnforcementDriftError, StoreDamagedError
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.governance import quarantine
 from holdfast.store import Store, connect, create_store, open_store
-from holdfast.store.migrations import begin_epoch, behind, migrate
+from holdfast.store.migrations import migrate
 from holdfast.store.postgres.constraints import CONSTRAINTS, NOT_NULL, present
+from holdfast.store.reinstall import begin_epoch, behind
 from holdfast.testing import VirtualClock
 from tests.audit.corruptions import corrupt
 from tests.audit.knife import unguarded

@@ -44,7 +44,7 @@ def batches(snapshot: Path) -> int:
 # Where a restore can be struck before its commit: a function, and which of its calls; 0 is the last one.
 BEFORE = {
     "verified": ("holdfast.audit.files.restore:verify", 1),
-    "prepared": ("holdfast.audit.files.restore:schema_steps.prepare", 1),
+    "prepared": ("holdfast.audit.files.restore:reinstall.prepare", 1),
     "advanced": ("holdfast.store.verbs.portable:PortableWrites.advance", 1),
     "settings brought": ("holdfast.store.verbs.portable:PortableWrites.bring", 1),
     "jobs brought": ("holdfast.store.verbs.portable:PortableWrites.bring", 7),

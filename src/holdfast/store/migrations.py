@@ -19,14 +19,12 @@ from holdfast.core.records import time_text
 from holdfast.store.requests import Declared
 from holdfast.store.settings import Settings
 from holdfast.store.store import Store
-from holdfast.store.transaction import Reading, Transaction
 
 RECORD = (
     "CREATE TABLE holdfast_migrations"
     " (number integer PRIMARY KEY, name text NOT NULL, digest text NOT NULL, applied_at text NOT NULL)"
 )
 _UNIQUE_INDEX = re.compile(r"CREATE UNIQUE INDEX (\w+)")
-_PARTITION = re.compile(r"_p\d+_")
 BUILT_IN = {"noop": Declared()}
 DOOR_OPEN = "the maintenance door stands open"
 
@@ -83,20 +81,22 @@ def plan(
     """
     applied = _applied(store, connection)
     pending = tuple(m for m in migrations(store.dialect) if m.number not in applied)
-    statements = [RECORD] if not applied else []
-    for migration in pending:
-        statements += [*migration.statements(), _recorded(store, migration)]
+    made = [text for migration in pending for text in (*migration.statements(), _recorded(store, migration))]
     if not applied:
-        statements += _first_settings(store, environment, governed=governed)
-    if epoch is None:
-        epoch = _epoch(store, connection) if applied else 1
-    statements += _machine_rows()
-    if applied:
-        statements += [*_shut_doors(store, connection), *store.foreign_enforcement(connection, epoch)]
-    statements += store.enforcement(connection, epoch)
-    if applied and not pending:
-        statements += _lost_indexes(store, connection)
-    return Plan(pending, tuple(statements))
+        first = [RECORD, *made, *_first_settings(store, environment, governed=governed), *machine_rows()]
+        return Plan(pending, (*first, *store.enforcement(connection, 1 if epoch is None else epoch)))
+    from holdfast.store.reinstall import lost_indexes, shut_doors  # noqa: PLC0415 - an older ledger
+
+    epoch = epoch_of(store, connection) if epoch is None else epoch
+    statements = (
+        *made,
+        *machine_rows(),
+        *shut_doors(store, connection),
+        *store.foreign_enforcement(connection, epoch),
+        *store.enforcement(connection, epoch),
+        *(() if pending else lost_indexes(store, connection)),
+    )
+    return Plan(pending, statements)
 
 
 def migrate(
@@ -117,51 +117,6 @@ def migrate(
     return tuple(migration.name for migration in todo.pending)
 
 
-def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes: bool = False) -> None:
-    """Write the machines' digests and every trigger anew; or, with `indexes`, the unique indexes that are gone."""
-    connection = transaction.connection
-    epoch = _epoch(store, connection)
-    statements = (
-        _lost_indexes(store, connection)
-        if indexes
-        else [
-            *_machine_rows(), *_shut_doors(store, connection), *store.foreign_enforcement(connection, epoch),
-            *store.enforcement(connection, epoch),
-        ]
-    )  # fmt: skip
-    for statement in statements:
-        store.execute(connection, statement)
-    if not indexes:
-        for table, _, greatest in behind(transaction):
-            store.upkeep.begin_numbers(connection, table)
-            transaction.run("advance_sequence", table=table, value=greatest)
-
-
-def behind(reading: Reading) -> list[tuple[str, int, int]]:
-    """Return the tables whose next number was given out before: the table, the last number, the greatest one known."""
-    last = dict(reading.run("read_sequences"))
-    greatest = [(f"holdfast_{name}", int(n)) for name, n in reading.run("greatest_numbers")]
-    return [(table, int(last.get(table, 0)), n) for table, n in greatest if int(last.get(table, 0)) < n]
-
-
-def begin_epoch(store: Store[Any]) -> int:
-    """Begin the next epoch, and return it: what is journalled from now on sorts after all that was before."""
-    with store.transaction() as transaction:
-        connection = transaction.connection
-        require_ledger(store, connection)
-        epoch = _epoch(store, connection) + 1
-        prepare(store, connection, epoch)
-        transaction.settings.set("epoch", str(epoch))
-    return epoch
-
-
-def prepare(store: Store[Any], connection: Any, epoch: int) -> None:
-    """Make the schema where there is none, and write every trigger for an epoch that is about to begin."""
-    store.lock_schema(connection)
-    for statement in plan(store, connection, epoch=epoch).statements:
-        store.execute(connection, statement)
-
-
 def is_empty(store: Store[Any]) -> bool:
     """Tell whether the database holds nothing of Holdfast's yet."""
     with store.reading() as reading:
@@ -173,7 +128,7 @@ def verify(store: Store[Any]) -> dict[str, str]:
     with store.reading() as reading:
         connection = reading.connection
         require_ledger(store, connection)
-        store.require_present(connection, _epoch(store, connection))
+        store.require_present(connection, epoch_of(store, connection))
         differing = drift(store, connection)
         if differing:
             raise EnforcementDriftError(
@@ -200,9 +155,9 @@ def require_ledger(store: Store[Any], connection: Any) -> None:
 def drift(store: Store[Any], connection: Any) -> list[str]:
     """Return what the ledger enforces otherwise than this version would: an open door, machines, triggers, indexes."""
     return [
-        *([DOOR_OPEN] if _door_stands_open(store, connection) else []),
+        *([DOOR_OPEN] if door_is_open(store, connection) else []),
         *_machine_drift(store, connection),
-        *store.enforcement_drift(connection, _epoch(store, connection)),
+        *store.enforcement_drift(connection, epoch_of(store, connection)),
     ]
 
 
@@ -247,28 +202,8 @@ def _recorded(store: Store[Any], migration: Migration) -> str:
     )
 
 
-def _shut_doors(store: Store[Any], connection: Any) -> list[str]:
-    """Return what removes a door that a finished transaction left open, before its trigger could tell it as shut."""
-    if not _door_stands_open(store, connection):
-        return []
-    on = "" if store.dialect == "sqlite" else " ON holdfast_maintenance"
-    return [f"DROP TRIGGER IF EXISTS holdfast_maintenance_shut{on}", "DELETE FROM holdfast_maintenance"]
-
-
-def _lost_indexes(store: Store[Any], connection: Any) -> list[str]:
-    """Return the statements that make the unique indexes which are gone."""
-    made = unique_indexes(store.dialect)
-    lost = sorted(store.missing_indexes(connection))
-    # A later partition of the journal has the indexes of the first, under its own name.
-    texts = {}
-    for name in lost:
-        partition = _PARTITION.search(name)
-        text = made[_PARTITION.sub("_p0_", name)]
-        texts[name] = text.replace("_p0", partition[0][:-1]) if partition else text
-    return [statement for name in lost for statement in (f"DROP INDEX IF EXISTS {name}", texts[name])]
-
-
-def _machine_rows() -> list[str]:
+def machine_rows() -> list[str]:
+    """Return the statements that write the digest of each machine, and the table of transitions for people."""
     machines = [f"('{machine.name}', '{machine.digest}')" for machine in MACHINES.values()]
     edges = [
         f"('{machine.name}', '{path.event}', {step}, {_literal(edge.source)}, '{edge.target}', '{path}', '{path.rule}')"
@@ -299,12 +234,13 @@ def _machine_drift(store: Store[Any], connection: Any) -> list[str]:
     return [f"machine {name}" for name in sorted(expected) if stored.get(name) != expected[name]]
 
 
-def _epoch(store: Store[Any], connection: Any) -> int:
+def epoch_of(store: Store[Any], connection: Any) -> int:
+    """Return the ledger's epoch."""
     rows = store.execute(connection, "SELECT name, value FROM holdfast_meta WHERE name = 'epoch'")
     return int(Settings((name, value) for name, value in rows)["epoch"])
 
 
-def _door_stands_open(store: Store[Any], connection: Any) -> bool:
+def door_is_open(store: Store[Any], connection: Any) -> bool:
     """Tell whether a finished transaction has left the maintenance door open."""
     return bool(store.execute(connection, "SELECT 1 FROM holdfast_maintenance"))
 

@@ -29,7 +29,7 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
 )
 from holdfast.core.machines import JobState
-from holdfast.store import Clock, connect
+from holdfast.store import Clock, connect, reinstall
 from holdfast.store import migrations as schema_steps
 from holdfast.store.store import Store, host_clock
 from holdfast.store.tables import TABLES, Row, Table
@@ -137,7 +137,7 @@ def _write_ledger(
         connection = transaction.connection
         store.lock_schema(connection)
         existed = bool(store.tables(connection))
-        schema_steps.prepare(store, connection, epoch)
+        reinstall.prepare(store, connection, epoch)
         # The tables are locked now: no other process can insert work.
         _require_empty(transaction)
         if existed:

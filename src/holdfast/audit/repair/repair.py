@@ -27,7 +27,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JOB
 from holdfast.store import Store, Transaction
-from holdfast.store.migrations import require_ledger, rewrite_enforcement
+from holdfast.store.migrations import require_ledger
+from holdfast.store.reinstall import rewrite_enforcement
 from holdfast.store.verbs.seals import SEQ_MAX
 
 ConsumeGrant = Callable[[Transaction], int]  # consumes a grant in a transaction and returns its id, or raises

@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.command import Answer, Location, command
 from holdfast.core.errors import EnforcementDriftError, InputError, SchemaVersionError
-from holdfast.store import Store
+from holdfast.store import Store, reinstall
 from holdfast.store import migrations as schema_steps
 
 
@@ -34,7 +34,7 @@ def migrate(
         raise InputError("--print-sql and --new-epoch exclude each other.", next_step="Remove one of the two options.")
     with location.connect() as store:
         if new_epoch:
-            epoch = schema_steps.begin_epoch(store)
+            epoch = reinstall.begin_epoch(store)
             return Answer({"epoch": epoch}, f"Epoch {epoch} started.")
         if print_sql:
             return _plan(store)

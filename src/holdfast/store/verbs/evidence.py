@@ -20,7 +20,8 @@ from holdfast.core.machine import Machine
 from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job, JournalRow
 from holdfast.core.seals import Seal
-from holdfast.store.migrations import DOOR_OPEN, behind, drift, require_ledger
+from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
+from holdfast.store.reinstall import behind
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Reading, Transaction
 from holdfast.store.verbs.seals import Key, SealReads

@@ -1,0 +1,79 @@
+"""Writes again what a ledger enforces: its triggers, its unique indexes, its sequences; and begins a new epoch.
+
+Invariants: everything happens in the caller's transaction or in one of its own; a ledger gets what a new one would get.
+"""
+
+import re
+from typing import Any
+
+from holdfast.store.migrations import door_is_open, epoch_of, machine_rows, plan, require_ledger, unique_indexes
+from holdfast.store.store import Store
+from holdfast.store.transaction import Reading, Transaction
+
+_PARTITION = re.compile(r"_p\d+_")
+
+
+def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes: bool = False) -> None:
+    """Write the machines' digests and every trigger anew; or, with `indexes`, the unique indexes that are gone."""
+    connection = transaction.connection
+    epoch = epoch_of(store, connection)
+    statements = (
+        lost_indexes(store, connection)
+        if indexes
+        else [
+            *machine_rows(), *shut_doors(store, connection), *store.foreign_enforcement(connection, epoch),
+            *store.enforcement(connection, epoch),
+        ]
+    )  # fmt: skip
+    for statement in statements:
+        store.execute(connection, statement)
+    if not indexes:
+        for table, _, greatest in behind(transaction):
+            store.upkeep.begin_numbers(connection, table)
+            transaction.run("advance_sequence", table=table, value=greatest)
+
+
+def behind(reading: Reading) -> list[tuple[str, int, int]]:
+    """Return the tables whose next number was given out before: the table, the last number, the greatest one known."""
+    last = dict(reading.run("read_sequences"))
+    greatest = [(f"holdfast_{name}", int(n)) for name, n in reading.run("greatest_numbers")]
+    return [(table, int(last.get(table, 0)), n) for table, n in greatest if int(last.get(table, 0)) < n]
+
+
+def beginepoch_of(store: Store[Any]) -> int:
+    """Begin the next epoch, and return it: what is journalled from now on sorts after all that was before."""
+    with store.transaction() as transaction:
+        connection = transaction.connection
+        require_ledger(store, connection)
+        epoch = epoch_of(store, connection) + 1
+        prepare(store, connection, epoch)
+        transaction.settings.set("epoch", str(epoch))
+    return epoch
+
+
+def prepare(store: Store[Any], connection: Any, epoch: int) -> None:
+    """Make the schema where there is none, and write every trigger for an epoch that is about to begin."""
+    store.lock_schema(connection)
+    for statement in plan(store, connection, epoch=epoch).statements:
+        store.execute(connection, statement)
+
+
+def shut_doors(store: Store[Any], connection: Any) -> list[str]:
+    """Return what removes a door that a finished transaction left open, before its trigger could tell it as shut."""
+    if not door_is_open(store, connection):
+        return []
+    on = "" if store.dialect == "sqlite" else " ON holdfast_maintenance"
+    return [f"DROP TRIGGER IF EXISTS holdfast_maintenance_shut{on}", "DELETE FROM holdfast_maintenance"]
+
+
+def lost_indexes(store: Store[Any], connection: Any) -> list[str]:
+    """Return the statements that make the unique indexes which are gone."""
+    made = unique_indexes(store.dialect)
+    lost = sorted(store.missing_indexes(connection))
+    # A later partition of the journal has the indexes of the first, under its own name.
+    texts = {}
+    for name in lost:
+        partition = _PARTITION.search(name)
+        text = made[_PARTITION.sub("_p0_", name)]
+        texts[name] = text.replace("_p0", partition[0][:-1]) if partition else text
+    return [statement for name in lost for statement in (f"DROP INDEX IF EXISTS {name}", texts[name])]
