@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.store import connect
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from holdfast.store.tables import GUARDED
 from tests.audit.rich import Rich
 from tests.enforcement.raw import Client

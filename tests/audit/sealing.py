@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.seals import Seal
 from holdfast.store import Store, Submission, connect
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from tests.audit.knife import _drop_triggers
 from tests.enforcement.raw import Client
 

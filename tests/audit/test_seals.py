@@ -24,7 +24,7 @@ from holdfast.core.commands import Complete
 from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError, SealsBrokenError
 from holdfast.core.seals import Seal
 from holdfast.store import Lease, Store, connect, create_store, open_store
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from holdfast.testing import VirtualClock
 from tests.audit.sealing import guards_off, journal, loose_rows, rewrite_all, seals, submit
 

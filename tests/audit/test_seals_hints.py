@@ -19,7 +19,7 @@ from holdfast.audit.seals.sealer import head, seal
 from holdfast.audit.seals.verify import verify
 from holdfast.core.errors import StoreDamagedError
 from holdfast.store import Store, create_store, open_store
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from tests.audit.sealing import SEAL_COLUMNS, guards_off, loose_rows, seals, submit
 from tests.enforcement.raw import Client
 

@@ -26,7 +26,7 @@ from holdfast.governance import grants
 from holdfast.governance.grants import Identity
 from holdfast.governance.registry.registry import BUILD, build, request_build
 from holdfast.store import Store, create_store, open_store
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import Client
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.trap import die

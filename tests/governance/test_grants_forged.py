@@ -16,7 +16,7 @@ from holdfast.core.governed import Grant
 from holdfast.governance.approval import revoke_approver
 from holdfast.governance.grants import Identity, approve, verdict_on
 from holdfast.store import Store, connect, create_store
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import Client
 from tests.governance.granting import People, act, asked, contents, wanted
 

@@ -22,7 +22,7 @@ from holdfast.governance.grants import Identity
 from holdfast.governance.registry.preflight import PreflightRequest, preflight, verdict_of
 from holdfast.governance.registry.registry import BUILD, build, faults, hold, request_build, resolve
 from holdfast.store import Store
-from holdfast.store.migrations import rewrite_enforcement
+from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import Client
 from tests.governance.registries import (
     BOTH,

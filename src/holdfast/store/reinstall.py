@@ -40,7 +40,7 @@ def behind(reading: Reading) -> list[tuple[str, int, int]]:
     return [(table, int(last.get(table, 0)), n) for table, n in greatest if int(last.get(table, 0)) < n]
 
 
-def beginepoch_of(store: Store[Any]) -> int:
+def begin_epoch(store: Store[Any]) -> int:
     """Begin the next epoch, and return it: what is journalled from now on sorts after all that was before."""
     with store.transaction() as transaction:
         connection = transaction.connection
