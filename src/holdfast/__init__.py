@@ -53,38 +53,22 @@ __all__ = [
 
 # Where each name lives. The command imports this package too, and most commands need none of the engine.
 _HOMES = {
-    "HoldfastError": "core.errors",
-    "IdempotencyConflictError": "core.errors",
-    "LeaseLostError": "core.errors",
-    "Execution": "engine.worker.execution",
-    "Ledger": "engine.ledger",
-    "Call": "engine.operations",
-    "Operation": "engine.operations",
-    "Operations": "engine.operations",
-    "resume_procedure": "governance.runs.procedure",
-    "run_procedure": "governance.runs.procedure",
-    "undo_procedure": "governance.runs.procedure",
-    "Receipt": "engine.receipt",
-    "Cancel": "engine.worker.retry",
-    "FailureKind": "engine.failures",
-    "Quarantine": "engine.worker.retry",
-    "RetryAfter": "engine.worker.retry",
-    "RetryPolicy": "engine.worker.retry",
-    "Snooze": "engine.worker.retry",
-    "Strategy": "engine.worker.retry",
-    "StepContext": "governance.runs.steps",
-    "Mode": "governance.runs.steps",
-    "Procedure": "governance.runs.steps",
-    "Step": "governance.runs.steps",
-    "StepFailed": "governance.runs.steps",
-    "procedure": "governance.runs.steps",
-    "Worker": "engine.worker.worker",
+    "core.errors": "HoldfastError IdempotencyConflictError LeaseLostError",
+    "engine.failures": "FailureKind",
+    "engine.ledger": "Ledger",
+    "engine.operations": "Call Operation Operations",
+    "engine.receipt": "Receipt",
+    "engine.worker.execution": "Execution",
+    "engine.worker.retry": "Cancel Quarantine RetryAfter RetryPolicy Snooze Strategy",
+    "engine.worker.worker": "Worker",
+    "governance.runs.procedure": "resume_procedure run_procedure undo_procedure",
+    "governance.runs.steps": "Mode Procedure Step StepContext StepFailed procedure",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
-    home = _HOMES.get(name)
+    home = next((module for module, names in _HOMES.items() if name in names.split()), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{home}"), name)

@@ -31,7 +31,6 @@ from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
-from holdfast.store.sqlite.schema import triggers_of
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import DataVersionWatch
 from holdfast.store.statements import statements, trigger_texts
@@ -290,11 +289,11 @@ class SqliteStore(Store[sqlite3.Connection]):
         return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
 
     def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        foreign = [name for name in triggers_of(connection) if name not in _triggers(epoch)]
+        foreign = [name for name in _triggers_of(connection) if name not in _triggers(epoch)]
         return ['DROP TRIGGER "{}"'.format(name.replace('"', '""')) for name in foreign]
 
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        found, expected = triggers_of(connection), _triggers(epoch)
+        found, expected = _triggers_of(connection), _triggers(epoch)
         differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
         return sorted(differing | self.missing_indexes(connection))
 
@@ -337,3 +336,13 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 def _triggers(epoch: int) -> dict[str, str]:
     """Return the text of every trigger by its name."""
     return {name: text.replace("{epoch}", str(epoch)) for name, text in trigger_texts("sqlite").items()}
+
+
+def _triggers_of(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return the text of every trigger that has one of our names, or stands on one of our tables."""
+    rows = connection.execute("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    return {
+        name: sql
+        for name, table, sql in rows
+        if name.startswith("holdfast_") or str(table).lower().startswith("holdfast_")
+    }

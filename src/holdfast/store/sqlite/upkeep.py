@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,9 +23,9 @@ from holdfast.core.errors import (
     StoreDamagedError,
     StoreUnavailableError,
 )
+from holdfast.store.migrations import RECORD, migrations, unique_indexes
 from holdfast.store.sqlite.drafts import drafted
 from holdfast.store.sqlite.forks import refuse_inherited
-from holdfast.store.sqlite.schema import altered
 from holdfast.store.sqlite.store import BUSY_S, plain_cursor
 from holdfast.store.tables import GUARDED
 from holdfast.store.transaction import Reading
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.store.store import Store
 
 FAULTS_MAX = 100
+_MADE = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'index') AND name GLOB 'holdfast_*'"
 
 
 class SqliteUpkeep(Upkeep):
@@ -143,4 +145,29 @@ class SqliteUpkeep(Upkeep):
             if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
                 subject = f"{machines[table]} {rowid}" if table in machines else f"TABLE {table}"
                 found.append((subject, f"a row of {table} refers to a row of {parent} that is not there"))
-        return found + altered(connection)
+        return found + _altered(connection)
+
+
+def _altered(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Return the tables and unique indexes that are not as the migrations make them: a subject and the words."""
+    expected, found = _expected(), _made(connection)
+    wrong = [name for name, text in expected.items() if name in found and found[name] != text]
+    return [(f"{kind.upper()} {name}", "it is not as the migrations make it") for kind, name in sorted(wrong)]
+
+
+def _made(connection: sqlite3.Connection) -> dict[tuple[str, str], str]:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return {
+        (kind, name): " ".join(text.split())
+        for kind, name, text in cursor.execute(_MADE).fetchall()
+        if isinstance(text, str) and (kind == "table" or name in unique_indexes("sqlite"))
+    }
+
+
+@cache
+def _expected() -> dict[tuple[str, str], str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for statement in (RECORD, *(text for migration in migrations("sqlite") for text in migration.statements())):
+            connection.execute(statement)
+        return _made(connection)
