@@ -178,13 +178,13 @@ def test_a_step_and_a_switch_are_drawn_with_what_needs_a_grant() -> None:
         "STEP",
         "  [*]        -- perform --> performed",
         "  performed  -- undo -----> (undone)",
-        "  [*] nothing yet, (state) final",
+        "  [*] new record, (state) final",
     ]
     assert drawn("SWITCH", "ascii").splitlines() == [
         "SWITCH",
         "  [*]  -- throw ------------> on",
         "  on   == lift (governed) ==> (off)",
-        "  [*] nothing yet, (state) final, ==> needs a grant",
+        "  [*] new record, (state) final, ==> needs a grant",
     ]
 
 

@@ -17,7 +17,7 @@ RELEASED = Fleet(max_attempts=1, replay_attempts=0, releases=1)
 PROMISING = Fleet(excused=0)
 CROWDED = Fleet(workers=1, reapers=2, operators=2, lease=1, max_attempts=1, excused=0, releases=1)
 REAPED_BY_TWO = Fleet(reapers=2, max_attempts=1, excused=0)
-PROMISES = ("every job ends or rests", "what is committed is finished")
+PROMISES = ("every job ends or rests", "a committed execution is finished")
 OPEN_RUNS = "a job runs while an execution is open"
 LEASES = {"a lost lease changes nothing", "a live lease is not taken"}
 
@@ -61,7 +61,7 @@ def possible(fleet: Fleet) -> set[str]:
     if not fleet.replay_attempts:
         verbs -= {"retry", "replay"}
     if fleet.reapers == 1:
-        refused -= {"expire"}  # nobody else may touch what has run out
+        refused -= {"expire"}  # no other worker may change an expired execution
     if fleet.operators == 1:
         refused -= {"retry", "replay", "release"}  # nobody else moves what rests
     beat = {"beat"} if fleet.lease > 1 else set()
@@ -81,7 +81,7 @@ def test_every_job_ends_if_crashes_end_and_what_goes_on_for_ever_writes_nothing(
         assert kept(graph, name) is Kept.IF_FAULTS_END
         endless = unkept(graph, name)
         assert endless is not None
-        assert len({state.jobs for state in endless.cycle}) == 1  # somebody dies before the write, again and again
+        assert len({state.jobs for state in endless.cycle}) == 1  # an actor crashes before each write
 
 
 def test_sorting_those_who_do_the_same_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ COMES_TO = [
 @pytest.mark.req("M-07")
 @pytest.mark.parametrize("flaw, name, way", COMES_TO)
 def test_what_a_flaw_comes_to_in_the_end(flaw: Flaw, name: str, way: list[str]) -> None:
-    """Found before anything else is broken, a flaw looks harmless; asked for one thing alone, it shows its damage."""
+    """A flaw breaks several invariants; checked alone, each of them is broken too."""
     graph = explore(asking_only(Fleet(max_attempts=1, flaw=flaw).model(), {name}))
     assert actions(graph) == ["decide to begin", "begin", *way]
 
@@ -132,8 +132,8 @@ def test_what_a_flaw_comes_to_in_the_end(flaw: Flaw, name: str, way: list[str]) 
 
 
 def without(kind: Kind, *guards: Guard) -> Model[State]:
-    """Return the model in which writes of one kind do not ask some things."""
-    return REAPED_BY_TWO._replace(unasked=frozenset((kind, guard) for guard in guards)).model()
+    """Return the model in which writes of one kind leave out some guards."""
+    return REAPED_BY_TWO._replace(unchecked=frozenset((kind, guard) for guard in guards)).model()
 
 
 @pytest.mark.parametrize(

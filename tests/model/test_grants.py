@@ -18,8 +18,8 @@ APPROVED = ["request", "decide to approve", "approve"]
 ONCE = "a grant is used once"
 
 
-def asked_for(name: str, grants: Grants) -> Graph[State]:
-    """Explore and ask for one thing alone."""
+def explored_for(name: str, grants: Grants) -> Graph[State]:
+    """Explore, and check one invariant alone."""
     model = grants.model()
     return explore(replace(model, invariants={name: model.invariants[name]}))
 
@@ -32,7 +32,7 @@ def asked_for(name: str, grants: Grants) -> Graph[State]:
 @pytest.mark.parametrize(
     "grants, taken",
     [(Grants(), TAKEN | REFUSED - {"approve refused"}), (Grants(jobs=1, clerks=2), TAKEN | REFUSED)],
-    ids=["two jobs", "two who approve and revoke"],
+    ids=["two jobs", "two clerks"],
 )
 def test_nothing_breaks_and_every_action_is_taken(grants: Grants, taken: set[str]) -> None:
     graph = explore(grants.model())
@@ -84,7 +84,7 @@ def test_every_flaw_is_in_the_catalogue_and_every_invariant_is_broken_by_one() -
 @pytest.mark.parametrize("runners, meanwhile", [(1, ["crash", "quarantine"]), (2, ["quarantine"])])
 def test_in_two_writes_a_grant_is_used_again_before_it_is_used_up(runners: int, meanwhile: list[str]) -> None:
     """Somebody else uses it in between, or the same one after a crash."""
-    broken = asked_for(ONCE, Grants(runners=runners, flaw=Flaw.TWO_WRITES)).broken
+    broken = explored_for(ONCE, Grants(runners=runners, flaw=Flaw.TWO_WRITES)).broken
     assert broken is not None
     released = ["decide to release", "release"]
     assert [action for action, _ in broken.trace[1:]] == [*APPROVED, *released, *meanwhile, *released]
@@ -92,6 +92,6 @@ def test_in_two_writes_a_grant_is_used_again_before_it_is_used_up(runners: int, 
 
 def test_the_version_of_the_job_keeps_a_grant_from_being_used_twice_too() -> None:
     """A use that does not match the grant goes wrong if it was revoked; a second use fails on the job."""
-    graph = asked_for(ONCE, Grants(jobs=1, flaw=Flaw.GRANT_UNMATCHED))
+    graph = explored_for(ONCE, Grants(jobs=1, flaw=Flaw.GRANT_UNMATCHED))
     assert graph.broken is None
     assert graph.taken["release refused"] > 0

@@ -21,7 +21,7 @@ def test_the_page_is_up_to_date(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "# Something else\n"])
-def test_a_page_that_is_not_is_told(text: str | None, tmp_path: Path) -> None:
+def test_a_page_that_is_out_of_date_is_an_error(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "models.md"
     if text is not None:
         path.write_text(text, encoding="utf-8")
@@ -29,13 +29,13 @@ def test_a_page_that_is_not_is_told(text: str | None, tmp_path: Path) -> None:
         command.main(["--check", str(path)])
 
 
-def test_every_model_stands_on_the_page_once() -> None:
+def test_every_model_is_on_the_page_once() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     for run in RUNS:
         assert sum(line.startswith((f"| {run.name} |", f"| {run.name} (large) |")) for line in lines) == 1, run.name
 
 
-def test_the_command_tells_each_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_each_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command, "RUNS", FAST)
     command.main([])
     lines = capsys.readouterr().out.splitlines()
@@ -43,18 +43,19 @@ def test_the_command_tells_each_run(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert all(line.endswith("as expected") for line in lines)
 
 
-def test_a_run_that_comes_to_something_else_is_an_error(
+def test_a_run_with_another_outcome_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = Run("wrong", FAST[0].model, replace(FAST[0].expected, generated=1))
     monkeypatch.setattr(command, "RUNS", (wrong, FAST[0]))
-    with pytest.raises(SystemExit, match="did not come to what the catalogue says"):
+    with pytest.raises(SystemExit) as error:
         command.main([])
+    assert error.value.code
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith(f"NOT AS EXPECTED: {FAST[0].expected}")
     assert second.endswith("as expected")
 
 
-def test_a_promise_that_nothing_keeps_is_what_breaks() -> None:
+def test_a_promise_that_is_never_kept_is_a_fault() -> None:
     assert Outcome(generated=1, distinct=1).sound
     assert not Outcome(generated=1, distinct=1, broken="one entry a key").sound

@@ -20,7 +20,7 @@ SEEDS_SLOW = {"sqlite": 5000, "postgres": 500}
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Workers that die and leases that run out are what a simulation is about."""
+    """A simulation crashes workers and lets leases expire: their log messages are expected."""
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("holdfast").setLevel(logging.NOTSET)
@@ -32,8 +32,8 @@ def kind(url: str) -> str:
 
 @pytest.mark.req("W-15", "M-19")
 def test_every_promise_is_kept(ledger_url: str) -> None:
-    told = simulate(ledger_url, range(SEEDS[kind(ledger_url)]))
-    assert told.deaths.total() > SEEDS[kind(ledger_url)]
+    report = simulate(ledger_url, range(SEEDS[kind(ledger_url)]))
+    assert report.deaths.total() > SEEDS[kind(ledger_url)]
     with open_store(ledger_url) as store:
         assert check(store).violations == ()
 
@@ -41,9 +41,9 @@ def test_every_promise_is_kept(ledger_url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_promise_is_kept_many_times(ledger_url: str) -> None:
-    """And a point at which nothing ever died would not have been looked at."""
-    told = simulate(ledger_url, range(SEEDS_SLOW[kind(ledger_url)]))
-    assert set(told.deaths) == {*POINTS, "rest"}
+    """Every crash point is reached by a crash, so no point is left untested."""
+    report = simulate(ledger_url, range(SEEDS_SLOW[kind(ledger_url)]))
+    assert set(report.deaths) == {*POINTS, "rest"}
 
 
 def test_a_seed_is_the_same_twice(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_ledger_that_is_used_wrongly_is_noticed_by_the_first_seeds(flaw: Flaw,
     assert broken.value.story
 
 
-def test_the_command_runs_seeds_and_tells_the_story_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_runs_seeds_and_prints_the_steps_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         command.main(["--simulate", "2"])
         assert capsys.readouterr().out.startswith("2 seeds, ")

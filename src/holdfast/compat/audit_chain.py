@@ -232,9 +232,9 @@ class AuditChain:
 
     def _write_line(self, head: _Head) -> None:
         path = self._directory / head.file
-        born = not path.exists()
+        is_new = not path.exists()
         _write(path, head.offset, head.line.encode())
-        if born:
+        if is_new:
             sync_directory(self._directory)
 
     @contextmanager

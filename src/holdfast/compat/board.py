@@ -25,7 +25,7 @@ class JobBoard:
         self._declared: set[str] = set()
 
     def close(self) -> None:
-        """Close the connections. Jobs that this instance claimed stay leased until their leases run out."""
+        """Close the connections. Jobs that this instance claimed stay leased until their leases expire."""
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -172,7 +172,7 @@ class IdempotentJobQueue(JobBoard):
     def cancel_job(
         self, job_id: str, *, operator: str | None = None, reason: str | None = None, idempotent: bool = True
     ) -> bool:
-        """Quarantine a job that nobody wants any more; return whether this call did it."""
+        """Cancel a job: quarantine it as cancelled; return whether this call did it."""
         rule = self._ruling(lambda _: Cancel(), operator, reason)
         return self._move(job_id, JobStatus.QUARANTINED, rule, operator=operator, reason=reason, idempotent=idempotent)
 
@@ -190,7 +190,7 @@ class IdempotentJobQueue(JobBoard):
 
         def command(job: Job) -> object:
             if job.state == JobStatus.QUARANTINED:
-                # The table lists this move as governed: it needs a grant, which this face does not give.
+                # The table lists this move as governed: it needs a grant, which this class cannot give.
                 return Release(operator or self.worker, reason or "reschedule", None)
             return Retry(run_at)
 
@@ -198,7 +198,7 @@ class IdempotentJobQueue(JobBoard):
         self._move(job_id, JobStatus.PENDING, rule, operator=operator, reason=reason, idempotent=idempotent)
 
     def expire(self, job_id: str, retry_delay_seconds: float = 0) -> JobStatus:
-        """End an attempt whose lease ran out, as recovery does, and return the status that the job has then.
+        """End an attempt whose lease expired, as recovery does, and return the status of the job after that.
 
         The job is due again after the delay if automatic retry has budget left. A live lease is a RefusedError; a job
         that is not running is left alone.
@@ -319,7 +319,9 @@ class IdempotentJobQueue(JobBoard):
         if isinstance(answer, Refused):
             return _error(job.key or "", answer)
         if QUEUE in reading.queues.paused():
-            return RefusedError(f"Queue {QUEUE!r} is paused", next_step=f"holdfast queue resume {QUEUE}")
+            return RefusedError(
+                f"Queue {QUEUE!r} is paused", next_step=f"Resume it: `holdfast resume --queue {QUEUE}`."
+            )
         switch = stopping(reading, job.operation)
         if switch is not None:
             return switched_off_error(job.operation, switch)

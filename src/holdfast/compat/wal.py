@@ -153,7 +153,7 @@ class Wal(EntryMover):
                 if held.state in ENDED:
                     return entry_of(held)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def get(self, entry_id: int) -> WalEntry:
         """Return an entry, or raise JobNotFoundError."""

@@ -1,6 +1,6 @@
 """The machines as pictures: Mermaid, plain text, SVG and JSON, all from the transition table.
 
-Invariants: nothing here names a state, an event or an edge; `holdfast.core.machines` does.
+Invariants: states, events and edges come from `holdfast.core.machines` alone.
 """
 
 from holdfast.diagrams.model import Arrow, Diagram, Route, diagrams, find

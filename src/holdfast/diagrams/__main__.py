@@ -1,7 +1,7 @@
 """Writes the page of the machines: a Mermaid diagram and a table for each, from the transition table.
 
-Usage: python -m holdfast.diagrams PAGE [--check]. With `--check` nothing is written, and a page that differs from what
-would be written is an error.
+Usage: python -m holdfast.diagrams PAGE [--check]. With `--check` nothing is written, and a page that is out of date is
+an error.
 """
 
 import argparse
@@ -19,11 +19,13 @@ Written by `make docs` from the transition table, `holdfast.core.machines`; not 
 from `holdfast machines` as text, Mermaid, SVG or JSON.
 
 An event takes a path of one or more edges. A path of several edges is one write: every edge of it is journalled, and
-each adds 1 to the record's version. ∅ (a dot in the pictures) is where a record comes from; a state with a thick border
-is final. A governed path needs a grant. What is not listed here is refused, by Python and by the database.
+each adds 1 to the record's version. ∅ (a dot in the pictures) is the state before a record exists; a state with a thick
+border is final. A governed path needs a grant. Python and the database refuse every other path.
 """
 
-NOTES = {"ENTRY": "A view of JOB: what the write-ahead log calls a job's state. A governed release is outside it."}
+NOTES = {
+    "ENTRY": "A view of JOB: the status of a write-ahead log entry, from the state of its job. No governed release."
+}
 
 
 def page() -> str:
@@ -58,13 +60,13 @@ def _section(diagram: Diagram) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the page, or with `--check` say whether it is up to date."""
+    """Write the page; with `--check`, exit with an error if it is out of date."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.diagrams", description="Write the page of the machines.")
     parser.add_argument("page", type=Path, help="the Markdown file")
-    parser.add_argument("--check", action="store_true", help="only tell whether the page is up to date")
-    asked = parser.parse_args(arguments)
-    path: Path = asked.page
-    if not asked.check:
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
+    args = parser.parse_args(arguments)
+    path: Path = args.page
+    if not args.check:
         path.write_text(page(), encoding="utf-8")
         sys.stdout.write(f"wrote {path}\n")
     elif not path.exists() or path.read_text(encoding="utf-8") != page():

@@ -1,8 +1,8 @@
-"""Where everything of a diagram goes: a layered drawing, left to right.
+"""The layout of a diagram: a layered drawing, from left to right.
 
-States stand on even ranks; every arrow has its label on an odd rank between them and a place in each rank it passes,
-so no arrow runs through a state and no label lies on another. Arrows that close a cycle are laid out as if turned
-round, and keep their direction.
+States are on even ranks; every arrow has its label on an odd rank between them and a slot in each rank that it passes,
+so no arrow crosses a state and no label covers another. Arrows that close a cycle are laid out in reverse, but drawn in
+their own direction.
 
 Invariants: the same diagram always gets the same layout; boxes and labels of one rank never overlap.
 """
@@ -16,7 +16,7 @@ from holdfast.diagrams.model import Arrow, Diagram
 
 RANK_GAP = 26.0
 SLOT_GAP = 14.0
-LINE_GAP = 12.0  # beside an arrow that only passes
+LINE_GAP = 12.0  # beside an arrow that only passes a rank
 PORT_GAP = 15.0
 SWEEPS = 24
 
@@ -26,7 +26,7 @@ Size = tuple[float, float]
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """Something that takes room in a rank: a state, the birth's dot, a label, or an arrow that passes."""
+    """An item of a rank: a state, the dot of a new record, a label, or an arrow that passes the rank."""
 
     rank: int
     width: float
@@ -40,7 +40,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Wire:
-    """An arrow on its way: the slots it visits from source to target, and the one that holds its label."""
+    """The path of an arrow: its slots from source to target, and the slot of its label."""
 
     arrow: Arrow
     slots: list[Slot]
@@ -49,7 +49,7 @@ class Wire:
 
 @dataclass(slots=True)
 class Layout:
-    """A finished drawing: its size, where each state is (None is the birth's dot), and its wires."""
+    """A finished drawing: its size, the slot of each state (None is the dot of a new record), and its wires."""
 
     width: float
     height: float
@@ -102,7 +102,7 @@ def lay_out(diagram: Diagram, sizes: dict[str | None, Size], label_sizes: Sequen
 
 
 def _closing(diagram: Diagram) -> set[Arrow]:
-    """Return the arrows that close a cycle, seen from the birth in the table's order."""
+    """Return the arrows that close a cycle, found by a search from the dot in the table's order."""
     closing: set[Arrow] = set()
     done: set[str | None] = set()
 
@@ -135,7 +135,7 @@ def _wire(arrow: Arrow, places: dict[str | None, Slot], label_size: Size, *, tur
     if turned:
         first, last = last, first
     between = range(first.rank + 1, last.rank)
-    # The label stands midway, on a rank of its own kind: an odd one.
+    # The label is in the middle, on an odd rank: labels are only there.
     middle = between[len(between) // 2]
     middle -= 1 - middle % 2
     passing = [Slot(rank, *(label_size if rank == middle else (0.0, 0.0)), state=False) for rank in between]
@@ -166,7 +166,7 @@ def _ordered(slots: list[Slot]) -> list[list[Slot]]:
 
 
 def _sort_by_neighbours(rank: list[Slot], ranks: list[list[Slot]], *, rightward: bool, flip: bool) -> None:
-    """Sort a rank by where its neighbours stand: those behind first, those ahead for equals, then either way round."""
+    """Sort a rank by the mean position of its neighbours: of the rank behind, then of the rank ahead."""
     place = {id(slot): float(position) for other in ranks for position, slot in enumerate(other)}
     means = {
         id(slot): (_mean([place[id(n)] for n in slot.left]), _mean([place[id(n)] for n in slot.right])) for slot in rank
@@ -213,7 +213,7 @@ def _set_x(ranks: list[list[Slot]]) -> float:
 
 
 def _set_y(ranks: list[list[Slot]]) -> None:
-    """Pull every slot to the middle of its neighbours, again and again, as far as its rank has room."""
+    """Move every slot towards the middle of its neighbours, many times, as far as its rank has room."""
     for rank in ranks:
         _settle(rank, [0.0] * len(rank))
     for sweep in range(SWEEPS * 8):
@@ -222,13 +222,13 @@ def _set_y(ranks: list[list[Slot]]) -> None:
 
 
 def _wanted(slot: Slot) -> float:
-    # Long arrows want to be straight: places that they pass pull each other harder than states do.
+    # Keeps long arrows straight: the slots of one arrow pull each other harder than states do.
     pulls = [(1.0 if slot.state or other.state else 8.0, other.y) for other in (*slot.left, *slot.right)]
     return sum(weight * y for weight, y in pulls) / sum(weight for weight, _ in pulls)
 
 
 def _settle(rank: list[Slot], wanted: list[float]) -> None:
-    """Give each slot the height nearest to what it wants that keeps the order and the gaps (pooled violators)."""
+    """Move each slot as near to its wanted height as the order and the gaps allow (pool adjacent violators)."""
     offsets = [0.0]
     for upper, lower in pairwise(rank):
         offsets.append(offsets[-1] + _apart(upper, lower))
@@ -244,7 +244,7 @@ def _settle(rank: list[Slot], wanted: list[float]) -> None:
 
 
 def _straighten(ranks: list[list[Slot]], wires: list[Wire]) -> None:
-    """Make each arrow level all the way between its ends, where the ranks have room for that."""
+    """Make each arrow level between its ends, where the ranks have room."""
     for _ in range(3):
         for wire in sorted(wires, key=lambda wire: -wire.label.y):
             passing = wire.slots[1:-1]
@@ -268,7 +268,7 @@ def _apart(upper: Slot, lower: Slot) -> float:
 
 
 def _port(box: Slot, neighbour: Slot) -> Point:
-    """Return where a wire meets a box: the wires of a side are spread in the order of where they go."""
+    """Return where a wire meets a box: the wires of a side are spread in the order of their other ends."""
     on_left = neighbour.rank < box.rank
     side = sorted(box.left if on_left else box.right, key=lambda slot: slot.y)
     position = next(i for i, slot in enumerate(side) if slot is neighbour)

@@ -1,4 +1,4 @@
-"""What there is to draw of a machine: states, arrows, and the paths that take several arrows in one write.
+"""The parts of a machine that are drawn: states, arrows, and the paths that take several arrows in one write.
 
 Invariants: the arrows are the machine's edges, each once, in the table's order; an arrow carries the events that take
 it alone; a route is a path of two or more edges.
@@ -12,7 +12,7 @@ from holdfast.core.machines import ENTRY_STATUS, JOB, MACHINES, JobState, entry_
 
 
 class Arrow(msgspec.Struct, frozen=True):
-    """One edge; `source` is None for a birth."""
+    """One edge; `source` is None for a new record."""
 
     source: str | None
     target: str
@@ -28,7 +28,7 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Diagram(msgspec.Struct, frozen=True):
-    """All that a picture shows of one machine."""
+    """The parts of one machine that a picture shows."""
 
     name: str
     states: tuple[str, ...]
@@ -38,7 +38,7 @@ class Diagram(msgspec.Struct, frozen=True):
 
 
 def diagrams() -> tuple[Diagram, ...]:
-    """Return every machine in the table's order, and ENTRY after JOB, whose view it is."""
+    """Return every machine in the table's order, and ENTRY, a view of JOB, after JOB."""
     drawn = [_of(machine) for machine in MACHINES.values()]
     drawn.insert(1, _entry())
     return tuple(drawn)
@@ -49,8 +49,8 @@ def find(name: str) -> Diagram:
     known = {diagram.name: diagram for diagram in diagrams()}
     if name.upper() not in known:
         raise InputError(
-            f"there is no machine called {name!r}",
-            next_step=f"Name one of {', '.join(known)}.",
+            f"Unknown machine {name!r}.",
+            next_step=f"Use one of {', '.join(known)}.",
             context={"machine": name, "machines": list(known)},
         )
     return known[name.upper()]

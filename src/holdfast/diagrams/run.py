@@ -1,4 +1,4 @@
-"""A run of a procedure as a picture: its steps from top to bottom, and beside them how far it was undone.
+"""A run of a procedure as a picture: its steps from top to bottom, and beside them the steps that were undone.
 
         +  S0_LOOK      performed  11:35:31  ann
         |
@@ -8,8 +8,8 @@
         :
         .  PUT_C        open
 
-Invariants: every step of the run stands in the picture once, in order; the plain form is ASCII; what a line is about
-goes with it, so that a terminal can give it a colour.
+Invariants: every step of the run is in the picture once, in order; the plain form is ASCII; each line has the fate of
+its step, so that a terminal can colour it.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ from holdfast.governance.runs.status import BY_OPERATOR, RunStatus, StepStatus
 
 
 class Signs(NamedTuple):
-    """What a picture is drawn with."""
+    """The characters of a picture."""
 
     marks: dict[str, str]
-    way: str  # from one step to the next: taken
-    rest: str  # and not taken yet
+    way: str  # between two steps: the second one has begun
+    rest: str  # between two steps: the second one has not begun
     line: str
     corner: str
     up: str
@@ -42,20 +42,20 @@ FINE = Signs(
 
 
 class Line(NamedTuple):
-    """A line of the picture, and the fate of the step that it is about."""
+    """A line of the picture, and the fate of its step."""
 
     text: str
     fate: str
 
 
-def run_lines(standing: RunStatus, signs: Signs = FINE) -> list[Line]:
+def run_lines(status: RunStatus, signs: Signs = FINE) -> list[Line]:
     """Return the picture, line by line."""
-    steps = standing.steps
-    left = [_told(step, signs, steps, standing.run.created_at) for step in steps]
-    turned = _turning_point(standing)
+    steps = status.steps
+    left = [_step_text(step, signs, steps, status.run.created_at) for step in steps]
+    turned = _turning_point(status)
     if turned is None:
         return list(_joined(steps, left, signs))
-    # The way back: up from where it turned, past every step that was undone.
+    # An arrow goes up from the turning point, past every step that was undone.
     lane = max(len(text) for text in left) + 2
     back = [step.number for step in steps if step.fate == "undone"]
     top = min(back, default=turned)
@@ -64,7 +64,7 @@ def run_lines(standing: RunStatus, signs: Signs = FINE) -> list[Line]:
         text = line.text
         if number == turned:
             shaft = signs.line * (lane - len(text) - 1)
-            text = f"{text} {shaft}{signs.corner if back else signs.out} {standing.run.stop_state}"
+            text = f"{text} {shaft}{signs.corner if back else signs.out} {status.run.stop_state}"
         elif number == top and back:
             text = f"{text.ljust(lane)}{signs.up}"
         elif top < number < turned:
@@ -73,18 +73,18 @@ def run_lines(standing: RunStatus, signs: Signs = FINE) -> list[Line]:
     return drawn
 
 
-def _turning_point(standing: RunStatus) -> float | None:
+def _turning_point(status: RunStatus) -> float | None:
     """Return where the run turned back: at the step that failed, or below the last that was performed."""
-    if standing.run.state not in (ProcedureState.COMPENSATING, ProcedureState.STOPPED):
+    if status.run.state not in (ProcedureState.COMPENSATING, ProcedureState.STOPPED):
         return None
-    if standing.run.stop_state != BY_OPERATOR:
-        return next((step.number for step in standing.steps if step.fate == "failed"), None)
-    reached = [step.number for step in standing.steps if step.fate in ("performed", "undone", "stuck")]
+    if status.run.stop_state != BY_OPERATOR:
+        return next((step.number for step in status.steps if step.fate == "failed"), None)
+    reached = [step.number for step in status.steps if step.fate in ("performed", "undone", "stuck")]
     return max(reached, default=0) + 0.5
 
 
 def _rows(steps: int) -> Iterator[float]:
-    """Yield the number of the step that each line is of; the lines between two have a half."""
+    """Yield the number of each line's step; a line between two steps has a half."""
     for number in range(steps):
         yield number
         if number < steps - 1:
@@ -99,13 +99,13 @@ def _joined(steps: tuple[StepStatus, ...], left: list[str], signs: Signs) -> Ite
             yield Line(f"  {signs.way if taken else signs.rest}", "way")
 
 
-def _told(step: StepStatus, signs: Signs, steps: tuple[StepStatus, ...], begun: datetime) -> str:
+def _step_text(step: StepStatus, signs: Signs, steps: tuple[StepStatus, ...], begun: datetime) -> str:
     width = max(len(each.name) for each in steps)
     when = "" if step.at is None else f"  {_clock(step.at, begun)}  {step.actor}"
     return f"  {signs.marks[step.fate]}  {step.name.ljust(width)}  {step.fate.ljust(9)}{when}".rstrip()
 
 
 def _clock(moment: datetime, begun: datetime) -> str:
-    """Return a time, with its date where that is another than the beginning's."""
+    """Return a time, with its date if it is not the date of the start."""
     text = moment.replace(tzinfo=None).isoformat(" ", timespec="seconds")
     return text.split()[1] if moment.date() == begun.date() else text

@@ -9,7 +9,7 @@ from holdfast.core.machine import NOTHING
 from holdfast.diagrams.model import Arrow, Diagram, Route
 
 GOVERNED = "(governed)"
-BIRTH = "[*]"  # where a birth comes from, in Mermaid and in ASCII
+BIRTH = "[*]"  # the source of a new record's arrow, in Mermaid and in ASCII
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -17,7 +17,7 @@ BIRTH = "[*]"  # where a birth comes from, in Mermaid and in ASCII
 
 
 def mermaid(drawn: Sequence[Diagram]) -> str:
-    """Return one Mermaid state diagram; several machines stand in it side by side, their states prefixed."""
+    """Return one Mermaid state diagram; several machines are side by side, their states prefixed."""
     lines = ["stateDiagram-v2", "    direction LR"]
     if len(drawn) == 1:
         lines += _indented(_mermaid_body(drawn[0], ""))
@@ -68,7 +68,7 @@ def _by_first_state(diagram: Diagram) -> dict[str, list[Route]]:
 
 
 def ascii_text(drawn: Sequence[Diagram]) -> str:
-    """Return the machines as lines of arrows, grouped by where they start."""
+    """Return the machines as lines of arrows, grouped by the state where they start."""
     return "\n".join("\n".join(_ascii(diagram)) + "\n" for diagram in drawn)
 
 
@@ -90,7 +90,7 @@ def _ascii(diagram: Diagram) -> Iterator[str]:
         width = max(len(", ".join(route.events)) for route in diagram.routes)
         for route in diagram.routes:
             yield f"    {', '.join(route.events):<{width}}  {_path(route, ' -> ', BIRTH)}"
-    notes = [f"{BIRTH} nothing yet", "(state) final"]
+    notes = [f"{BIRTH} new record", "(state) final"]
     if any(arrow.governed for arrow in diagram.arrows):
         notes.append("==> needs a grant")
     yield f"  {', '.join(notes)}"

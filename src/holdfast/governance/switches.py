@@ -1,4 +1,4 @@
-"""Kill switches: every person may throw one at once; to lift it needs a grant.
+"""Kill switches: anyone may throw one immediately; lifting one needs a grant.
 
 A switch is a name. `operation:<name>` stops an operation: no worker claims its jobs, which stay as they are. `replay`
 and `replay:<queue>` stop replays, `REGISTRATION_HOLD` stops builds of the registry. Any other name stops the programs

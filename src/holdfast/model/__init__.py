@@ -1,1 +1,1 @@
-"""What proves: models that explore the rules of `core` themselves, and the checker that runs them to the end."""
+"""Models that explore the rules of `core`, and the checker that visits every state of them."""

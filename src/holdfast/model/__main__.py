@@ -1,7 +1,8 @@
-"""Runs the models and tells what came of them: python -m holdfast.model [--large | --simulate N | --seed N | …].
+"""Runs the models and prints the results: python -m holdfast.model [--large | --simulate N | --seed N | …].
 
-Without more it explores every model of the catalogue and compares. `--simulate` runs so many seeds of the simulation,
-and `--seed` one, with its story. With a page it runs nothing: it writes the page of the catalogue, or compares it.
+Without options it explores every model of the catalogue and compares the results. `--simulate N` runs N seeds of the
+simulation; `--seed N` runs one seed and prints its steps. `--write` and `--check` run no model: they write or compare
+the page of the catalogue.
 """
 
 import argparse
@@ -21,51 +22,51 @@ HEAD = """\
 
 Written by `make docs` from `holdfast.model.catalogue`; not edited by hand.
 
-A model is explored to its end: every state that the rules allow, by every order of steps, crashes and lost answers
-included. The moves are those that `holdfast.core.decide` allows, the same function that the ledger asks; only the
-published model of the log is written out, because what it must reproduce is its own counts. `make test` explores the
-models below that are not large, and `make prove` all of them; `python -m holdfast.model` shows them one by one.
+The checker visits every state that the rules allow, in every order of steps, with crashes and lost answers. The moves
+are those that `holdfast.core.decide` allows, the same function that the ledger calls. Only the published model of the
+log states its own rules, because it must reproduce its published counts. `make test` explores the models below that
+are not large, `make prove` explores all of them, and `python -m holdfast.model` shows them one by one.
 
-States are counted as TLC counts them: those generated, and those that are distinct.
+States are counted as TLC counts them: generated states and distinct states.
 
 ## What holds
 
-"Faults" are crashes: where a promise needs them to come to an end, a recovery that is killed for ever never ends, and
-no program can change that.
+"Faults" are crashes. Some promises are kept only if crashes stop one day: a recovery that is killed again and again
+never ends, and no program can change that.
 
 """
 
 JUDGED = """
-In every state of them it is judged:
+Invariants that are checked in every state:
 
 """
 
 FLAWS = """
-## What is found
+## Which flaws are found
 
-Each of these is one way to build it wrongly. The search must find it, by exactly this many steps and after exactly this
-many states; a flaw that breaks nothing fails the tests.
+Each flaw is one wrong implementation. The search must find it after exactly this many steps and this many states. A
+flaw that breaks nothing fails the tests.
 
 """
 
 GUARDS = """
-## What each guard of `decide` keeps
+## What each guard of `decide` protects
 
-In most models the store matches what a move names, and would refuse what `decide` should have refused. In the models
-called "guards" every answer of `decide` is written at once, and nothing else is compared. `make faults` takes each of
-these guards out, and the invariant beside it breaks. What has no path in the transition table is
-refused by the table itself, with `wrong_state`, and is not listed.
+In most models the store compares the rows with the move, and so refuses a move that `decide` should have refused. In
+the models called "guards" each move of `decide` is written at once, without that comparison. `make faults` removes each
+of these guards, and the invariant beside it breaks. An event without a path in the transition table is refused by the
+table with `wrong_state`, and is not listed.
 
 """
 
 SIMULATION = """
 ## The simulation
 
-Where a model is small and visits everything, the simulation is the engine itself on a real database, and visits what it
-draws: several processes on one ledger, a virtual clock, clocks that run apart, clients that ask again and change their
-minds, deaths at every point that the engine names. In the end the work is carried to its end and what happened is held
-against what was promised. A seed is the same twice: `python -m holdfast.model --simulate 1000` runs many, and
-`python -m holdfast.model --seed 7` tells the story of one.
+A model is small, and the checker visits all of it. The simulation is the engine itself on a real database, and takes
+random steps: several processes on one ledger, a virtual clock, clocks that differ, clients that send a request again or
+with another payload, crashes at every crash point of the engine. At the end all jobs are run to their end, and the
+results are compared with the promises. The same seed gives the same steps: `python -m holdfast.model --simulate 1000`
+runs many seeds, and `python -m holdfast.model --seed 7` prints the steps of one.
 """
 
 
@@ -93,7 +94,7 @@ def _guards() -> list[str]:
 
 
 def _judged() -> list[str]:
-    """List what holds in every state, once for all the models of a kind."""
+    """List the invariants of every state, once for all models of a kind."""
     names: dict[str, dict[str, None]] = {}
     for run in RUNS:
         if run.expected.sound:
@@ -108,12 +109,12 @@ def _lines(lines: list[str]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run what the command line asks for."""
+    """Run the command that the arguments select."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.model", description="Explore the models of Holdfast.")
-    parser.add_argument("--large", action="store_true", help="also those that take minutes")
+    parser.add_argument("--large", action="store_true", help="also run the models that take minutes")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--simulate", type=int, metavar="N", help="run the seeds 0 to N - 1 of the simulation instead")
-    other.add_argument("--seed", type=int, metavar="N", help="run one seed of the simulation, and tell its story")
+    other.add_argument("--seed", type=int, metavar="N", help="run one seed of the simulation and print its steps")
     other.add_argument("--write", type=Path, metavar="PAGE", help="write the page of the catalogue")
     other.add_argument("--check", type=Path, metavar="PAGE", help="compare the page with the catalogue")
     args = parser.parse_args(arguments)
@@ -125,33 +126,35 @@ def main(arguments: list[str] | None = None) -> None:
     elif args.simulate is not None or args.seed is not None:
         _simulated(range(args.simulate) if args.seed is None else [args.seed], story=args.seed is not None)
     elif not all([_explored(run) for run in RUNS if args.large or not run.large]):  # noqa: C419  # all of them are run
-        sys.exit("Some models did not come to what the catalogue says.")
+        sys.exit("The outcome of a model differs from the catalogue. See NOT AS EXPECTED above.")
 
 
 def _explored(run: Run) -> bool:
     began = time.perf_counter()
     outcome = run.outcome()
     seconds = time.perf_counter() - began
-    told = "as expected" if outcome == run.expected else f"NOT AS EXPECTED: {outcome}"
-    sys.stdout.write(f"{run.name:<58} {outcome.generated:>11,} {seconds:>7.1f} s  {_tell(run.expected)}: {told}\n")
+    result = "as expected" if outcome == run.expected else f"NOT AS EXPECTED: {outcome}"
+    sys.stdout.write(
+        f"{run.name:<58} {outcome.generated:>11,} {seconds:>7.1f} s  {_expectation(run.expected)}: {result}\n"
+    )
     sys.stdout.flush()
     return outcome == run.expected
 
 
 def _simulated(seeds: Sequence[int], *, story: bool) -> None:
-    """Run these seeds on a ledger that is thrown away."""
-    logging.disable()  # workers that die are what it is about
+    """Run these seeds on a temporary ledger."""
+    logging.disable()  # the simulated crashes would fill the log
     with tempfile.TemporaryDirectory(prefix="holdfast-simulation-") as folder:
         try:
-            told = simulate(str(Path(folder) / "simulated.db"), seeds)
+            report = simulate(str(Path(folder) / "simulated.db"), seeds)
         except Broken as broken:
             sys.exit(str(broken))
     if story:
-        sys.stdout.write("".join(f"{line}\n" for line in told.story))
-    sys.stdout.write(f"{len(seeds)} seeds, {told.deaths.total()} deaths: every promise was kept\n")
+        sys.stdout.write("".join(f"{line}\n" for line in report.story))
+    sys.stdout.write(f"{len(seeds)} seeds, {report.deaths.total()} crashes: every promise was kept\n")
 
 
-def _tell(expected: Outcome) -> str:
+def _expectation(expected: Outcome) -> str:
     return "nothing breaks" if expected.sound else f"breaks {expected.fault!r}"
 
 

@@ -1,7 +1,7 @@
-"""Every run of a model, with what must come of it: how many states there are, what holds, and what a flaw breaks.
+"""Every run of a model with its expected outcome: the number of states, the promises kept, and what a flaw breaks.
 
-Invariants: a run passes only if it comes to exactly what stands here, so a changed rule shows as a changed figure; a
-flaw that breaks nothing is an error like any other.
+Invariants: a run passes only if its outcome is exactly the one listed here, so a changed rule shows as a changed
+number; a flaw that breaks nothing is an error.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from holdfast.model.published import published
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a run came to: states as TLC counts them, what broke and in how few steps, how far promises are kept."""
+    """The outcome of a run: states as TLC counts them, the invariant that broke and after how many steps, promises."""
 
     generated: int
     distinct: int
@@ -29,7 +29,7 @@ class Outcome:
 
     @property
     def fault(self) -> str | None:
-        """Return what does not hold: an invariant that broke, or a promise that nothing keeps."""
+        """Return the invariant that broke, or the promise that is never kept, or None."""
         return self.broken or next((name for name, kept in self.promises.items() if kept is Kept.NEVER), None)
 
     @property
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """One model to explore, and what must come of it. A large one takes minutes."""
+    """One model to explore, and its expected outcome. A large one takes minutes."""
 
     name: str
     model: Callable[[], Model[Any]]
@@ -48,7 +48,7 @@ class Run:
     large: bool = False
 
     def outcome(self) -> Outcome:
-        """Explore the model, and tell what came of it."""
+        """Explore the model and return the outcome."""
         model = self.model()
         graph = explore(model, keep_edges=bool(self.expected.promises))
         broken = graph.broken
@@ -62,15 +62,15 @@ class Run:
 
 
 PROMISES_OF_THE_LOG = {
-    # A recovery that is killed for ever never ends, whatever is built: these two need crashes to end one day.
+    # A recovery that is killed again and again never ends, in any implementation: these two need crashes to stop.
     "EventualRecovery": Kept.IF_FAULTS_END,
     "EventualCompletion": Kept.IF_FAULTS_END,
     "ProgressUnderCrash": Kept.ALWAYS,
 }
 PROMISES_OF_A_FLEET = {
-    # Attempts are counted, so only one who dies before the write, again and again, can go on for ever.
+    # Attempts are counted, so only an actor that crashes before each write can go on for ever.
     "every job ends or rests": Kept.IF_FAULTS_END,
-    "what is committed is finished": Kept.IF_FAULTS_END,
+    "a committed execution is finished": Kept.IF_FAULTS_END,
 }
 
 
@@ -131,7 +131,7 @@ RUNS = (
         Outcome(generated=211_233, distinct=62_267, promises=PROMISES_OF_THE_LOG),
     ),
     Run(
-        "log: effects elsewhere, at a target that knows keys",
+        "log: effects in another system that knows keys",
         lambda: Log(keyed_target=True, payloads=1).model(),
         Outcome(generated=87_545, distinct=30_147, promises=PROMISES_OF_THE_LOG),
     ),
@@ -167,7 +167,7 @@ RUNS = (
         Outcome(generated=804_077, distinct=146_876),
     ),
     Run(
-        "fleet: nothing is given back",
+        "fleet: no job is given back",
         lambda: Fleet(excused=0).model(),
         Outcome(generated=128_481, distinct=24_100, promises=PROMISES_OF_A_FLEET),
     ),
@@ -201,7 +201,7 @@ RUNS = (
     ),
     Run("grants: two jobs", lambda: Grants().model(), Outcome(generated=52_829, distinct=13_889)),
     Run(
-        "grants: two who approve and revoke",
+        "grants: two clerks",
         lambda: Grants(jobs=1, clerks=2).model(),
         Outcome(generated=104_571, distinct=22_017),
     ),
@@ -226,7 +226,11 @@ RUNS = (
         fleet.Flaw.RULING_UNMATCHED, "a job runs while an execution is open", steps=4, generated=157, distinct=90
     ),
     _flawed_fleet(
-        fleet.Flaw.FINISH_UNMATCHED, "a move starts where its row stands", steps=10, generated=8_267, distinct=2_598
+        fleet.Flaw.FINISH_UNMATCHED,
+        "a move starts from the state of its row",
+        steps=10,
+        generated=8_267,
+        distinct=2_598,
     ),
     _flawed_fleet(
         fleet.Flaw.NO_FENCE,
@@ -235,25 +239,25 @@ RUNS = (
         generated=20_992,
         distinct=5_654,
     ),
-    _flawed_fleet(fleet.Flaw.LEASE_UNASKED, "a lost lease changes nothing", steps=6, generated=1_052, distinct=412),
+    _flawed_fleet(fleet.Flaw.LEASE_UNCHECKED, "a lost lease changes nothing", steps=6, generated=1_052, distinct=412),
     _flawed_fleet(fleet.Flaw.HASTY_REAPER, "a live lease is not taken", steps=4, generated=160, distinct=94),
     _flawed_fleet(
         fleet.Flaw.BLIND_REAPER,
-        "what commits has its effect, and nothing else has",
+        "a committed job has an effect, and no other job has one",
         steps=8,
         generated=3_161,
         distinct=971,
     ),
     _flawed_fleet(
         fleet.Flaw.EFFECT_FIRST,
-        "what commits has its effect, and nothing else has",
+        "a committed job has an effect, and no other job has one",
         steps=3,
         generated=42,
         distinct=22,
     ),
     _flawed_fleet(
         fleet.Flaw.LATE_FINISH,
-        "what commits has its effect, and nothing else has",
+        "a committed job has an effect, and no other job has one",
         steps=5,
         generated=431,
         distinct=218,
@@ -261,16 +265,20 @@ RUNS = (
     _flawed_fleet(fleet.Flaw.TORN_WRITE, "a job runs while an execution is open", steps=4, generated=127, distinct=72),
     _flawed_fleet(fleet.Flaw.UNCOUNTED, "every attempt is counted", steps=2, generated=10, distinct=7),
     _flawed_fleet(
-        fleet.Flaw.NO_BUDGET, "no more is spent than the budget", steps=15, generated=63_519, distinct=15_979
+        fleet.Flaw.NO_BUDGET, "the attempts stay within the budget", steps=15, generated=63_519, distinct=15_979
     ),
     _flawed_fleet(
-        fleet.Flaw.NO_END, "what has spent all does not rest in failed", steps=12, generated=19_882, distinct=5_349
+        fleet.Flaw.NO_END,
+        "a job without attempts left does not stay failed",
+        steps=12,
+        generated=19_882,
+        distinct=5_349,
     ),
     _unkept_fleet(fleet.Flaw.IDLE_REAPER, generated=2_939, distinct=609),
     _unkept_fleet(fleet.Flaw.HEART_ALONE, generated=3_371, distinct=663),
     _flawed_grants(
         grants.Flaw.SELF_APPROVAL,
-        "a grant is approved by another than asked for it",
+        "a grant is approved by another person than requested it",
         steps=3,
         generated=70,
         distinct=65,
@@ -287,7 +295,7 @@ RUNS = (
     ),
     _flawed_grants(
         grants.Flaw.EXPIRED_ACCEPTED,
-        "a grant has not run out when its use is judged",
+        "a grant has not expired when its use is decided",
         steps=6,
         generated=1_393,
         distinct=834,
@@ -299,6 +307,8 @@ RUNS = (
         grants.Flaw.DRAFT_ACCEPTED, "a grant is active when it is used", steps=3, generated=102, distinct=72
     ),
     _flawed_grants(grants.Flaw.USED_ACCEPTED, "a grant is used once", steps=8, generated=5_416, distinct=2_643),
-    _flawed_grants(grants.Flaw.TWO_WRITES, "what is used up is what was used", steps=5, generated=597, distinct=417),
-    _flawed_grants(grants.Flaw.OTHER_JOB, "a grant lets its own job go", steps=5, generated=634, distinct=434),
+    _flawed_grants(
+        grants.Flaw.TWO_WRITES, "a grant is consumed if and only if it was used", steps=5, generated=597, distinct=417
+    ),
+    _flawed_grants(grants.Flaw.OTHER_JOB, "a grant releases only its own job", steps=5, generated=634, distinct=434),
 )

@@ -1,11 +1,11 @@
-"""Visit every state that a model can reach, and judge what must always hold and what must come about.
+"""Visits every state that a model can reach, and checks its invariants and its promises.
 
-A model is a first state, the steps out of a state, and what must be true of each one. States are values that hash:
-two ways to one state are one state. The search is breadth-first, so a trace to a broken invariant is a shortest one.
+A model is a first state, the steps out of a state, and the invariants of every state. States are hashable values; equal
+states are one state. The search is breadth-first, so the trace to a broken invariant is a shortest one.
 
-Invariants: a run either visits everything within the bound or says what broke and how it got there; `generated` and
-`distinct` count as TLC does, so that the figures of both can be laid side by side; a cycle counts against a promise
-only if it is fair, which is to say that no fair action stays possible in it all the while and is never taken.
+Invariants: a run visits every state within the bound, or returns the invariant that broke and the trace to it;
+`generated` and `distinct` count as TLC counts, so that the numbers can be compared; a cycle breaks a promise only if it
+is fair: each fair action is taken in the cycle, or is impossible in some state of it.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from holdfast.core.errors import invariant
 
 S = TypeVar("S", bound=Hashable)
-_OUT = -1  # found, and out of bound
+_OUT = -1  # the index of a state that is out of bound
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Promise(Generic[S]):
 
 @dataclass(frozen=True)
 class Model(Generic[S]):
-    """What is explored. A step has the name of its action; a state out of `bound` is judged, and not gone on from.
+    """What is explored. A step has the name of its action; a state out of `bound` is checked, but not left.
 
-    An action that is `fair` is taken at last where it stays possible; one of the `faults` may happen at any time.
+    A `fair` action that stays possible is taken sooner or later; one of the `faults` may happen at any time.
     """
 
     initial: S
@@ -47,14 +47,14 @@ class Model(Generic[S]):
 
 @dataclass(frozen=True)
 class Broken(Generic[S]):
-    """What does not hold, and the way there: an action and the state after it; then what can go on for ever."""
+    """The broken invariant or promise, the trace (action, state after it), and the states of an endless cycle."""
 
     name: str
     trace: tuple[tuple[str, S], ...]
     cycle: tuple[S, ...] = ()
 
     def __str__(self) -> str:
-        """Tell the way, an action a line."""
+        """Return the trace, one action per line."""
         lines = [f"{self.name} is broken after {len(self.trace) - 1} steps"]
         lines += [f"  {action:<24} {state}" for action, state in self.trace]
         lines += [f"  for ever: {state}" for state in self.cycle]
@@ -63,7 +63,7 @@ class Broken(Generic[S]):
 
 @dataclass
 class Graph(Generic[S]):
-    """Everything that was visited: the states in the order they were found, and the steps between them."""
+    """The visited states in the order in which they were found, and the steps between them."""
 
     model: Model[S]
     states: list[S] = field(default_factory=list)
@@ -78,14 +78,14 @@ class Graph(Generic[S]):
         """Return how many states there are within the bound."""
         return len(self.states)
 
-    def way_to(self, index: int) -> tuple[tuple[str, S], ...]:
-        """Return a shortest way from the first state to this one."""
-        way: list[tuple[str, S]] = []
+    def trace_to(self, index: int) -> tuple[tuple[str, S], ...]:
+        """Return a shortest trace from the first state to this one."""
+        trace: list[tuple[str, S]] = []
         while index >= 0:
             before, action = self.reached_by[index]
-            way.append((action, self.states[index]))
+            trace.append((action, self.states[index]))
             index = before
-        return tuple(reversed(way))
+        return tuple(reversed(trace))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -93,13 +93,13 @@ class Graph(Generic[S]):
 
 
 def explore(model: Model[S], *, keep_edges: bool = False) -> Graph[S]:
-    """Visit everything within the bound, or stop at the first state that breaks an invariant."""
+    """Visit every state within the bound; stop at the first state that breaks an invariant."""
     graph = Graph(model, generated=1)
     found: dict[S, int] = {}
     if not _arrive(graph, found, model.canonical(model.initial), -1, "start"):
         return graph
     here = 0
-    while here < graph.distinct:  # what is found is visited in the order in which it was found
+    while here < graph.distinct:  # breadth-first: states are visited in the order in which they were found
         leaving: list[tuple[str, int]] = []
         for action, state in model.steps(graph.states[here]):
             graph.generated += 1
@@ -116,10 +116,10 @@ def explore(model: Model[S], *, keep_edges: bool = False) -> Graph[S]:
 
 
 def _arrive(graph: Graph[S], found: dict[S, int], state: S, before: int, action: str) -> bool:
-    """Judge a state that is new; tell whether everything holds there."""
+    """Check a new state; return whether every invariant holds."""
     for name, holds in graph.model.invariants.items():
         if not holds(state):
-            graph.broken = Broken(name, (*graph.way_to(before), (action, state)))
+            graph.broken = Broken(name, (*graph.trace_to(before), (action, state)))
             return False
     found[state] = _OUT
     if graph.model.bound(state):
@@ -134,36 +134,36 @@ def _arrive(graph: Graph[S], found: dict[S, int], state: S, before: int, action:
 
 
 class Kept(StrEnum):
-    """How far a promise is kept."""
+    """Whether a promise is kept."""
 
     ALWAYS = "always"
-    IF_FAULTS_END = "if faults come to an end"
+    IF_FAULTS_END = "if faults stop"
     NEVER = "no"
 
 
 def kept(graph: Graph[S], name: str) -> Kept:
-    """Tell how far a promise is kept by everything that was visited."""
+    """Return whether the visited graph keeps a promise: always, if faults stop, or never."""
     if unkept(graph, name) is None:
         return Kept.ALWAYS
     return Kept.IF_FAULTS_END if unkept(graph, name, without=graph.model.faults) is None else Kept.NEVER
 
 
 def unkept(graph: Graph[S], name: str, *, without: Collection[str] = ()) -> Broken[S] | None:
-    """Return a fair way on which a promise is never kept, if there is one.
+    """Return a trace and a fair cycle in which a promise is never kept, or None.
 
-    What goes on for ever is `without` the actions named: they happen only so many times, on the way there.
+    The cycle does not take the actions in `without`; the trace may.
     """
-    invariant(graph.broken is None and len(graph.edges) == graph.distinct, "promises are judged on a whole graph")
+    invariant(graph.broken is None and len(graph.edges) == graph.distinct, "promises are checked on a complete graph")
     promise = graph.model.promises[name]
     for component in _components(graph, _still_open(graph, promise), frozenset(without)):
         members = set(component)
         if _is_fair(graph, members, frozenset(without)):
-            return Broken(name, graph.way_to(min(members)), tuple(graph.states[index] for index in sorted(members)))
+            return Broken(name, graph.trace_to(min(members)), tuple(graph.states[index] for index in sorted(members)))
     return None
 
 
 def _still_open(graph: Graph[S], promise: Promise[S]) -> set[int]:
-    """Return every state in which the promise was given on some way there and has not been kept since."""
+    """Return every state in which the promise was given on some trace and has not been kept since."""
     awaited = [promise.awaited(state) for state in graph.states]
     reached = [i for i, state in enumerate(graph.states) if promise.given(state) and not awaited[i]]
     seen = set(reached)
@@ -176,9 +176,9 @@ def _still_open(graph: Graph[S], promise: Promise[S]) -> set[int]:
 
 
 def _is_fair(graph: Graph[S], members: set[int], without: frozenset[str]) -> bool:
-    """Tell whether one can stay in these states for ever without neglecting a fair action.
+    """Return whether a run can stay in these states for ever although every fair action is taken.
 
-    A state can always be stayed in (a stuttering step), so a component of one state is a cycle too.
+    A run may stay in one state (a stuttering step), so a component of one state is a cycle too.
     """
     for action in graph.model.fair:
         taken_inside = any(

@@ -1,12 +1,13 @@
-"""Workers, reapers and operators over the same jobs: what they can do to each other, in every order of steps.
+"""Workers, reapers and operators that act on the same jobs, in every order of steps.
 
-An actor reads the rows, lets `core.decide` judge, and writes in a later step, only if the rows still are what the move
-names. Between the two anything may happen: others write, leases run out, the actor stalls, or dies and forgets. So the
-search meets every stale decision, every race, and every worker that comes back from the dead.
+An actor reads the rows, calls `core.decide`, and writes the move in a later step, only if the rows still match it.
+Between the two steps other actors write, leases expire, and the actor stalls or crashes. So the search includes every
+stale decision, every race, and every worker that returns after its lease has expired.
 
-Invariants: every move is one that `core.decide` allows, written as the store writes it; a job's effect is made in the
-very write that crosses the commit boundary. Time is what is left of a lease or a delay, and now is always 0, so the
-states are finite without a bound. A `Flaw` is one way to build it wrongly; each breaks a named invariant or promise.
+Invariants: every move is one that `core.decide` allows, written as the store writes it; a job's effect is in the same
+write that crosses the commit boundary. A time is the time left of a lease or a delay, and now is always 0, so the
+number of states is finite without a bound. A `Flaw` is one wrong implementation; each breaks a named invariant or
+promise.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import NamedTuple
 
-from holdfast.core import commands as ask
+from holdfast.core import commands
 from holdfast.core.decide import Move
 from holdfast.core.machines import COMMITTED, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project
@@ -27,7 +28,7 @@ NOW = 0
 
 
 class Kind(StrEnum):
-    """Who writes what: each kind of write has guards of its own."""
+    """The kinds of writes; each kind has its own guards."""
 
     CLAIM = "claim"
     WORK = "work"
@@ -48,35 +49,35 @@ FAIR = frozenset(
     | {f"decide to {verb}" for verb in ("begin", "start", "complete", "finish", "recover", "expire")}
     | {name for verb, kind in KINDS.items() if kind is not Kind.RULE for name in (verb, f"{verb} refused")}
 )
-"""An operator owes nothing and nobody owes a failure, but a worker or a reaper that has decided comes to write."""
+"""An operator need not act and an attempt need not fail, but a worker or a reaper writes what it has decided."""
 
 
 class Flaw(StrEnum):
-    """One way to build it wrongly."""
+    """One wrong implementation."""
 
-    CLAIM_UNMATCHED = "a claim does not ask whether the job is still the one that was read"
-    RULING_UNMATCHED = "a ruling does not ask whether the job is still the one that was read"
-    FINISH_UNMATCHED = "a worker's finish does not ask whether it was finished meanwhile"
+    CLAIM_UNMATCHED = "a claim does not check that the job is unchanged since it was read"
+    RULING_UNMATCHED = "a ruling does not check that the job is unchanged since it was read"
+    FINISH_UNMATCHED = "a worker's finish does not check that the execution is still open"
     NO_FENCE = "a worker's write finds the execution by its job, not by its token"
-    LEASE_UNASKED = "a worker's write does not ask whether its lease still runs"
-    HASTY_REAPER = "the reaper does not wait for the lease to run out"
-    BLIND_REAPER = "the reaper puts back what has crossed the commit boundary"
-    IDLE_REAPER = "the reaper leaves what has committed to its own worker"
-    HEART_ALONE = "a lease is kept alive by one who no longer works"
-    EFFECT_FIRST = "the effect is made before the write, not with it"
-    LATE_FINISH = "a worker that comes too late ends its execution as done, without the commit boundary"
+    LEASE_UNCHECKED = "a worker's write does not check that its lease is live"
+    HASTY_REAPER = "the reaper does not wait until the lease expires"
+    BLIND_REAPER = "the reaper puts back a job that has crossed the commit boundary"
+    IDLE_REAPER = "the reaper does not finish committed executions"
+    HEART_ALONE = "a heartbeat extends the lease of a worker that no longer works"
+    EFFECT_FIRST = "the effect is made before the write, not in it"
+    LATE_FINISH = "a worker whose lease was lost sets its execution to done, without the commit boundary"
     TORN_WRITE = "the execution ends in one write and its job in another"
     UNCOUNTED = "a claim does not count the attempt"
-    NO_BUDGET = "a lost lease is tried again whatever was spent"
-    NO_END = "a lost lease leaves the job in failed whatever was spent"
+    NO_BUDGET = "a job whose lease was lost is retried without a limit"
+    NO_END = "a job whose lease was lost stays failed without attempts left"
 
 
-Unasked = frozenset[tuple[Kind, Guard]]
-_UNASKED: dict[Flaw | None, Unasked] = {
+UncheckedGuards = frozenset[tuple[Kind, Guard]]
+_UNCHECKED: dict[Flaw | None, UncheckedGuards] = {
     Flaw.CLAIM_UNMATCHED: frozenset({(Kind.CLAIM, Guard.JOB)}),
     Flaw.RULING_UNMATCHED: frozenset({(Kind.RULE, Guard.JOB)}),
     Flaw.FINISH_UNMATCHED: frozenset({(Kind.FINISH, Guard.JOB), (Kind.FINISH, Guard.EXECUTION)}),
-    Flaw.LEASE_UNASKED: frozenset({(Kind.WORK, Guard.LEASE)}),
+    Flaw.LEASE_UNCHECKED: frozenset({(Kind.WORK, Guard.LEASE)}),
     Flaw.HASTY_REAPER: frozenset({(Kind.REAP, Guard.LEASE)}),
 }
 _MISCOUNTED: dict[Flaw | None, Budget] = {Flaw.NO_BUDGET: Budget(99), Flaw.NO_END: Budget(1, 99)}
@@ -84,22 +85,22 @@ _MISCOUNTED: dict[Flaw | None, Budget] = {Flaw.NO_BUDGET: Budget(99), Flaw.NO_EN
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One job with all its executions, and what came of them. Two that are alike are one object: see `_case`."""
+    """One job with its executions and their effects. Equal cases are one object: see `_case`."""
 
     work: Work
     tries: tuple[Try, ...]
     effects: tuple[int, ...]  # the tokens under which the job's effect was made
-    rulings: tuple[Ruling, ...]  # the last that was made since the last claim: earlier ones no longer count
+    rulings: tuple[Ruling, ...]  # the last ruling since the last claim: earlier ones no longer count
     released: int
-    faults: tuple[str, ...]  # what is broken: judged once when it comes about, not in every state that has it
+    faults: tuple[str, ...]  # broken invariants: checked once when the case is made, not in every state that has it
 
 
 _case = cache(Case)
-"""States are compared over and over; parts that are one object where they are alike make that cheap."""
+"""States are compared very often; equal parts are one object, so that a comparison is cheap."""
 
 
 class Hand(NamedTuple):
-    """What an actor has in mind: the job that it works on, the token that it holds, the move that it is to write."""
+    """The memory of an actor: the job that it works on, the token that it holds, the move that it will write."""
 
     job: int = 0
     token: int = 0
@@ -116,41 +117,41 @@ class State(NamedTuple):
     crews: tuple[tuple[Hand, ...], ...]
 
 
-Local = tuple[str, Case, Hand]  # what an actor can do about one job: the action, the job and the actor after it
+Local = tuple[str, Case, Hand]  # a step of one actor on one job: the action, the job and the actor after it
 Act = Callable[[Case, Hand, int], tuple[Local, ...]]
 
 
 class Fleet(NamedTuple):
-    """How large the model is, and how it is built; `unasked` leaves single guards out of the writes of a kind."""
+    """The size of the model and its flaw; `unchecked` leaves single guards out of the writes of a kind."""
 
     jobs: int = 1
     workers: int = 2
     reapers: int = 1
     operators: int = 1
     lease: int = 2
-    delay: int = 1  # before what failed is tried again
+    delay: int = 1  # before a failed job is retried
     max_attempts: int = 2
     replay_attempts: int = 1
     excused: int = 1  # how often a job may be given back
-    releases: int = 0  # how often an operator has a grant to release a job: what a grant is, is in `grants.py`
+    releases: int = 0  # how often an operator has a grant to release a job: grants are modelled in `grants.py`
     flaw: Flaw | None = None
-    unasked: Unasked = frozenset()
+    unchecked: UncheckedGuards = frozenset()
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
-        birth = judged(None, None, self.budget, ask.Submit(), NOW)
-        assert isinstance(birth, Move)  # noqa: S101  # nothing is there to refuse it
+        birth = judged(None, None, self.budget, commands.Submit(), NOW)
+        assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
         crews = tuple((IDLE,) * number for number in (self.workers, self.reapers, self.operators))
         job = _case(work=moved(birth, None), tries=(), effects=(), rulings=(), released=0, faults=())
         return Model(
             initial=State((job,) * self.jobs, crews),
             steps=partial(_steps, tuple(cache(partial(act, self)) for act in (_worker, _reaper, _operator))),
             invariants={name: partial(_sound, name) for name in (*_HOLDS, *_SLIPS)},
-            # Attempts are counted, so nobody can go on for ever but by dying before the write, again and again: that is
-            # why both need crashes to end one day. A worker that stalls instead loses its lease, and spends an attempt.
+            # Attempts are counted, so only an actor that crashes before each write can go on for ever: both promises
+            # need crashes to stop. A worker that stalls instead loses its lease, and uses an attempt.
             promises={
                 "every job ends or rests": Promise(lambda state: not _all_rest(state), _all_rest),
-                "what is committed is finished": Promise(_any_committed, lambda state: not _any_committed(state)),
+                "a committed execution is finished": Promise(_any_committed, lambda state: not _any_committed(state)),
             },
             fair=FAIR,
             faults=frozenset({"crash"}),
@@ -162,8 +163,8 @@ class Fleet(NamedTuple):
         return Budget(self.max_attempts, self.replay_attempts)
 
     def left_out(self, kind: Kind) -> set[Guard]:
-        """Return what a write of some kind does not ask, though it should."""
-        return {guard for of, guard in self.unasked | _UNASKED.get(self.flaw, frozenset()) if of is kind}
+        """Return the guards that a write of this kind leaves out by a flaw."""
+        return {guard for of, guard in self.unchecked | _UNCHECKED.get(self.flaw, frozenset()) if of is kind}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def _steps(acts: tuple[Act, ...], state: State) -> Iterator[tuple[str, State]]:
 
 
 def _worker(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, ...]:
-    """Return what a worker can do. It beats in a thread of its own, so also while it waits to write."""
+    """Return what a worker can do. Its heartbeat is a separate thread, so it also beats while a write is open."""
     found = [_written(fleet, case, hand, hand.plan)] if hand.plan else list(_worked(fleet, case, hand, place))
     if hand.token or fleet.flaw is Flaw.HEART_ALONE:
         beat = _beaten(fleet, case, hand.token)
@@ -198,7 +199,7 @@ def _worker(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, ..
 
 def _worked(fleet: Fleet, case: Case, hand: Hand, place: int) -> Iterator[Local]:
     if not hand.token:
-        yield from _decided(fleet, case, Hand(place), {"begin": ask.Claim(), "lease": ask.Claim(begin=False)})
+        yield from _decided(fleet, case, Hand(place), {"begin": commands.Claim(), "lease": commands.Claim(begin=False)})
         return
     token = len(case.tries) if fleet.flaw is Flaw.NO_FENCE else hand.token
     found = _decided(fleet, case, hand, _commands(fleet, token, case.work.excused), token)
@@ -212,14 +213,14 @@ def _worked(fleet: Fleet, case: Case, hand: Hand, place: int) -> Iterator[Local]
 
 
 def _reaper(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, ...]:
-    """Return what a reaper can do: it finishes what has crossed the boundary, and puts back the rest."""
+    """Return what a reaper can do: it finishes committed executions, and puts back the other jobs."""
     if hand.plan is not None:
         return _written(fleet, case, hand, hand.plan), ("crash", case, IDLE)
     if case.work.state is not JobState.RUNNING:
         return ()
-    expire, recover = {"expire": ask.Expire(at(fleet.delay))}, {"recover": ask.Finish()}
-    commands = expire if fleet.flaw is Flaw.IDLE_REAPER else recover | expire
-    return _decided(fleet, case, Hand(place), commands, len(case.tries))
+    expire, recover = {"expire": commands.Expire(at(fleet.delay))}, {"recover": commands.Finish()}
+    candidates = expire if fleet.flaw is Flaw.IDLE_REAPER else recover | expire
+    return _decided(fleet, case, Hand(place), candidates, len(case.tries))
 
 
 def _operator(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, ...]:
@@ -230,37 +231,39 @@ def _operator(fleet: Fleet, case: Case, hand: Hand, place: int) -> tuple[Local, 
 
 
 _FREE_RULINGS: dict[str, object] = {
-    "quarantine": ask.Quarantine("bad"),
-    "cancel": ask.Cancel(),
-    "retry": ask.Retry(),
-    "replay": ask.Replay("incident"),
+    "quarantine": commands.Quarantine("bad"),
+    "cancel": commands.Cancel(),
+    "retry": commands.Retry(),
+    "replay": commands.Replay("incident"),
 }
-_RULINGS = _FREE_RULINGS | {"release": ask.Release("operator", "mended", grant_id=1)}
+_RULINGS = _FREE_RULINGS | {"release": commands.Release("operator", "mended", grant_id=1)}
 
 
 def _commands(fleet: Fleet, token: int, excused: int) -> dict[str, object]:
-    """Return what the holder of a token can ask for."""
-    commands: dict[str, object] = {
-        "start": ask.Start(token),
-        "complete": ask.Complete(token),
-        "commit": ask.Commit(token),
-        "finish": ask.Finish(token),
-        "fail": ask.Fail(token, "failed", "failed", retry_at=at(fleet.delay)),
-        "give up": ask.Fail(token, "failed", "failed", permanent=True),
+    """Return the commands of the holder of a token."""
+    found: dict[str, object] = {
+        "start": commands.Start(token),
+        "complete": commands.Complete(token),
+        "commit": commands.Commit(token),
+        "finish": commands.Finish(token),
+        "fail": commands.Fail(token, "failed", "failed", retry_at=at(fleet.delay)),
+        "give up": commands.Fail(token, "failed", "failed", permanent=True),
     }
     if excused < fleet.excused:
-        commands["give back"] = ask.GiveBack(token, at(NOW))
-    return commands
+        found["give back"] = commands.GiveBack(token, at(NOW))
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Read and decide, then write
 
 
-def _decided(fleet: Fleet, case: Case, hand: Hand, commands: Mapping[str, object], token: int = 0) -> tuple[Local, ...]:
-    """Read the rows and let commands be judged: each move that may happen can be kept in mind."""
+def _decided(
+    fleet: Fleet, case: Case, hand: Hand, candidates: Mapping[str, object], token: int = 0
+) -> tuple[Local, ...]:
+    """Read the rows and decide on each command: each move that is allowed can be the one that is written later."""
     found = []
-    for verb, command in commands.items():
+    for verb, command in candidates.items():
         read = _misread(fleet.flaw, case.tries[token - 1], verb) if token else None
         budget = _MISCOUNTED.get(fleet.flaw, fleet.budget) if verb == "expire" else fleet.budget
         answer = judged(case.work, read, budget, command, NOW)
@@ -272,14 +275,14 @@ def _decided(fleet: Fleet, case: Case, hand: Hand, commands: Mapping[str, object
 
 
 def _misread(flaw: Flaw | None, attempt: Try, verb: str) -> Try:
-    """Return an execution as a reaper takes it to be: as it is, but for a flaw."""
+    """Return the execution that a reaper reads: the real one, or a wrong one by a flaw."""
     if verb == "expire" and flaw is Flaw.BLIND_REAPER and attempt.status is ExecutionStatus.COMMITTED:
         return attempt._replace(status=ExecutionStatus.IN_PROGRESS)
     return attempt._replace(expires=NOW) if verb == "expire" and flaw is Flaw.HASTY_REAPER else attempt
 
 
 def _written(fleet: Fleet, case: Case, hand: Hand, plan: Plan) -> Local:
-    """Write a move if the rows are still those that it was decided on; else it is refused, and the actor forgets it."""
+    """Write a move if the rows still match it; else the write is refused, and the actor forgets the move."""
     move, verb = plan.move, plan.verb
     attempt = case.tries[move.token - 1] if move.token else None
     if not matches(unguarded(move, fleet.left_out(KINDS[verb])), case.work, attempt, NOW):
@@ -295,7 +298,7 @@ def _written(fleet: Fleet, case: Case, hand: Hand, plan: Plan) -> Local:
         changes["rulings"] = (Ruling("", work.state, work.attempts),) if ruled else ()
         changes["released"] = case.released + (verb == "release")
     execution = tried(move, attempt, token=token, expires=fleet.lease)
-    if execution is not None:  # how much was left of a lease that has ended is nothing to anybody
+    if execution is not None:  # the time left of a closed lease does not matter: one value keeps the states few
         left = execution.expires if execution.status in OPEN else NOW
         changes["tries"] = _put(case.tries, execution._replace(expires=left))
     if verb in ("complete", "commit") and fleet.flaw is not Flaw.EFFECT_FIRST:
@@ -305,24 +308,24 @@ def _written(fleet: Fleet, case: Case, hand: Hand, plan: Plan) -> Local:
 
 
 def _beaten(fleet: Fleet, case: Case, token: int) -> Case:
-    """Extend a lease in one statement: a heartbeat reads nothing beforehand."""
+    """Extend a lease in one statement: a heartbeat does not read the rows first."""
     if fleet.flaw in (Flaw.NO_FENCE, Flaw.HEART_ALONE):
         token = len(case.tries)
     attempt = case.tries[token - 1] if token else None
-    if attempt is None or not isinstance(judged(case.work, attempt, fleet.budget, ask.Beat(token), NOW), Move):
+    if attempt is None or not isinstance(judged(case.work, attempt, fleet.budget, commands.Beat(token), NOW), Move):
         return case
     return _but(case, tries=_put(case.tries, attempt._replace(expires=fleet.lease)))
 
 
 @cache
 def _older(case: Case) -> Case:
-    """Let time pass: what is left of a lease and of a delay gets less."""
+    """Let time pass: leases and delays have less time left."""
     tries = tuple(attempt._replace(expires=max(attempt.expires - 1, NOW)) for attempt in case.tries)
     return _but(case, work=case.work._replace(due=max(case.work.due - 1, NOW)), tries=tries)
 
 
 def _but(case: Case, **changes: object) -> Case:
-    """Return a job with some things changed."""
+    """Return a job with these fields changed."""
     return _case(**{field.name: changes.get(field.name, getattr(case, field.name)) for field in fields(Case)})
 
 
@@ -332,7 +335,7 @@ def _put(tries: tuple[Try, ...], attempt: Try) -> tuple[Try, ...]:
 
 @cache
 def _in_order(hands: tuple[Hand, ...]) -> tuple[Hand, ...]:
-    """Sort actors of one kind: states that differ only in which one is which are one."""
+    """Sort actors of one kind: states that differ only in the order of actors are one state."""
     return tuple(sorted(hands, key=lambda hand: (hand.job, hand.token, hand.plan.rank if hand.plan else ())))
 
 
@@ -350,7 +353,7 @@ _HOLDS: dict[str, Callable[[Fleet, Case], bool]] = {
     "an effect is of the execution that committed": lambda _, case: (
         not case.effects or not _those(case, COMMITTED) or case.effects[0] == _those(case, COMMITTED)[0]
     ),
-    "what commits has its effect, and nothing else has": lambda _, case: (
+    "a committed job has an effect, and no other job has one": lambda _, case: (
         bool(case.effects) == bool(_those(case, COMMITTED))
     ),
     "one execution is open": lambda _, case: len(_those(case, OPEN)) <= 1,
@@ -359,30 +362,30 @@ _HOLDS: dict[str, Callable[[Fleet, Case], bool]] = {
     ),
     "the state is what its history adds up to": lambda _, case: case.work.state is project(case.tries, case.rulings),
     "every attempt is counted": lambda _, case: case.work.attempts == len(case.tries),
-    # A release is the one thing that gives a job more than its budget: one attempt each.
-    "no more is spent than the budget": lambda fleet, case: case.work.spent <= sum(fleet.budget) + case.released,
-    "what has spent all does not rest in failed": lambda fleet, case: (
+    # Only a release gives a job more than its budget: one attempt each.
+    "the attempts stay within the budget": lambda fleet, case: case.work.spent <= sum(fleet.budget) + case.released,
+    "a job without attempts left does not stay failed": lambda fleet, case: (
         case.work.state is not JobState.FAILED or case.work.spent < sum(fleet.budget)
     ),
 }
 _SLIPS: dict[str, Callable[[Plan, Case, Try | None], bool]] = {
-    # Past the boundary its own worker may finish, however late: FINISH is no WORK.
+    # Past the boundary the worker may finish after its lease has expired, so FINISH is not a kind of WORK.
     "a lost lease changes nothing": lambda plan, _, attempt: (
         KINDS[plan.verb] is Kind.WORK and attempt is not None and attempt.expires <= NOW
     ),
     "a live lease is not taken": lambda plan, _, attempt: (
         KINDS[plan.verb] is Kind.REAP and attempt is not None and attempt.expires > NOW
     ),
-    "a move starts where its row stands": lambda plan, case, attempt: any(
+    "a move starts from the state of its row": lambda plan, case, attempt: any(
         step.source not in (None, case.work.state if step.machine == JOB.name else attempt and attempt.status)
         for step in plan.move.steps
     ),
 }
-"""What no state shows afterwards: it is judged as somebody writes."""
+"""Invariants of a write: a state does not show them later, so they are checked at the write."""
 
 
 def _seen(fleet: Fleet, case: Case) -> Case:
-    """Judge a job as it has become."""
+    """Check a job after a change, and return it with the invariants that it breaks."""
     return _but(case, faults=(*(name for name, holds in _HOLDS.items() if not holds(fleet, case)), *case.faults))
 
 

@@ -1,11 +1,11 @@
-"""The governed way out of quarantine: people who ask for grants, approve and revoke them, and runners who use them.
+"""Releases from quarantine under a grant: people request, approve and revoke grants, and runners use them.
 
-As in `fleet.py`, somebody reads, lets the rules judge, and writes in a later step, only if the rows still are what was
-read. A job that was released can be quarantined again, and then needs another grant.
+As in `fleet.py`, an actor reads the rows, calls the rules, and writes in a later step, only if the rows are unchanged.
+A released job can be quarantined again, and then needs another grant.
 
 Invariants: every move is one that `core.decide` allows, and a use also one that `core.authority` permits; a release and
-the use of its grant are one write, both or neither. Time is what is left of a grant. A `Flaw` is one way to build it
-wrongly; each breaks a named invariant.
+the use of its grant are one write, both or neither. A time is the time left of a grant. A `Flaw` is one wrong
+implementation; each breaks a named invariant.
 """
 
 from collections.abc import Iterator
@@ -42,16 +42,16 @@ RUNNER = "model"
 
 
 class Flaw(StrEnum):
-    """One way to build it wrongly."""
+    """One wrong implementation."""
 
-    SELF_APPROVAL = "who asks for a grant may approve it"
-    GRANT_UNMATCHED = "the use of a grant does not ask whether it is still the one that was read"
-    JOB_UNMATCHED = "a release does not ask whether the job is still the one that was read"
-    EXPIRED_ACCEPTED = "a grant that has run out is accepted"
-    REVOKED_ACCEPTED = "a grant that was revoked is accepted"
-    DRAFT_ACCEPTED = "a grant that nobody has approved is accepted"
-    USED_ACCEPTED = "a grant that was used is accepted"
-    TWO_WRITES = "a job is released in one write and its grant used up in another"
+    SELF_APPROVAL = "the requester of a grant may approve it"
+    GRANT_UNMATCHED = "the use of a grant does not check that it is unchanged since it was read"
+    JOB_UNMATCHED = "a release does not check that the job is unchanged since it was read"
+    EXPIRED_ACCEPTED = "an expired grant is accepted"
+    REVOKED_ACCEPTED = "a revoked grant is accepted"
+    DRAFT_ACCEPTED = "a grant without an approval is accepted"
+    USED_ACCEPTED = "a used grant is accepted"
+    TWO_WRITES = "a job is released in one write and its grant is consumed in another"
     OTHER_JOB = "a grant for one job releases another"
 
 
@@ -63,7 +63,7 @@ _ACCEPTED = {
 
 
 class Use(NamedTuple):
-    """A grant that was used: for which job, where it stood at the write, and what was left of it when it was judged."""
+    """A use of a grant: the job, the grant's state at the write, and the time left when the use was decided."""
 
     job: int
     grant: int
@@ -72,7 +72,7 @@ class Use(NamedTuple):
 
 
 class Hand(NamedTuple):
-    """What somebody has in mind: what is to become of a grant, and with it of a job."""
+    """The memory of an actor: the move of a grant that it will write, and the move of a job with it."""
 
     grant: int = 0
     event: Plan | None = None
@@ -86,7 +86,7 @@ IDLE = Hand()
 
 
 class State(NamedTuple):
-    """Everything at one moment. A grant is known by its place."""
+    """The state of the model. A grant is identified by its index."""
 
     jobs: tuple[Work, ...]
     grants: tuple[Paper, ...]
@@ -96,36 +96,38 @@ class State(NamedTuple):
 
 
 class Grants(NamedTuple):
-    """How large the model is, and how it is built."""
+    """The size of the model and its flaw."""
 
     jobs: int = 2
     grants: int = 2
     runners: int = 2
-    clerks: int = 1  # whoever approves, revokes and puts away what has run out
+    clerks: int = 1  # they approve, revoke and expire grants
     lasts: int = 1
     flaw: Flaw | None = None
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
         born = judged(None, None, BUDGET, Submit(), NOW)
-        assert isinstance(born, Move)  # noqa: S101  # nothing is there to refuse it
+        assert isinstance(born, Move)  # noqa: S101  # a first submit is never refused
         [(_, job)] = _quarantined(moved(born, None))
         return Model(
             initial=State((job,) * self.jobs, (), (IDLE,) * self.runners, (IDLE,) * self.clerks, ()),
             steps=partial(_steps, self),
             invariants={
                 "a grant is used once": lambda state: len({use.grant for use in state.uses}) == len(state.uses),
-                "a grant lets its own job go": lambda state: all(
+                "a grant releases only its own job": lambda state: all(
                     state.grants[use.grant].job == use.job for use in state.uses
                 ),
                 "a grant is active when it is used": lambda state: all(
                     use.state is GrantState.ACTIVE for use in state.uses
                 ),
-                "a grant has not run out when its use is judged": lambda state: all(use.left > 0 for use in state.uses),
-                "a grant is approved by another than asked for it": lambda state: all(
+                "a grant has not expired when its use is decided": lambda state: all(
+                    use.left > 0 for use in state.uses
+                ),
+                "a grant is approved by another person than requested it": lambda state: all(
                     grant.approved_by != grant.requested_by for grant in state.grants
                 ),
-                "what is used up is what was used": _used_up_is_used,
+                "a grant is consumed if and only if it was used": _consumed_iff_used,
                 "a job leaves quarantine only by a grant": _leaves_by_a_grant,
             },
         )
@@ -172,14 +174,14 @@ def _decisions(flaw: Flaw | None, grant: Paper) -> tuple[tuple[Plan, str], ...]:
     commands = [GrantEvent("approve", person, may_self_approve=freely) for person in PEOPLE]
     commands += [GrantEvent("revoke", PEOPLE[0]), GrantEvent("expire", "keeper")]
     answers = [(command, decide(grant_of(grant), command, at(NOW))) for command in commands]
-    return tuple((planned(ask.event, move), ask.actor) for ask, move in answers if isinstance(move, Move))
+    return tuple((planned(command.event, move), command.actor) for command, move in answers if isinstance(move, Move))
 
 
 def _handled(state: State, hand: Hand) -> Iterator[Local]:
-    """Write what was decided about a grant, if it is still the one that was read."""
-    assert hand.event is not None  # noqa: S101  # nothing else is handled
+    """Write the move of a grant, if the grant is unchanged since it was read."""
+    assert hand.event is not None  # noqa: S101  # a clerk writes only after a decision
     move, verb, grant = hand.event.move, hand.event.verb, state.grants[hand.grant]
-    if _is_read(move, grant):
+    if _is_unchanged(move, grant):
         after = _ended(stamped(move, grant, hand.actor))
         yield verb, state._replace(grants=with_at(state.grants, hand.grant, after)), IDLE
     else:
@@ -196,9 +198,9 @@ def _permitted(model: Grants, state: State) -> Iterator[Local]:
 
 @cache
 def _permission(flaw: Flaw | None, job: Work, place: int, grant: Paper) -> tuple[tuple[Plan, Plan], ...]:
-    """Return the moves of a job and of a grant, if the one may be released and the other permits it."""
+    """Return the moves of a job and of a grant, if the job may be released and the grant permits it."""
     read = grant_of(_misread(flaw, grant))
-    release = judged(job, None, BUDGET, Release(RUNNER, "mended", grant_id=1), NOW)
+    release = judged(job, None, BUDGET, Release(RUNNER, "repaired", grant_id=1), NOW)
     use = decide(read, GrantEvent("consume", RUNNER), at(NOW))
     wanted = release_of(grant.job if flaw is Flaw.OTHER_JOB else place)
     if isinstance(judge(None, [read], wanted, at(NOW)), Rejected):
@@ -209,21 +211,21 @@ def _permission(flaw: Flaw | None, job: Work, place: int, grant: Paper) -> tuple
 
 
 def _misread(flaw: Flaw | None, grant: Paper) -> Paper:
-    """Return a grant as a runner takes it to be: as it is, but for a flaw."""
+    """Return the grant that a runner reads: the real one, or a wrong one by a flaw."""
     if flaw in _ACCEPTED and grant.state is _ACCEPTED[flaw]:
         return grant._replace(state=GrantState.ACTIVE, expires=NOW + 1)
     return grant._replace(expires=NOW + 1) if flaw is Flaw.EXPIRED_ACCEPTED else grant
 
 
 def _used(model: Grants, state: State, hand: Hand) -> Iterator[Local]:
-    """Release a job and use the grant up, in one write, if both are still those that were read."""
-    assert hand.event is not None  # noqa: S101  # nothing else is used
+    """Release a job and consume the grant in one write, if both are unchanged since they were read."""
+    assert hand.event is not None  # noqa: S101  # a runner writes only after a decision
     yield "crash", state, IDLE
     grant, job = state.grants[hand.grant], state.jobs[hand.job]
-    same_grant = _is_read(hand.event.move, grant) or model.flaw is Flaw.GRANT_UNMATCHED
+    same_grant = _is_unchanged(hand.event.move, grant) or model.flaw is Flaw.GRANT_UNMATCHED
     after = _ended(stamped(hand.event.move, grant, hand.actor))
-    if hand.release is None:  # by a flaw the job is out already
-        yield "use up", state._replace(grants=with_at(state.grants, hand.grant, after)) if same_grant else state, IDLE
+    if hand.release is None:  # by a flaw the job is released already
+        yield "consume", state._replace(grants=with_at(state.grants, hand.grant, after)) if same_grant else state, IDLE
         return
     same_job = matches(hand.release.move, job, None, NOW) or model.flaw is Flaw.JOB_UNMATCHED
     if not (same_grant and same_job):
@@ -240,19 +242,19 @@ def _used(model: Grants, state: State, hand: Hand) -> Iterator[Local]:
 
 
 def _quarantined(job: Work) -> Iterator[tuple[str, Work]]:
-    """Take a job out of routine again: what needed a grant once needs another then."""
+    """Quarantine a job again: its next release needs another grant."""
     answer = judged(job, None, BUDGET, Quarantine("bad"), NOW)
     if isinstance(answer, Move) and answer.steps:
         yield "quarantine", moved(answer, job)
 
 
-def _is_read(move: Move, grant: Paper) -> bool:
-    """Tell whether a grant is still the one that a move was decided on: what the store's WHERE asks."""
+def _is_unchanged(move: Move, grant: Paper) -> bool:
+    """Return whether a grant is unchanged since a move was decided: the condition of the store's WHERE."""
     return all(step.version == grant.version for step in move.steps)
 
 
 def _ended(grant: Paper) -> Paper:
-    """What is left of a grant that has ended is nothing to anybody."""
+    """Set the time left of a closed grant to 0: it does not matter, and one value keeps the states few."""
     return grant._replace(expires=NOW) if grant.state in GRANT.final else grant
 
 
@@ -263,7 +265,7 @@ def _older(grant: Paper) -> Paper:
 
 @cache
 def _in_order(hands: tuple[Hand, ...]) -> tuple[Hand, ...]:
-    """Sort those who do the same: states that differ only in which one is which are one."""
+    """Sort actors of one kind: states that differ only in the order of actors are one state."""
     return tuple(sorted(hands, key=_rank))
 
 
@@ -276,13 +278,13 @@ def _rank(hand: Hand) -> tuple[object, ...]:
 # What must hold
 
 
-def _used_up_is_used(state: State) -> bool:
-    used_up = [place for place, grant in enumerate(state.grants) if grant.state is GrantState.CONSUMED]
-    return sorted(use.grant for use in state.uses) == used_up
+def _consumed_iff_used(state: State) -> bool:
+    consumed = [place for place, grant in enumerate(state.grants) if grant.state is GrantState.CONSUMED]
+    return sorted(use.grant for use in state.uses) == consumed
 
 
 def _leaves_by_a_grant(state: State) -> bool:
-    """A job moves to and fro from where it was born, a version a move: so its version tells how often it has left."""
+    """Return whether each release has a use: a job only enters and leaves quarantine, so its version counts both."""
     return all(
         sum(use.job == place for use in state.uses) == (job.version - 1) // 2
         and (job.state is JobState.PENDING) == (job.version % 2 == 1)

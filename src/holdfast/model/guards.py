@@ -1,21 +1,20 @@
-"""What `core.decide` carries alone: every answer is written at once, and nothing else is compared with the rows.
+"""Checks the guards of `core.decide` alone: each move is written at once, and the store compares nothing.
 
-In `fleet.py` and `grants.py` the store matches what a move names, so a guard that is missing from `decide` can be
-refused by the store and stay unnoticed. Here nothing is behind `decide`. Whoever can give a command gives it: a worker
-shows its token for the job's latest execution, whichever that is; a heartbeat comes after the end; an operator leaves
-out the grant, the reason, the successor; retention empties jobs, and a budget is lowered. So each guard of `decide` has
-a state in which it alone refuses, and `KEEPS` names the invariant that breaks without it.
+In `fleet.py` and `grants.py` the store compares the rows with the move, so a missing guard of `decide` can stay hidden
+behind the store's refusal. Here the store refuses nothing, and every actor gives every command: a worker shows its
+token for the job's latest execution, also for another worker's; a heartbeat comes after the end; an operator leaves out
+the grant, the reason, the successor; retention empties jobs, and a budget is lowered. So each guard of `decide` has a
+state in which only it refuses, and `KEEPS` names the invariant that breaks without it.
 
-Invariants: no rule is restated here: what may happen is what `decide` answers. What an invariant says of a write is
-judged at that write. Time is what is left of a lease, a delay or a grant, and now is always 0.
+Invariants: no rule is repeated here: `decide` alone says what may happen. An invariant about a write is checked at that
+write. A time is the time left of a lease, a delay or a grant, and now is always 0.
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.core import commands as ask
-from holdfast.core import governed
+from holdfast.core import commands, governed
 from holdfast.core.decide import REPLAY_REASONS, Answer, Move, decide, step_of
 from holdfast.core.governed import RegistryValue, Switch
 from holdfast.core.machine import Machine
@@ -38,7 +37,7 @@ NOW, LATER, LEASE = 0, 1, 2
 PEOPLE = ("ann", "bob")
 
 ONE_OPEN = "a job runs while an execution is open"
-BUDGETED = "no more is spent than the budget"
+BUDGETED = "the attempts stay within the budget"
 EMPTIED = "a job without its payload does not run again"
 RECORDED_ONCE = "a job is recorded once"
 DUE = "a job is claimed when it is due"
@@ -52,7 +51,7 @@ OWN_BEAT = "a lease is extended only by its holder"
 ENDED_BEAT = "an execution that has ended is not kept alive"
 LATE_BEAT = "a lease that has expired is not extended"
 AUTOMATIC = "a failure is retried within the automatic attempts"
-SPENT = "what has spent all does not rest in failed"
+SPENT = "a job without attempts left does not stay failed"
 SELF = "a grant is approved by another person than requested it"
 EXPIRED = "a grant is approved and used before it expires"
 EARLY = "a grant is not expired before its time"
@@ -166,7 +165,7 @@ _SLIPS: dict[str, Callable[[Written], bool]] = {
 
 
 class JobGuards(NamedTuple):
-    """How large the model of a job is."""
+    """The size of the model of a job."""
 
     workers: int = 2
     max_attempts: int = 1
@@ -177,7 +176,7 @@ class JobGuards(NamedTuple):
     def model(self) -> Model[JobRows]:
         """Return the model to explore."""
         budget = Budget(self.max_attempts, self.replay_attempts)
-        birth = judged(None, None, budget, ask.Submit(), NOW)
+        birth = judged(None, None, budget, commands.Submit(), NOW)
         assert isinstance(birth, Move)  # noqa: S101  # there is no job that could refuse it
         return Model(
             initial=JobRows(moved(birth, None), (), budget, (0,) * self.workers, 0, ()),
@@ -186,7 +185,7 @@ class JobGuards(NamedTuple):
                 ONE_OPEN: lambda state: (
                     (state.work.state is JobState.RUNNING) == any(attempt.status in OPEN for attempt in state.tries)
                 ),
-                # A release is the one thing that gives a job more than its budget: one attempt each.
+                # Only a release gives a job more than its budget: one attempt each.
                 BUDGETED: lambda state: state.work.spent <= sum(state.budget) + state.released,
                 EMPTIED: lambda state: not state.work.slimmed or state.work.state in JOB.final,
                 **{name: partial(_unslipped, name) for name in _SLIPS},
@@ -198,11 +197,11 @@ def _job_steps(model: JobGuards, state: JobRows) -> Iterator[tuple[str, JobRows]
     for worker, token in enumerate(state.tokens):
         yield from _worked(model, state, worker, token)
     if state.latest is not None:
-        yield from _asked(state, "recover", ask.Finish(), state.latest)
-        yield from _asked(state, "expire", ask.Expire(at(LATER)), state.latest)
+        yield from _written(state, "recover", commands.Finish(), state.latest)
+        yield from _written(state, "expire", commands.Expire(at(LATER)), state.latest)
     for verb, command in _RULINGS:
         if verb != "release" or state.released < model.releases:
-            yield from _asked(state, verb, command, None)
+            yield from _written(state, verb, command, None)
     if state.work.state in JOB.final and not state.work.slimmed:
         yield "empty", state._replace(work=state.work._replace(slimmed=True))
     lowered = state.budget._replace(replay_attempts=0)
@@ -215,16 +214,16 @@ def _job_steps(model: JobGuards, state: JobRows) -> Iterator[tuple[str, JobRows]
 
 
 _RULINGS: tuple[tuple[str, object], ...] = (
-    ("submit", ask.Submit()),
-    ("quarantine", ask.Quarantine("bad")),
-    ("cancel", ask.Cancel()),
-    ("retry", ask.Retry(at(LATER))),
-    ("replay", ask.Replay("incident")),
-    ("replay", ask.Replay("because")),
-    ("release", ask.Release("ann", "mended", grant_id=1)),
-    ("release", ask.Release(" ", "mended", grant_id=1)),
-    ("release", ask.Release("ann", "", grant_id=1)),
-    ("release", ask.Release("ann", "mended", grant_id=None)),
+    ("submit", commands.Submit()),
+    ("quarantine", commands.Quarantine("bad")),
+    ("cancel", commands.Cancel()),
+    ("retry", commands.Retry(at(LATER))),
+    ("replay", commands.Replay("incident")),
+    ("replay", commands.Replay("because")),
+    ("release", commands.Release("ann", "repaired", grant_id=1)),
+    ("release", commands.Release(" ", "repaired", grant_id=1)),
+    ("release", commands.Release("ann", "", grant_id=1)),
+    ("release", commands.Release("ann", "repaired", grant_id=None)),
 )
 
 
@@ -232,30 +231,30 @@ def _worked(model: JobGuards, state: JobRows, worker: int, token: int) -> Iterat
     """Yield what a worker can do; one that holds a token shows it for the job's latest execution."""
     if not token:
         for verb in ("begin", "lease"):
-            for action, after in _asked(state, verb, ask.Claim(begin=verb == "begin"), None):
+            for action, after in _written(state, verb, commands.Claim(begin=verb == "begin"), None):
                 yield action, after._replace(tokens=_in_order(with_at(after.tokens, worker, len(after.tries))))
         return
-    commands: dict[str, object] = {
-        "start": ask.Start(token),
-        "commit": ask.Commit(token),
-        "finish": ask.Finish(token),
-        "complete": ask.Complete(token),
-        "fail": ask.Fail(token, "failed", "failed", retry_at=at(LATER)),
-        "give up": ask.Fail(token, "failed", "failed", permanent=True),
-        "beat": ask.Beat(token),
+    by_verb: dict[str, object] = {
+        "start": commands.Start(token),
+        "commit": commands.Commit(token),
+        "finish": commands.Finish(token),
+        "complete": commands.Complete(token),
+        "fail": commands.Fail(token, "failed", "failed", retry_at=at(LATER)),
+        "give up": commands.Fail(token, "failed", "failed", permanent=True),
+        "beat": commands.Beat(token),
     }
     if state.work.excused < model.excused:
-        commands["give back"] = ask.GiveBack(token, at(NOW))
-    for verb, command in commands.items():
-        yield from _asked(state, verb, command, state.latest, token)
-    # Also after the end, since a heartbeat is a thread of its own: until then the worker shows its token.
+        by_verb["give back"] = commands.GiveBack(token, at(NOW))
+    for verb, command in by_verb.items():
+        yield from _written(state, verb, command, state.latest, token)
+    # The heartbeat is a separate thread, so a worker shows its token after the end too, until this step.
     yield "let go", state._replace(tokens=_in_order(with_at(state.tokens, worker, 0)))
 
 
-def _asked(
+def _written(
     state: JobRows, verb: str, command: object, attempt: Try | None, token: int = 0
 ) -> Iterator[tuple[str, JobRows]]:
-    """Let `decide` judge a command against the rows as they are, and write its move."""
+    """Call `decide` with a command and the rows as they are, and write its move."""
     move = judged(state.work, attempt, state.budget, command, NOW)
     if not isinstance(move, Move) or not (move.steps or verb == "beat"):
         return
@@ -279,7 +278,7 @@ def _unslipped(name: str, state: Any) -> bool:
 
 
 def _in_order(tokens: tuple[int, ...]) -> tuple[int, ...]:
-    """Sort the workers: states that differ only in which worker is which are one."""
+    """Sort the workers: states that differ only in the order of workers are one state."""
     return tuple(sorted(tokens))
 
 
@@ -288,7 +287,7 @@ def _in_order(tokens: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Record(NamedTuple):
-    """A switch or a value, as far as a rule looks at it."""
+    """The fields of a switch or a value that a rule reads."""
 
     state: str
     version: int
@@ -305,7 +304,7 @@ class GovernedRows(NamedTuple):
 
 
 class GovernedGuards(NamedTuple):
-    """How large the model of governed records is."""
+    """The size of the model of governed records."""
 
     grants: int = 2
     lasts: int = 1
@@ -340,7 +339,7 @@ def _governed_steps(model: GovernedGuards, state: GovernedRows) -> Iterator[tupl
 
 
 def _decided_on(state: GovernedRows, grant: Paper) -> Iterator[tuple[str, GovernedRows]]:
-    """Yield what people can decide about a grant."""
+    """Yield the decisions of people about a grant."""
     commands = [governed.GrantEvent("approve", person) for person in PEOPLE]
     for command in (*commands, governed.GrantEvent("revoke", PEOPLE[0]), governed.GrantEvent("expire", "keeper")):
         move = decide(grant_of(grant), command, at(NOW))
@@ -354,7 +353,7 @@ def _decided_on(state: GovernedRows, grant: Paper) -> Iterator[tuple[str, Govern
 
 
 def _used(state: GovernedRows) -> Iterator[GovernedRows]:
-    """Yield the state in which the grant is used up, if `decide` lets it be: an act is written with it."""
+    """Yield the state after the grant is consumed, if `decide` allows it; the act is in the same write."""
     if state.grant is not None:
         move = decide(grant_of(state.grant), governed.GrantEvent("consume", "runner"), at(NOW))
         if isinstance(move, Move):
@@ -363,7 +362,7 @@ def _used(state: GovernedRows) -> Iterator[GovernedRows]:
 
 
 def _governed(state: GovernedRows, grant_id: int | None) -> Iterator[tuple[str, GovernedRows]]:
-    """Yield what an operator can do under a grant that the same write uses up, or without one."""
+    """Yield what an operator can do under a grant that the same write consumes, or without a grant."""
     if state.switch is not None:
         switch = _made(Switch, switch_id=1, name="replay", state=SwitchState(state.switch.state), version=1)
         for after in _after(SWITCH, state.switch, decide(switch, governed.SwitchEvent("lift", grant_id), at(NOW))):

@@ -1,11 +1,11 @@
-"""The write-ahead log as Holdfast keeps it: keys that are used again, answers that get lost, crashes at any moment.
+"""The write-ahead log of Holdfast: keys that are used again, answers that get lost, crashes between any two steps.
 
-One process at a time owns the log; what several workers can do to each other is in `fleet.py`. A client asks for its
-keys as often as it likes, also long after, and may change its mind about the data. The process may die between any two
-steps, recovery included. Every move of an entry is one that `core.decide` allows.
+One process at a time owns the log; `fleet.py` models several workers. A client may send a request for a key again at
+any time, also with another payload. The process may crash between any two steps, also during recovery. Every move of an
+entry is one that `core.decide` allows.
 
-Invariants: what is counted is *effects per key*, for entries per key can look right while the work is done twice. A
-`Flaw` is one way to build the log wrongly; each breaks a named invariant or promise, which shows that it can be broken.
+Invariants: the model counts *effects per key*, because the entries per key can be right although the work was done
+twice. A `Flaw` is one wrong implementation; each breaks a named invariant or promise, so none of these holds trivially.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from holdfast.model.checker import Model, Promise
 from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried, with_at
 
 FAIR = frozenset({"apply", "claim", "complete", "expire", "fail", "mark", "recovered", "restart"})
-NOW, LATER = 1, 2  # a lease runs until LATER while its process lives, and until NOW once it has died
+NOW, LATER = 1, 2  # a lease expires at LATER while its process lives, and at NOW after it has crashed
 
 
 class Flaw(StrEnum):
-    """One way to build it wrongly."""
+    """One wrong implementation."""
 
     KEY_NOT_LOOKED_UP = "append does not look for the key"
     CONFLICT_NOT_SEEN = "another payload under a used key is answered as if it were the first"
@@ -50,32 +50,32 @@ class Entry(NamedTuple):
     payload: int
     work: Work
     attempt: Try | None = None
-    applied: bool = False  # its effect was seen to happen by the process that now lives
+    applied: bool = False  # the current process has seen its effect happen
     durable: bool = True
 
     @property
     def status(self) -> EntryStatus:
-        """Return what the write-ahead log calls the state of its job."""
+        """Return the status of the entry, from the state of its job."""
         return ENTRY_STATUS[self.work.state]
 
 
 class State(NamedTuple):
-    """Everything at one moment. Effects, answers and requests are by key."""
+    """The state of the model. Effects, answers and requests are by key."""
 
     entries: tuple[Entry, ...]
     effects: tuple[int, ...]
-    answered: tuple[int | None, ...]  # the payload that a client was told is recorded
-    requests: tuple[int, ...]  # how often the client may still ask
+    answered: tuple[int | None, ...]  # the payload that was acknowledged to the client
+    requests: tuple[int, ...]  # how many requests the client may still send
     mode: Mode
 
     @property
     def idle(self) -> bool:
-        """Tell whether no entry is pending."""
+        """Return whether no entry is pending."""
         return not any(entry.status is EntryStatus.PENDING for entry in self.entries)
 
 
 class Log(NamedTuple):
-    """How large the model is and how it is built: `keyed_target` has the target of an effect know its key."""
+    """The size of the model and its flaw; with `keyed_target` the target of an effect knows its key."""
 
     keys: int = 2
     payloads: int = 2
@@ -94,7 +94,7 @@ class Log(NamedTuple):
             "completed has its effect": _completed_has_its_effect,
             "answered is recorded": _answered_is_recorded,
         }
-        if not self.keyed_target:  # what is applied elsewhere cannot be taken back by a failure here
+        if not self.keyed_target:  # a failure cannot take back an effect in another system
             invariants["failed has no effect"] = _failed_has_no_effect
         return Model(
             initial=State((), (0,) * self.keys, none, (self.requests,) * self.keys, Mode.UP),
@@ -115,12 +115,12 @@ class Log(NamedTuple):
 
     @property
     def budget(self) -> Budget:
-        """Return how often an entry is tried: a log has no replay, so what is spent ends Failed."""
+        """Return how often an entry is tried: a log has no replay, so an entry without attempts left ends Failed."""
         return Budget(self.max_attempts)
 
     @property
     def apart(self) -> bool:
-        """Tell whether an effect and the mark that it happened are two steps."""
+        """Return whether an effect and the mark that it happened are two steps."""
         return self.keyed_target or self.flaw is Flaw.MARK_APART
 
 
@@ -134,7 +134,7 @@ def _steps(log: Log, state: State) -> Iterator[tuple[str, State]]:
         return
     yield "crash", _crashed(state)
     if state.mode is Mode.UP:
-        yield from _asked(log, state)
+        yield from _requested(log, state)
         yield from _cleaned(log, state)
     elif state.idle:
         yield "recovered", state._replace(mode=Mode.UP)
@@ -143,11 +143,11 @@ def _steps(log: Log, state: State) -> Iterator[tuple[str, State]]:
             yield "flush", _with(state, index, entry._replace(durable=True))
         yield from _worked_on(log, state, index)
         if state.mode is Mode.RECOVERING and entry.status is EntryStatus.PENDING:
-            break  # oldest first: recovery does not turn to the next entry before this one has ended
+            break  # oldest first: recovery starts the next entry after this one has ended
 
 
-def _asked(log: Log, state: State) -> Iterator[tuple[str, State]]:
-    """Let a client ask for a key: the request may be lost, and so may the answer."""
+def _requested(log: Log, state: State) -> Iterator[tuple[str, State]]:
+    """Let a client send a request for a key: the request or the answer may be lost."""
     for key, left in enumerate(state.requests):
         if not left:
             continue
@@ -157,7 +157,7 @@ def _asked(log: Log, state: State) -> Iterator[tuple[str, State]]:
         for payload in range(log.payloads):
             if known is None or log.flaw is Flaw.KEY_NOT_LOOKED_UP:
                 birth = judged(None, None, log.budget, Submit(), NOW)
-                assert isinstance(birth, Move)  # noqa: S101  # nothing is there to refuse it
+                assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
                 entry = Entry(key, payload, moved(birth, None), durable=log.flaw is not Flaw.ANSWER_BEFORE_WRITE)
                 after, action = sent._replace(entries=(*sent.entries, entry)), "append"
             elif known.payload == payload or log.flaw is Flaw.CONFLICT_NOT_SEEN:
@@ -180,13 +180,13 @@ def _cleaned(log: Log, state: State) -> Iterator[tuple[str, State]]:
 
 
 def _worked_on(log: Log, state: State, index: int) -> Iterator[tuple[str, State]]:
-    """Take the steps of one entry's work: the process that lives does it, whether it recovers or not."""
+    """Take the steps of one entry's work: the current process does it, during recovery too."""
     entry = state.entries[index]
     if entry.attempt is None:
         yield from _move(log, state, index, "claim", Claim())
         return
     token = entry.attempt.token
-    if entry.attempt.expires <= NOW:  # the process that held it is dead
+    if entry.attempt.expires <= NOW:  # the process that held it has crashed
         yield from _move(log, state, index, "expire", Expire(at(NOW)))
         return
     may_succeed = entry.key not in log.poison
@@ -198,7 +198,7 @@ def _worked_on(log: Log, state: State, index: int) -> Iterator[tuple[str, State]
         action = "mark" if log.apart else "complete"
         yield from _move(log, state, index, action, Complete(token))
     if entry.applied:
-        return  # what was seen to succeed is not reported as a failure
+        return  # the process does not report a failure for an effect that it has seen
     if log.flaw is Flaw.FAILURE_IS_FREE:
         yield "fail", _with(state, index, entry._replace(work=Work(JobState.PENDING, 1), attempt=None))
     else:
@@ -207,7 +207,7 @@ def _worked_on(log: Log, state: State, index: int) -> Iterator[tuple[str, State]
 
 
 def _move(log: Log, state: State, index: int, action: str, command: object) -> Iterator[tuple[str, State]]:
-    """Move one entry as `decide` allows, if it does; a move past the commit boundary takes its effect with it."""
+    """Write the move of one entry if `decide` allows it; a move past the commit boundary includes its effect."""
     entry = state.entries[index]
     answer = judged(entry.work, entry.attempt, log.budget, command, NOW)
     if not isinstance(answer, Move):
@@ -223,7 +223,7 @@ def _move(log: Log, state: State, index: int, action: str, command: object) -> I
 
 
 def _crashed(state: State) -> State:
-    """Lose what was only in memory: entries that were not written, what was seen to happen, and the right to go on."""
+    """Lose what was only in memory: entries that were not written, effects that were seen, and the lease."""
     entries = tuple(
         entry._replace(applied=False, attempt=entry.attempt and entry.attempt._replace(expires=NOW))
         for entry in state.entries

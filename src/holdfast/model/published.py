@@ -1,11 +1,11 @@
-"""The published model of the write-ahead log, as it was published: for its counts, and to show what it does not see.
+"""The published model of the write-ahead log, unchanged: for its counts, and to show which errors it does not find.
 
 Clients append entries under keys from a counter, entries are completed or failed, the system crashes and replays what
 is pending, and finished entries are cleaned up.
 
-Invariants: the actions, the variables and the bounds are the published ones, so the counts must be too; whatever is
-weak about them (a key is never used twice, an entry is applied and marked in one action, recovery does not crash) is
-left as it is and shown by a test. The model that Holdfast goes by is `log.py`.
+Invariants: the actions, the variables and the bounds are the published ones, so the counts must be equal too. Its
+weaknesses (a key is never used twice, an entry is applied and marked in one action, recovery does not crash) are kept,
+and a test shows them. Holdfast follows the model in `log.py`.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What a client has open, and the key that it uses next."""
+    """The open entries of a client, and its next key."""
 
     pending: frozenset[int]
     next_key: int
@@ -50,7 +50,7 @@ class State(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Tell whether nothing is pending."""
+        """Return whether nothing is pending."""
         return not any(entry.status is EntryStatus.PENDING for entry in self.wal)
 
 
@@ -73,7 +73,7 @@ def published(*, clients: int, entries: int, operations: int) -> Model[State]:
             "EventualCompletion": Promise(lambda state: not state.idle, lambda state: state.idle),
             "ProgressUnderCrash": Promise(lambda state: state.crashed, lambda state: not state.crashed),
             **{
-                f"NoStarvation of client {number}": Promise(partial(_waits, number), partial(_waits_not, number))
+                f"NoStarvation of client {number}": Promise(partial(_waits, number), partial(_does_not_wait, number))
                 for number in range(clients)
             },
         },
@@ -149,7 +149,7 @@ def _ended(state: State, index: int, status: EntryStatus) -> State:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What is asked of it
+# Invariants and promises
 
 
 def _type_ok(entries: int, state: State) -> bool:
@@ -179,7 +179,7 @@ def _waits(number: int, state: State) -> bool:
     return bool(state.clients[number].pending)
 
 
-def _waits_not(number: int, state: State) -> bool:
+def _does_not_wait(number: int, state: State) -> bool:
     return not _waits(number, state)
 
 
@@ -188,14 +188,14 @@ def _bound(last_entry: int, last_key: int, state: State) -> bool:
 
 
 def _canonical(orders: tuple[tuple[int, ...], ...], state: State) -> State:
-    """Return one state for all that differ only in which client is which."""
+    """Return one state for all states that differ only in the order of clients."""
     if len(orders) == 1:
         return state
     return min((_renamed(state, order) for order in orders), key=_sort_key)
 
 
 def _renamed(state: State, order: tuple[int, ...]) -> State:
-    """Let the client `order[n]` be called `n`."""
+    """Return the state with client `order[n]` renamed to `n`."""
     name = {client: number for number, client in enumerate(order)}
     return state._replace(
         wal=tuple(entry._replace(client=name[entry.client]) for entry in state.wal),
@@ -204,5 +204,5 @@ def _renamed(state: State, order: tuple[int, ...]) -> State:
 
 
 def _sort_key(state: State) -> tuple[object, ...]:
-    """Sets have no order of their own: compare what is in them."""
+    """Return a key that sorts states; sets have no order, so their sorted members are compared."""
     return state.wal, tuple((sorted(client.pending), client.next_key) for client in state.clients)

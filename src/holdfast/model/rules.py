@@ -1,8 +1,8 @@
-"""Jobs, attempts and grants as small as a model needs them, judged by `core.decide` and moved as the store moves them.
+"""Small jobs, executions and grants for the models; `core.decide` decides, and moves change them as in the store.
 
-Invariants: no rule stands here: whether a command may happen, and what comes of it, is for `decide` to say. `matches`
-is the guard of the store's move: what the move names (versions, token, whether the lease is live) must still be so, or
-nothing is written. Time is a small number; only its order matters.
+Invariants: no rule is repeated here: `decide` alone says whether a command is allowed and what it changes. `matches` is
+the guard of the store's write: the versions, the token and the lease must match the move, or nothing is written. A time
+is a small number; only the order of times matters.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Work(NamedTuple):
-    """A job, as far as a rule looks at it."""
+    """The fields of a job that a rule reads."""
 
     state: JobState
     version: int
@@ -42,7 +42,7 @@ class Work(NamedTuple):
 
 
 class Try(NamedTuple):
-    """An execution, as far as a rule looks at it."""
+    """The fields of an execution that a rule reads."""
 
     status: ExecutionStatus
     version: int
@@ -51,12 +51,12 @@ class Try(NamedTuple):
 
     @property
     def attempt(self) -> int:
-        """Return which attempt it was: the tokens of a job are given out in order, from 1."""
+        """Return the number of the attempt: the tokens of a job count from 1."""
         return self.token
 
 
 class Paper(NamedTuple):
-    """A grant to release one job, as far as a rule looks at it."""
+    """The fields of a grant to release one job that a rule reads."""
 
     state: GrantState
     version: int
@@ -74,7 +74,7 @@ class Budget(NamedTuple):
 
 
 class Guard(StrEnum):
-    """What a write asks of the rows."""
+    """What a write compares with the rows."""
 
     JOB = "the version of the job"
     EXECUTION = "the version of the execution"
@@ -84,11 +84,11 @@ class Guard(StrEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """A move that was decided and is not yet written. Two that are alike are one object: see `planned`."""
+    """A move that was decided and is not yet written. Equal plans are one object: see `planned`."""
 
     verb: str
     move: Move
-    rank: tuple[object, ...]  # for sorting: identities have no order that two runs agree on
+    rank: tuple[object, ...]  # for sorting: the order of object ids differs between runs
 
     def __repr__(self) -> str:
         return self.verb
@@ -96,17 +96,17 @@ class Plan:
 
 @cache
 def planned(verb: str, move: Move) -> Plan:
-    """Return the plan to write a move. A model holds plans in its states, and compares those over and over."""
+    """Return the plan to write a move. States contain plans and are compared very often, so plans are cached."""
     return Plan(verb, move, (verb, move.token or 0, *(step.version for step in move.steps)))
 
 
 def with_at(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
-    """Return the values with another one in this place."""
+    """Return the values with `value` at this index."""
     return (*values[:index], value, *values[index + 1 :])
 
 
 def at(time: int) -> datetime:
-    """Return the moment that a model's time stands for."""
+    """Return the moment of a model's time."""
     return _START + timedelta(seconds=time)
 
 
@@ -117,7 +117,7 @@ def time_of(moment: datetime) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def judged(work: Work | None, attempt: Try | None, budget: Budget, command: object, now: int) -> Answer:
-    """Let `decide` judge one command: against a job, or against a job with one execution of it."""
+    """Return the answer of `decide` to a command, for a job or for a job with one of its executions."""
     if work is None:
         return decide(None, command, at(now))
     job = _job(work, budget)
@@ -135,7 +135,7 @@ def stamped(move: Move, paper: Paper, actor: str) -> Paper:
 
 
 def matches(move: Move, work: Work | None, attempt: Try | None, now: int) -> bool:
-    """Tell whether the rows are still those that the move was decided on: what the store's WHERE asks."""
+    """Return whether the rows still match the move: the condition of the store's WHERE."""
     for machine, row in ((JOB, work), (EXECUTION, attempt)):
         step = move.step(machine)
         if step is not None and step.subject is not None and (row is None or row.version != step.version):
@@ -146,7 +146,7 @@ def matches(move: Move, work: Work | None, attempt: Try | None, now: int) -> boo
 
 
 def unguarded(move: Move, guards: Collection[Guard]) -> Move:
-    """Return a move that asks less of the rows: for what is built wrongly, and to see which guards stand alone."""
+    """Return a move without some guards: for a flaw, and to test which guards are necessary alone."""
     dropped = {machine.name for machine, guard in ((JOB, Guard.JOB), (EXECUTION, Guard.EXECUTION)) if guard in guards}
     return msgspec.structs.replace(
         move,
@@ -160,7 +160,7 @@ def moved(move: Move, work: Work | None) -> Work:
     """Return the job after a move."""
     step = move.step(JOB)
     if step is None:
-        assert work is not None  # noqa: S101  # only a birth has no job
+        assert work is not None  # noqa: S101  # only a submit has no job
         return work
     if work is None:
         return Work(JobState(step.target), step.edges)
@@ -174,7 +174,7 @@ def moved(move: Move, work: Work | None) -> Work:
 
 
 def tried(move: Move, attempt: Try | None, *, token: int, expires: int) -> Try | None:
-    """Return the execution after a move. A birth gets this token and this lease."""
+    """Return the execution after a move. A new execution gets this token and this lease."""
     step = move.step(EXECUTION)
     if step is None:
         return attempt

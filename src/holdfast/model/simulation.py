@@ -1,12 +1,13 @@
-"""Several processes on one ledger, a scheduler that draws who moves next, and deaths at any point: the real engine.
+"""Simulates the real engine: several processes on one ledger, random steps, and crashes at any crash point.
 
-A simulation is one seed. Clients submit, ask again and change their minds; workers claim, run, beat and finish; reapers
-recover, operators rule, retention slims, clocks run apart, and a process may die at any point that the engine names, or
-simply never come back. In the end everybody is revived, the work is carried to its end, and what happened is counted.
+A simulation has one seed. Clients submit, submit again, and send another payload under the same key; workers claim,
+run, beat and finish; reapers recover, operators rule, retention slims, clocks differ, and a process may crash at any
+crash point of the engine or between two steps. At the end all processes are replaced, all jobs run to their end, and
+the effects are counted.
 
-Invariants: time, chance and deaths come from the seed alone, so a seed that fails fails again; what is judged is what
-was promised: an answer that was given stands, an effect happened once for every job that succeeded and for no other,
-a follow-up was submitted once, nothing waits for ever, and `check` finds nothing.
+Invariants: time, random choices and crashes come from the seed alone, so a seed that fails fails again. A simulation
+checks the promises: a job id that was returned stays valid, each job that succeeded has one effect and no other job has
+one, a follow-up is submitted once, no job waits for ever, and `check` finds no violation.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from holdfast.testing import VirtualClock
 
 LEASE_S = 30.0
 SKEWS_S = (0, 0, 0, -2, 2, LEASE_S)
-DEATH = 0.03  # at each point
-APART = 0.2  # of completions that are written as commit and finish
+DEATH = 0.03  # probability of a crash at each crash point
+APART = 0.2  # share of completions that are written as commit and finish
 FOLLOWED = 0.3
 FATES = {"returns": 15, "retries": 3, "snoozes": 1, "is hopeless": 1}
 TABLE = "CREATE TABLE IF NOT EXISTS simulated_effects (job BIGINT, client TEXT, name TEXT, follows INTEGER)"
@@ -55,26 +56,26 @@ class Flaw(StrEnum):
     """A wrong way to use the ledger, which a simulation must notice."""
 
     EFFECT_AT_ONCE = "the handler applies its effect itself, before the commit boundary"
-    NO_KEY = "the client asks again without a key"
+    NO_KEY = "the client submits again without a key"
 
 
 class Broken(AssertionError):
-    """A promise was broken: which one, by which seed, and everything that led to it."""
+    """A promise was broken. The message has the seed, the promise, and the steps of the simulation."""
 
     def __init__(self, seed: int, what: str, story: list[str]) -> None:
         super().__init__("\n".join([f"seed {seed}: {what}", *story]))
         self.seed, self.what, self.story = seed, what, story
 
 
-class Told(NamedTuple):
-    """What came of some seeds: where how many processes have died, and the story of the last seed."""
+class SimulationReport(NamedTuple):
+    """The result of some seeds: the number of crashes at each crash point, and the steps of the last seed."""
 
     deaths: Counter[str]
     story: list[str]
 
 
-def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> Told:
-    """Run these seeds one after the other on one ledger. Raise Broken if a promise is."""
+def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> SimulationReport:
+    """Run these seeds one after the other on one ledger. Raise Broken if a promise is broken."""
     clock = VirtualClock()
     deaths, story = Counter[str](), list[str]()
     with Ledger(url, world=World(clock=clock)) as ledger, ledger.store.transaction() as transaction:
@@ -83,11 +84,11 @@ def simulate(url: str, seeds: Iterable[int], *, flaw: Flaw | None = None) -> Tol
         simulation = Simulation(url, seed, clock, flaw=flaw)
         simulation.run()
         deaths, story = deaths + simulation.deaths, simulation.story
-    return Told(deaths, story)
+    return SimulationReport(deaths, story)
 
 
 class _Process:
-    """One process: a ledger of its own, and what it holds in memory."""
+    """One process: its own ledger object, and the attempts that it holds in memory."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self.name = name
@@ -96,7 +97,7 @@ class _Process:
 
 
 class Simulation:
-    """One seed, to be run once. Many can follow each other on one ledger: each has keys of its own."""
+    """One seed, to be run once. Several simulations can use one ledger, one after the other: each has its own keys."""
 
     def __init__(
         self, url: str, seed: int, clock: VirtualClock, *, processes: int = 3, keys: int = 3, flaw: Flaw | None = None
@@ -104,19 +105,19 @@ class Simulation:
         self.seed = seed
         self.story: list[str] = []
         self._url, self._clock, self._flaw = url, clock, flaw
-        self._chance = Random(seed)  # noqa: S311 - the same in every run is what is wanted
+        self._chance = Random(seed)  # noqa: S311 - each run of a seed must be the same
         self._deadly = True
         self._names = count(1)
         self._client = f"client-{seed}-{clock.monotonic():g}"
         self._keys = [f"key-{number}" for number in range(keys)]
-        self._answered: dict[str, int] = {}  # key → job: what a client was told
+        self._answered: dict[str, int] = {}  # key → job id that was returned to the client
         self.deaths: Counter[str] = Counter()
         self._processes = [self._born() for _ in range(processes)]
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def run(self, steps: int = 60) -> None:
-        """Draw and take steps, then carry everything to its end and judge. Raise Broken if a promise was."""
+        """Take random steps, run all jobs to their end, and check the promises. Raise Broken if one is broken."""
         actions: list[tuple[int, Callable[[_Process], None]]] = [
             (6, self._submit),
             (8, self._claim),
@@ -136,7 +137,7 @@ class Simulation:
             (_, action), *_ = self._chance.choices(actions, weights)
             self._step(process, action)
         self._settle()
-        self._judge()
+        self._check_promises()
         for process in self._processes:
             process.ledger.close()
 
@@ -144,12 +145,12 @@ class Simulation:
         try:
             action(process)
         except Crash as crash:
-            self._tell(process, f"dies at {crash.point}")
+            self._record(process, f"crashes at {crash.point}")
             self.deaths[crash.point] += 1
             self._replace(process)
 
     def _settle(self) -> None:
-        """Revive everybody, and go on without deaths until nothing waits."""
+        """Replace all processes, and go on without crashes until no job is pending or running."""
         self._deadly = False
         for process in list(self._processes):
             self._replace(process)
@@ -163,20 +164,20 @@ class Simulation:
                     self._finish(process)
             if not any(job.state in (JobState.PENDING, JobState.RUNNING) for job in self._jobs().values()):
                 return
-        self._broken("something waits for ever")
+        self._broken("a job is still pending or running after 100 rounds")
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
     def _submit(self, process: _Process) -> None:
         key = self._chance.choice(self._keys)
         payload = {"name": key, "variant": self._chance.choice((0, 0, 0, 1))}
-        self._tell(process, f"submits {key}, variant {payload['variant']}")
+        self._record(process, f"submits {key}, variant {payload['variant']}")
         try:
             receipt = process.ledger.submit(
                 "simulated", payload, client=self._client, key=None if self._flaw is Flaw.NO_KEY else key
             )
         except IdempotencyConflictError:
-            return  # it changed its mind, and is told so
+            return  # another payload under the same key is refused
         if self._answered.setdefault(key, receipt.job_id) != receipt.job_id:
             self._broken(f"{key} was answered with two jobs")
 
@@ -185,14 +186,14 @@ class Simulation:
         process.ledger.perform_tasks([task])
         claimed = [HeldAttempt(process.ledger, attempt) for attempt in task.result()]
         process.held += claimed
-        self._tell(process, f"claims {[running.job.job_id for running in claimed]}")
+        self._record(process, f"claims {[running.job.job_id for running in claimed]}")
 
     def _handle(self, process: _Process) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting:
             running = self._chance.choice(waiting)
             running.run()
-            self._tell(process, f"has run {running.job.job_id}")
+            self._record(process, f"has run {running.job.job_id}")
 
     def _finish(self, process: _Process) -> None:
         """Write how some attempts ended, in one transaction, as a worker does."""
@@ -205,8 +206,8 @@ class Simulation:
             task = running.task
             if task is not None and task.error is not None and running.refused(task.error):
                 continue
-            told = task.outcome.code if task is not None and isinstance(task.outcome, Refused) else "written"
-            self._tell(process, f"ends {running.job.job_id}: {told}")
+            result = task.outcome.code if task is not None and isinstance(task.outcome, Refused) else "written"
+            self._record(process, f"ends {running.job.job_id}: {result}")
             process.held.remove(running)
 
     def _beat(self, process: _Process) -> None:
@@ -218,26 +219,26 @@ class Simulation:
         for running in process.held:
             if running.record.execution.exec_id in kept:
                 running.extended(at + timedelta(seconds=running.lease_s))
-        self._tell(process, f"keeps {len(kept)} of {len(leases)} leases")
+        self._record(process, f"keeps {len(kept)} of {len(leases)} leases")
 
     def _give_back(self, process: _Process) -> None:
         waiting = [running for running in process.held if not running.ended]
         if waiting and waiting[0].give_back("stopping"):
-            self._tell(process, f"gives {waiting[0].job.job_id} back")
+            self._record(process, f"gives {waiting[0].job.job_id} back")
 
     def _recover(self, process: _Process) -> None:
         report = recover(process.ledger, actor=process.name)
         if report.job_ids:
-            self._tell(process, f"recovers {list(report.job_ids)}")
+            self._record(process, f"recovers {list(report.job_ids)}")
 
     def _rule(self, process: _Process) -> None:
-        """Let an operator rule on a job: it may be too late, and it may be refused."""
+        """Let an operator rule on a job; the ruling may be refused."""
         jobs = list(self._jobs().values())
         if not jobs:
             return
         job = self._chance.choice(jobs)
         ruling = self._chance.choice(("cancel", "retry", "quarantine"))
-        self._tell(process, f"would {ruling} {job.job_id}")
+        self._record(process, f"would {ruling} {job.job_id}")
         with suppress(RefusedError):
             if ruling == "quarantine":
                 process.ledger.quarantine(job.job_id, "simulated")
@@ -246,13 +247,13 @@ class Simulation:
 
     def _slim(self, process: _Process) -> None:
         report = gc(process.ledger.store, AT_ONCE, who=process.name)
-        self._tell(process, f"slims {report.finished + report.quarantined}")
+        self._record(process, f"slims {report.finished + report.quarantined}")
 
     def _pass_time(self, _process: _Process) -> None:
         self._clock.advance(self._chance.choice((0.1, 1.0, LEASE_S / 2, LEASE_S + 1)))
 
     def _die(self, process: _Process) -> None:
-        self._tell(process, "dies")
+        self._record(process, "crashes")
         self.deaths["rest"] += 1
         self._replace(process)
 
@@ -278,12 +279,12 @@ class Simulation:
         return _Process(name, ledger)
 
     def _replace(self, process: _Process) -> None:
-        """Lose all that a process had in memory, and start another."""
+        """Drop a process with its memory, and start another."""
         process.ledger.close()
         self._processes[self._processes.index(process)] = self._born()
 
     def _reach(self, point: str) -> None:
-        if self._deadly and self._chance.random() < 0.03:
+        if self._deadly and self._chance.random() < DEATH:
             raise Crash(point)
 
     def _handle_call(self, ledger: Ledger, run: Execution, name: str, *, may_follow: bool) -> str:
@@ -305,7 +306,7 @@ class Simulation:
             run.after_commit(Call(operation="simulated", payload={"name": f"{name}, then", "follows_on": True}))
         return name
 
-    # -- the judgement ------------------------------------------------------------------------------------------------
+    # -- the promises -------------------------------------------------------------------------------------------------
 
     def _jobs(self) -> dict[int, Job]:
         """Return the jobs that this simulation has made, follow-ups included, by their ids."""
@@ -314,8 +315,8 @@ class Simulation:
             followups = reading.jobs.by_key([_followup(job) for job in made])
         return {job.job_id: job for job in (*made, *followups.values())}
 
-    def _judge(self) -> None:
-        """Hold what is in the ledger and in the table of effects against what was promised."""
+    def _check_promises(self) -> None:
+        """Compare the ledger and the table of effects with the promises."""
         jobs = self._jobs()
         keys = {(job.client, job.key) for job in jobs.values()}
         with self._processes[0].ledger.store.reading() as reading:
@@ -325,13 +326,15 @@ class Simulation:
             self._broken(f"{violations[0]}, and {len(violations) - 1} more")
         for key, job_id in self._answered.items():
             if job_id not in jobs:
-                self._broken(f"{key} was answered with job {job_id}, which is not there")
+                self._broken(f"{key} was answered with job {job_id}, which does not exist")
         for job in jobs.values():
             happened = [follows for job_id, _, follows in effects if job_id == job.job_id]
             if len(happened) != (job.state is JobState.SUCCEEDED):
                 self._broken(f"job {job.job_id} is {job.state} and has {len(happened)} effects")
             if (_followup(job) in keys) != any(happened):
-                self._broken(f"job {job.job_id} was to be followed {sum(happened)} times, and was not")
+                self._broken(
+                    f"job {job.job_id} should have {sum(happened)} follow-ups, and has {int(_followup(job) in keys)}"
+                )
         done = Counter(name for _, name, _ in effects)
         for name, times in done.items():
             if times > 1:
@@ -340,7 +343,7 @@ class Simulation:
     def _broken(self, what: str) -> None:
         raise Broken(self.seed, what, self.story)
 
-    def _tell(self, process: _Process, what: str) -> None:
+    def _record(self, process: _Process, what: str) -> None:
         self.story.append(f"  {self._clock.monotonic():>8.1f} {process.name:<12} {what}")
 
 
