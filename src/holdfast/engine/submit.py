@@ -21,7 +21,7 @@ from holdfast.store import Declared, Store, Submission
 from holdfast.store.requests import ENGINE
 
 KNOWN_S = 5.0  # for how long what other processes have declared is taken as known
-_FIELDS = {"operation", "payload", "client", "key", "run_at", "priority", "queue", "version"}
+_FIELDS = frozenset(Call.__struct_fields__)
 
 
 class KnownOperations:

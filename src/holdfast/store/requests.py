@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.digest import is_storable, sha256
 from holdfast.core.errors import InputError
-from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job
+from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 
 INTEGER_MAX = (1 << 31) - 1
 ENGINE = "holdfast"  # the client of follow-ups: their keys tell which job staged them
@@ -62,6 +62,14 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Return what makes two submissions under one key the same work."""
         return digest_of(self.operation, self.payload)
+
+    def row(self, digest: str) -> list[object]:
+        """Return the row that `insert_jobs` takes, in the order of its columns; `digest` is the one above."""
+        return [
+            self.operation, self.operation_version, self.client, self.key, self.queue, self.max_attempts,
+            self.replay_attempts, self.priority, time_text(self.run_at) if self.run_at else None, self.payload, digest,
+            self.replaces,
+        ]  # fmt: skip
 
 
 class Declared(msgspec.Struct, frozen=True):

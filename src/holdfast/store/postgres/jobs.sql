@@ -1,4 +1,4 @@
--- Statements about jobs. Rows come in as one JSON array of objects; names and results match the SQLite dialect.
+-- Statements about jobs. Rows come in as one JSON array of arrays; names and results match the SQLite dialect.
 -- Every guard is a join column, and every id is named by ANY: a plan cached on empty tables is far slower otherwise. A row
 -- is turned into jsonb once (OFFSET 0 keeps it so), because each ->> on json reads its text anew; all rows together stay
 -- json, which may be longer.

@@ -14,7 +14,7 @@ from holdfast.core.commands import Release, Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide, step_of
 from holdfast.core.errors import IdempotencyConflictError, InputError, JobNotFoundError, invariant
 from holdfast.core.machines import JOB, JobState
-from holdfast.core.records import Job, time_text
+from holdfast.core.records import Job
 from holdfast.store.requests import Admission, Submission
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, job_row, redacted_move
@@ -113,7 +113,7 @@ class JobWrites(JobReads, WritingVerbs):
         born = _birth(JOB.name, decide(None, Submit(), self._store.now()))
         rows = self._run(
             "insert_jobs",
-            rows=encoded([self._row(submissions[index], digests[index]) for index in to_insert]),
+            rows=encoded([submissions[index].row(digests[index]) for index in to_insert]),
             state=born.target,
             version=born.edges,
             event=born.event,
@@ -122,13 +122,6 @@ class JobWrites(JobReads, WritingVerbs):
         if rows:
             self._session.queues_to_announce.update(submissions[index].queue for index in to_insert)
         return self._admissions(submissions, digests, first, keyless, rows)
-
-    def _row(self, submission: Submission, asked: str) -> list[object]:
-        s = submission
-        return [
-            s.operation, s.operation_version, s.client, s.key, s.queue, s.max_attempts, s.replay_attempts,
-            s.priority, time_text(s.run_at) if s.run_at else None, s.payload, asked, s.replaces,
-        ]  # fmt: skip
 
     def _admissions(
         self,
