@@ -176,8 +176,10 @@ def test_a_failed_job_is_put_back_within_its_whole_budget(
         step = Step("JOB", 1, event, "failed", "pending", 1, 3)
         assert moved(failed, command) == Move(steps=(step,), run_at=SOON)
     else:
-        message = f"job 1 has spent {failed.spent} attempts, its whole budget"
-        assert refused(failed, command) == Refused("attempts_exhausted", message)
+        refusal = refused(failed, command)
+        assert refusal.code == "attempts_exhausted"
+        assert "job 1 " in refusal.message
+        assert f" {failed.spent} used" in refusal.message
 
 
 @pytest.mark.req("K-14")
@@ -450,7 +452,7 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
         lease_live=False,
         run_at=SOON if when_lost == "expire" else None,
         error_code=LEASE_EXPIRED,
-        error_message="the lease of w ran out during attempt 1",
+        error_message="the lease of w expired during attempt 1",
         quarantine_code=LEASE_EXPIRED if when_lost == "quarantine" else None,
     )
 
@@ -611,7 +613,9 @@ def test_a_switch_is_lifted_once_and_under_a_grant(state: SwitchState, event: st
         assert isinstance(answer, Refused)
         assert answer.code == "wrong_state"
     elif grant_id is None:
-        assert answer == Refused("grant_required", "to lift the switch replay needs a grant of its own")
+        assert isinstance(answer, Refused)
+        assert answer.code == "grant_required"
+        assert "switch replay" in answer.message
     else:
         assert answer == Move(steps=(Step("SWITCH", 9, "lift", "on", "off", 1, 1),))
 
@@ -619,16 +623,23 @@ def test_a_switch_is_lifted_once_and_under_a_grant(state: SwitchState, event: st
 # -- what holds for every answer --------------------------------------------------------------------------------------
 
 
-def test_a_refusal_says_in_words_what_was_asked_of_what() -> None:
-    assert refused(job(JobState.SUCCEEDED), ask.Retry()) == Refused(
-        "wrong_state", "JOB has no event 'retry' from succeeded"
-    )
-    assert refused(grant(GrantState.DRAFT), governed.GrantEvent("fly", "bob")) == Refused(
-        "wrong_state", "GRANT does not know the event 'fly' from draft"
-    )
-    assert refused(attempt(ExecutionStatus.IN_PROGRESS), ask.Complete(WRONG)) == Refused(
-        "lease_lost", f"execution {TOKEN} is not held under this token"
-    )
+def test_a_refusal_names_the_record_its_state_the_event_and_what_to_do() -> None:
+    for record, command, code, named in (
+        (job(JobState.SUCCEEDED), ask.Retry(), "wrong_state", ("job 1 ", "succeeded", "retry")),
+        (job(JobState.QUARANTINED), ask.Retry(), "wrong_state", ("job 1 ", "`holdfast quarantine release 1 ")),
+        (job(JobState.FAILED), ask.Release("ann", "why", 4), "wrong_state", ("job 1 ", "`holdfast retry 1`")),
+        (job(JobState.RUNNING), ask.Retry(), "wrong_state", ("job 1 ", "`holdfast show 1`")),
+        (grant(GrantState.DRAFT), governed.GrantEvent("fly", "bob"), "wrong_state", ("grant ", "'fly'")),
+        (
+            attempt(ExecutionStatus.IN_PROGRESS),
+            ask.Complete(WRONG),
+            "lease_lost",
+            (f"execution {TOKEN}", f"{WRONG} is not the current"),
+        ),
+    ):
+        refusal = refused(record, command)
+        assert refusal.code == code
+        assert [words for words in named if words not in refusal.message] == []
 
 
 def test_an_answer_has_at_most_one_step_of_a_machine_and_finds_it() -> None:

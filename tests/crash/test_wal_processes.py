@@ -107,7 +107,7 @@ def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledge
         ]
         killer = wal.get(ids[1])
         assert killer.attempts == 3
-        assert (killer.error or "").endswith("ran out during attempt 3")
+        assert (killer.error or "").endswith("expired during attempt 3")
         with ledger.store.reading() as reading:
             assert sorted(reading.execute("SELECT key FROM wal_effects")) == [("1",), ("3",)]
         assert wal.recover(lambda _entry, _boundary: None).completed == ()

@@ -54,11 +54,8 @@ def jobs(database: Database) -> list[tuple[Any, ...]]:
 def test_nobody_submits_under_the_ledgers_own_name(ledger: Ledger, database: Database, way: str) -> None:
     with pytest.raises(InputError) as refused:
         WAYS[way](ledger, database)
-    assert refused.value.as_dict() == {
-        "error_code": "bad_input",
-        "error_message": "the client 'holdfast' is the ledger's own: the follow-ups of its jobs stand under that name",
-        "context": {"client": "holdfast", "next_step": "Submit under another client's name."},
-    }
+    assert (refused.value.code, refused.value.context) == ("bad_input", {"client": "holdfast"})
+    assert "'holdfast'" in refused.value.message
     assert jobs(database) == []
 
 

@@ -187,11 +187,12 @@ def test_a_value_moves_only_as_it_was_read_and_under_the_grant_of_the_same_move(
     before = everything(store)
     with store.transaction() as transaction:
         stale = msgspec.structs.replace(read, version=2)
-        assert transaction.registry.move_value(stale, "retire", **move) == Refused(
-            "race", "ship@1.0.0 changed meanwhile"
-        )
+        answer = transaction.registry.move_value(stale, "retire", **move)
+        assert isinstance(answer, Refused)
+        assert (answer.code, "ship@1.0.0" in answer.message) == ("race", True)
         answer = transaction.registry.move_value(read, "supersede", **move)
-        assert answer == Refused("successor_required", "a superseded value names its successor")
+        assert isinstance(answer, Refused)
+        assert answer.code == "successor_required"
     # The grant of the build was consumed by another move, long ago.
     with pytest.raises(RefusedByDatabaseError) as raised, store.transaction() as transaction:
         transaction.registry.move_value(read, "retire", **move)
@@ -200,11 +201,14 @@ def test_a_value_moves_only_as_it_was_read_and_under_the_grant_of_the_same_move(
     retire(store, "ship", "1.0.0", **WHO)
     with store.transaction() as transaction:
         answer = transaction.registry.move_value(read, "retire", **move)
-        assert answer == Refused("race", "ship@1.0.0 changed meanwhile")
+        assert isinstance(answer, Refused)
+        assert (answer.code, "ship@1.0.0" in answer.message) == ("race", True)
         now = transaction.registry.value("ship", "1.0.0")
         assert now is not None
         answer = transaction.registry.move_value(now, "retire", **move)
-        assert answer == Refused("wrong_state", "VALUE has no event 'retire' from retired")
+        assert isinstance(answer, Refused)
+        assert answer.code == "wrong_state"
+        assert f"value {now.value_id} is retired" in answer.message
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ class Oracle:
             self._job_moves(job, ["failed"], "fail", actor, None)
 
     def _expire(self, execution: Row, job: Row, actor: str, retry_at: datetime) -> None:
-        message = f"the lease of {execution['lease_owner']} ran out during attempt {execution['attempt']}"
+        message = f"the lease of {execution['lease_owner']} expired during attempt {execution['attempt']}"
         execution["error_code"], execution["error_message"] = "lease_expired", message
         self._execution_moves(execution, ["ABORTED"], "expire", actor)
         job["last_error_code"], job["last_error_message"] = "lease_expired", message

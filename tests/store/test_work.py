@@ -284,7 +284,7 @@ def test_expire_ends_the_execution_and_reopens_the_job(verbs: Verbs, begin: bool
     retry_at = verbs.clock.after(7)
     assert isinstance(verbs.work(before, Expire(retry_at)), Move)
     after = verbs.attempt(before.execution.exec_id)
-    message = f"the lease of {WORKER} ran out during attempt 1"
+    message = f"the lease of {WORKER} expired during attempt 1"
     assert after.job == changed(
         before.job,
         state=JobState.PENDING,

@@ -1,6 +1,6 @@
-"""What can be asked of a record: one frozen command for each verb.
+"""The commands on jobs and attempts: one frozen struct for each verb.
 
-Invariants: a command carries what the asker knows (a token, a reason, a time) and nothing that only the record knows.
+Invariants: a command contains what the caller knows (a token, a reason, a time), and nothing that is in the record.
 """
 
 from datetime import datetime
@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Commands to a job that is not being worked on
+# Commands on a job that is not running
 
 
 class Submit(msgspec.Struct, frozen=True):
@@ -16,37 +16,37 @@ class Submit(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Lease the job to a worker; `begin` also starts it in the same write."""
+    """Lease the job to a worker; with `begin` the execution also starts in the same write."""
 
     begin: bool = True
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Put a failed job back by hand, within its whole budget."""
+    """Retry a failed job if it has attempts left, replays included."""
 
     run_at: datetime | None = None
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """Put a failed job back under a managed reason, within its whole budget."""
+    """Retry a failed job for a managed reason if it has attempts left, replays included."""
 
     replay_reason: str
     run_at: datetime | None = None
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """Take the job out of automatic flows."""
+    """Quarantine a pending or failed job: it does not run again until it is released."""
 
     code: str
     message: str | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Quarantine the job because nobody wants it any more."""
+    """Quarantine the job because its work is no longer wanted."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Put a quarantined job back: once, by a named operator, for a reason, under a grant."""
+    """Make a quarantined job pending again; requires an operator, a reason and a grant."""
 
     operator: str
     reason: str
@@ -55,11 +55,11 @@ class Release(msgspec.Struct, frozen=True):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Commands to an attempt: a job with its execution
+# Commands on an attempt: a job with its execution
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Begin the work of a leased execution."""
+    """Start a leased execution."""
 
     token: int
 
@@ -68,11 +68,11 @@ class Commit(msgspec.Struct, frozen=True):
     """Cross the commit boundary; the job stays running until the execution is finished."""
 
     token: int
-    result: str = "null"  # as JSON: there is always one, so that a lost one can be told
+    result: str = "null"  # JSON text; never NULL, so that a missing result can be detected
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """End a committed execution. Without a token it is recovery, and the lease must have expired."""
+    """End a committed execution. Recovery gives no token; then the lease must have expired."""
 
     token: int | None = None
 
@@ -81,11 +81,11 @@ class Complete(msgspec.Struct, frozen=True):
     """Commit and finish in one write."""
 
     token: int
-    result: str = "null"  # as JSON: there is always one, so that a lost one can be told
+    result: str = "null"  # JSON text; never NULL, so that a missing result can be detected
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """End the attempt without effects. `retry_at` asks for an automatic retry; `permanent` forbids any."""
+    """End the attempt without effects. `retry_at` requests an automatic retry; `permanent` excludes any retry."""
 
     token: int
     code: str
@@ -96,7 +96,7 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """End the attempt at no cost to the job: a graceful stop, a snooze, input not yet published."""
+    """End the attempt without counting it: for a graceful stop, a snooze, or input that is not published yet."""
 
     token: int
     run_at: datetime
@@ -105,12 +105,12 @@ class GiveBack(msgspec.Struct, frozen=True):
 
 
 class Expire(msgspec.Struct, frozen=True):
-    """End an attempt whose lease ran out; the job is pending again at `retry_at` if it has budget."""
+    """End an attempt whose lease has expired; the job is due again at `retry_at` if it has automatic attempts left."""
 
     retry_at: datetime
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """Extend the lease. No edge is taken: the move has no steps, but the guards are those of a worker."""
+    """Extend the lease. No state changes, so the move has no steps; the guards of a worker apply."""
 
     token: int

@@ -1,11 +1,11 @@
-"""Whether a command may happen to a record now, and which edges it takes.
+"""Decides whether a command is allowed on a record now, and which edges it takes.
 
-`decide(record, command, now)` is pure and holds every guard. It answers with a Move, which names the exact rows and
-versions that the store must still find when it writes, or with Refused, which says why not.
+`decide(record, command, now)` is pure and contains every guard. It returns a Move, which names the exact rows and
+versions that the store must still find when it writes, or Refused, which gives the code and the reason.
 
 Invariants: a Move takes only paths of the transition table; a Move with no steps is a no-op and nothing is written;
-a worker's moves must show the current token of an unexpired lease; only an expired lease is reclaimed; a governed path
-is taken only with a grant.
+a worker's move needs the current token of an unexpired lease; only an expired lease is reclaimed; a governed path needs
+a grant.
 """
 
 from collections.abc import Callable
@@ -51,17 +51,17 @@ LEASE_EXPIRED = "lease_expired"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The command may not happen: a stable code and the reason in words."""
+    """The command is refused: a stable code and the reason as a sentence."""
 
     code: str
     message: str
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One row to move: the path's event and ends, and the version the row must have now."""
+    """One row to move: the event, the source and target states, and the version that the row must have now."""
 
     machine: str
-    subject: int | None  # None at birth: the database gives the id
+    subject: int | None  # the id of the record; None for a new record: the database assigns the id
     event: str
     source: str | None
     target: str
@@ -70,11 +70,11 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What to write: at most one step a machine, and the facts that go with them."""
+    """What to write: at most one step for each machine, and the values that are stored with it."""
 
     steps: tuple[Step, ...] = ()
-    token: int | None = None  # the lease that must be shown; None where no lease is involved
-    lease_live: bool | None = None  # must the lease be unexpired (True), expired (False), or does it not matter?
+    token: int | None = None  # the lease token that the execution must still have; None: no lease is involved
+    lease_live: bool | None = None  # True: the lease must be unexpired; False: it must be expired; None: either
     run_at: datetime | None = None
     error_code: str | None = None
     error_message: str | None = None
@@ -104,13 +104,15 @@ _GUARDS: dict[type, Callable[[Any, Any, datetime], Answer]] = {}
 
 
 def decide(record: object, command: object, now: datetime) -> Answer:
-    """Judge one command against one record at one moment."""
+    """Return the move that a command makes on a record at a time, or why it is refused."""
     return _GUARDS[type(command)](record, command, now)
 
 
 def guards(
     command: type[_C],
 ) -> Callable[[Callable[[_R, _C, datetime], Answer]], Callable[[_R, _C, datetime], Answer]]:
+    """Register the decorated function as the guard of a command."""
+
     def register(guard: Callable[[_R, _C, datetime], Answer]) -> Callable[[_R, _C, datetime], Answer]:
         _GUARDS[command] = guard
         return guard
@@ -125,16 +127,16 @@ def guards(
 @guards(Submit)
 def _submit(job: Job | None, _command: Submit, _now: datetime) -> Answer:
     if job is not None:
-        return Refused("exists", f"job {job.job_id} exists already")
+        return Refused("exists", f"job {job.job_id} already exists")
     return Move(steps=(_birth(JOB, "submit"),))
 
 
 @guards(Claim)
 def _claim(job: Job, command: Claim, now: datetime) -> Answer:
     if job.state != JobState.PENDING:
-        return wrong_state(JOB, "claim", job.state)
+        return wrong_state(JOB, job.job_id, "claim", job.state)
     if job.run_at > now:
-        return Refused("not_due", f"job {job.job_id} is due at {job.run_at.isoformat()}")
+        return Refused("not_due", f"job {job.job_id} is not due before {job.run_at.isoformat()}")
     birth = _birth(EXECUTION, "begin" if command.begin else "lease")
     return Move(steps=(_job_step(job, "claim"), birth))
 
@@ -148,7 +150,7 @@ def _retry(job: Job, command: Retry, _now: datetime) -> Answer:
 def _replay(job: Job, command: Replay, _now: datetime) -> Answer:
     if command.replay_reason not in REPLAY_REASONS:
         known = ", ".join(sorted(REPLAY_REASONS))
-        return Refused("replay_reason_unknown", f"{command.replay_reason!r} is not one of {known}")
+        return Refused("replay_reason_unknown", f"{command.replay_reason!r} is not a replay reason; known: {known}")
     return _put_back(job, "replay", command.run_at)
 
 
@@ -156,9 +158,12 @@ def _put_back(job: Job, event: str, run_at: datetime | None) -> Answer:
     if job.state == JobState.PENDING:
         return Move()
     if job.state != JobState.FAILED:
-        return wrong_state(JOB, event, job.state)
+        return wrong_state(JOB, job.job_id, event, job.state)
     if not job.may_replay:
-        return Refused("attempts_exhausted", f"job {job.job_id} has spent {job.spent} attempts, its whole budget")
+        budget = f"{job.max_attempts} automatic and {job.replay_attempts} replays"
+        return Refused(
+            "attempts_exhausted", f"job {job.job_id} has no attempts left: {job.spent} used; its limit is {budget}"
+        )
     return Move(steps=(_job_step(job, event),), run_at=run_at)
 
 
@@ -177,9 +182,9 @@ def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:
         return Move()
     if job.state not in (JobState.PENDING, JobState.FAILED):
         return Refused(
-            "wrong_state", f"job {job.job_id} is {job.state}: only the execution that holds it may take it out"
+            "wrong_state", f"job {job.job_id} is {job.state}; {event} is possible only while it is pending or failed"
         )
-    # What went wrong before stays on record; a job that never failed gets the reason of its quarantine.
+    # A job that failed before keeps its last error; a job that never failed gets the reason of its quarantine.
     first = job.last_error_code is None
     return Move(
         steps=(_job_step(job, event),),
@@ -194,13 +199,13 @@ def _release(job: Job, command: Release, _now: datetime) -> Answer:
     if job.state == JobState.PENDING:
         return Move()
     if job.state != JobState.QUARANTINED:
-        return wrong_state(JOB, "release", job.state)
+        return wrong_state(JOB, job.job_id, "release", job.state)
     if job.slimmed:
-        return Refused("slimmed", "what the job was to do has been dropped by retention: submit it anew")
+        return Refused("slimmed", f"retention has deleted the payload of job {job.job_id}; submit the work again")
     if not command.operator.strip() or not command.reason.strip():
-        return Refused("operator_required", "a release names its operator and its reason")
+        return Refused("operator_required", f"the release of job {job.job_id} requires an operator and a reason")
     if command.grant_id is None:
-        return Refused("grant_required", "a release needs a grant of its own")
+        return Refused("grant_required", f"the release of job {job.job_id} requires a grant of its own")
     return Move(steps=(_job_step(job, "release"),), run_at=command.run_at)
 
 
@@ -209,13 +214,14 @@ def _release(job: Job, command: Release, _now: datetime) -> Answer:
 
 
 def _held(execution: Execution, event: str, token: int, now: datetime) -> Refused | None:
-    """Refuse unless the caller shows the current token of an unexpired lease and the event fits the status."""
+    """Refuse unless the token is the current one of an unexpired lease, and the status allows the event."""
     if token != execution.lease_token:
-        return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
+        return Refused("lease_lost", f"{token} is not the current lease token of execution {execution.exec_id}")
     if not EXECUTION.allows(event, execution.status):
-        return wrong_state(EXECUTION, event, execution.status)
+        return wrong_state(EXECUTION, execution.exec_id, event, execution.status)
     if execution.lease_expires_at <= now:
-        return Refused("lease_expired", f"the lease of execution {execution.exec_id} has expired")
+        expired = execution.lease_expires_at.isoformat()
+        return Refused("lease_expired", f"the lease of execution {execution.exec_id} expired at {expired}")
     return None
 
 
@@ -240,14 +246,15 @@ def _commit(attempt: Attempt, command: Commit, now: datetime) -> Answer:
 def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
     execution = attempt.execution
     if command.token is not None and command.token != execution.lease_token:
-        return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
+        return Refused("lease_lost", f"{command.token} is not the current lease token of execution {execution.exec_id}")
     if execution.status == ExecutionStatus.DONE:
         return Move()
     if not EXECUTION.allows("finish", execution.status):
-        return wrong_state(EXECUTION, "finish", execution.status)
+        return wrong_state(EXECUTION, execution.exec_id, "finish", execution.status)
     if command.token is None and execution.lease_expires_at > now:
-        return Refused("lease_live", f"execution {execution.exec_id} is still held by its worker")
-    # Past the boundary nothing can be done twice, so its own worker may finish however late it is.
+        until = execution.lease_expires_at.isoformat()
+        return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
+    # After the commit boundary no effect can be applied twice, so the worker may finish after its lease has expired.
     steps = (_execution_step(attempt, "finish"), _job_step(attempt.job, "succeed"))
     live = False if command.token is None else None
     return Move(steps=steps, token=execution.lease_token, lease_live=live)
@@ -308,9 +315,10 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
 def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
     execution, job = attempt.execution, attempt.job
     if not EXECUTION.allows("expire", execution.status):
-        return wrong_state(EXECUTION, "expire", execution.status)
+        return wrong_state(EXECUTION, execution.exec_id, "expire", execution.status)
     if execution.lease_expires_at > now:
-        return Refused("lease_live", f"execution {execution.exec_id} is still held by its worker")
+        until = execution.lease_expires_at.isoformat()
+        return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
     event = "expire" if job.may_retry else "fail" if job.may_replay else "quarantine"
     return Move(
         steps=(_execution_step(attempt, "expire"), _job_step(job, event)),
@@ -318,7 +326,7 @@ def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
         lease_live=False,
         run_at=command.retry_at if event == "expire" else None,
         error_code=LEASE_EXPIRED,
-        error_message=f"the lease of {execution.lease_owner} ran out during attempt {execution.attempt}",
+        error_message=f"the lease of {execution.lease_owner} expired during attempt {execution.attempt}",
         quarantine_code=LEASE_EXPIRED if event == "quarantine" else None,
     )
 
@@ -327,11 +335,12 @@ def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
 def _beat(attempt: Attempt, command: Beat, now: datetime) -> Answer:
     execution = attempt.execution
     if command.token != execution.lease_token:
-        return Refused("lease_lost", f"execution {execution.exec_id} is not held under this token")
+        return Refused("lease_lost", f"{command.token} is not the current lease token of execution {execution.exec_id}")
     if execution.status in EXECUTION.final:
-        return Refused("wrong_state", f"execution {execution.exec_id} has ended")
+        return Refused("wrong_state", f"execution {execution.exec_id} has ended: it is {execution.status}")
     if execution.lease_expires_at <= now:
-        return Refused("lease_expired", f"the lease of execution {execution.exec_id} has expired")
+        expired = execution.lease_expires_at.isoformat()
+        return Refused("lease_expired", f"the lease of execution {execution.exec_id} expired at {expired}")
     return Move(token=command.token, lease_live=True)
 
 
@@ -353,10 +362,25 @@ def _execution_step(attempt: Attempt, event: str) -> Step:
 
 
 def record_step(machine: Machine, subject: int | None, event: str, source: str | None, version: int) -> Step:
+    """Return the step that an event takes from a state; raise InvalidStateTransitionError if there is none."""
     path = machine.path(event, source)
     return Step(machine.name, subject, event, path.source, path.target, len(path.edges), version)
 
 
-def wrong_state(machine: Machine, event: str, state: str) -> Refused:
-    invalid = "has no" if event in machine.events else "does not know the"
-    return Refused("wrong_state", f"{machine.name} {invalid} event {event!r} from {state}")
+# What a person can do about a job that a command does not apply to, by the state of the job.
+_NEXT = {
+    JobState.RUNNING: "wait until its attempt ends: `holdfast show {job_id}`",
+    JobState.SUCCEEDED: "to run the work again, submit it with a new key",
+    JobState.FAILED: "to retry it: `holdfast retry {job_id}`",
+    JobState.QUARANTINED: "to release it: `holdfast quarantine release {job_id} --reason TEXT`",
+}
+
+
+def wrong_state(machine: Machine, subject: int, event: str, state: str) -> Refused:
+    """Return the refusal of an event that the state of a record does not allow."""
+    name = f"{machine.name.lower()} {subject}"
+    if event not in machine.events:
+        return Refused("wrong_state", f"{name}: there is no event {event!r}")
+    advice = _NEXT.get(JobState(state), "") if machine is JOB else ""
+    ending = f"; {advice.format(job_id=subject)}" if advice else ""
+    return Refused("wrong_state", f"{name} is {state}, so {event} is not possible{ending}")

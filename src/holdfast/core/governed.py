@@ -1,4 +1,4 @@
-"""What governance keeps and does: records of grants, runs, steps, switches and values, their commands and guards.
+"""The records of governance (grants, runs, steps, switches, values), their commands and their guards.
 
 Importing this module registers its guards with `decide`; a command of governance cannot exist without them.
 
@@ -31,7 +31,7 @@ from holdfast.core.machines import (
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A single-use, scoped, expiring permission to do one governed thing."""
+    """A permission for one governed act: it works once, has a scope, and expires."""
 
     grant_id: int
     state: GrantState
@@ -51,7 +51,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class NamedLease(msgspec.Struct, frozen=True):
-    """An exclusive right to run something, by name, until it runs out."""
+    """An exclusive right to a name, which one holder has until it expires."""
 
     name: str
     holder: str
@@ -68,7 +68,7 @@ class ProcedureRun(msgspec.Struct, frozen=True):
     procedure: str
     state: ProcedureState
     version: int
-    step: int  # the furthest that was ever reached
+    step: int  # the highest step that the run has reached
     stop_state: str | None
     params: str
     plan: str
@@ -82,7 +82,7 @@ class ProcedureRun(msgspec.Struct, frozen=True):
 
 
 class PerformedStep(msgspec.Struct, frozen=True):
-    """One performance of a step: what came of it, and whether it still stands."""
+    """One performance of a step: its outcome, and whether it was undone."""
 
     step_id: int
     run_id: int
@@ -122,7 +122,7 @@ class RegistryValue(msgspec.Struct, frozen=True):
 
 
 class Collection(msgspec.Struct, frozen=True):
-    """A vocabulary of the registry: what its values look like, and whether it is in force."""
+    """A vocabulary of the registry: the schema of its values, and whether it is in force."""
 
     collection: str
     schema: str
@@ -135,7 +135,7 @@ class Collection(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What a governed act left behind for its reviewers."""
+    """A document that a governed act stored for its reviewers."""
 
     evidence_id: int
     run_id: int | None
@@ -150,7 +150,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """A switch that was thrown, and perhaps lifted since."""
+    """A switch that was thrown: `on`, or `off` after it was lifted."""
 
     switch_id: int
     name: str
@@ -165,7 +165,7 @@ class Switch(msgspec.Struct, frozen=True):
 
 
 class Approver(msgspec.Struct, frozen=True):
-    """Somebody whose approvals can be told from forged ones, by their public key."""
+    """A person who may approve grants; their public key proves that an approval is theirs."""
 
     name: str
     public_key: str
@@ -223,14 +223,16 @@ class ValueEvent(msgspec.Struct, frozen=True):
 @guards(GrantEvent)
 def _grant_event(grant: Grant, command: GrantEvent, now: datetime) -> Answer:
     if not GRANT.allows(command.event, grant.state):
-        return wrong_state(GRANT, command.event, grant.state)
+        return wrong_state(GRANT, grant.grant_id, command.event, grant.state)
     expired = grant.expires_at <= now
     if command.event == "expire" and not expired:
-        return Refused("not_expired", f"grant {grant.grant_id} is good until {grant.expires_at.isoformat()}")
+        return Refused("not_expired", f"grant {grant.grant_id} is valid until {grant.expires_at.isoformat()}")
     if command.event in ("approve", "consume") and expired:
         return Refused("grant_expired", f"grant {grant.grant_id} expired at {grant.expires_at.isoformat()}")
     if command.event == "approve" and command.actor == grant.requested_by and not command.may_self_approve:
-        return Refused("self_approval", f"grant {grant.grant_id} needs the approval of somebody else")
+        return Refused(
+            "self_approval", f"{command.actor} requested grant {grant.grant_id}, so another person must approve it"
+        )
     target = GRANT.path(command.event, grant.state)
     return Move(steps=(record_step(GRANT, grant.grant_id, target.event, grant.state, grant.version),))
 
@@ -238,32 +240,32 @@ def _grant_event(grant: Grant, command: GrantEvent, now: datetime) -> Answer:
 @guards(ProcedureEvent)
 def _procedure_event(run: ProcedureRun, command: ProcedureEvent, _now: datetime) -> Answer:
     if not PROCEDURE.allows(command.event, run.state):
-        return wrong_state(PROCEDURE, command.event, run.state)
+        return wrong_state(PROCEDURE, run.run_id, command.event, run.state)
     return Move(steps=(record_step(PROCEDURE, run.run_id, command.event, run.state, run.version),))
 
 
 @guards(StepEvent)
 def _step_event(step: PerformedStep, command: StepEvent, _now: datetime) -> Answer:
     if not STEP.allows(command.event, step.state):
-        return wrong_state(STEP, command.event, step.state)
+        return wrong_state(STEP, step.step_id, command.event, step.state)
     return Move(steps=(record_step(STEP, step.step_id, command.event, step.state, step.version),))
 
 
 @guards(SwitchEvent)
 def _switch_event(switch: Switch, command: SwitchEvent, _now: datetime) -> Answer:
     if not SWITCH.allows(command.event, switch.state):
-        return wrong_state(SWITCH, command.event, switch.state)
+        return wrong_state(SWITCH, switch.switch_id, command.event, switch.state)
     if command.grant_id is None:
-        return Refused("grant_required", f"to {command.event} the switch {switch.name} needs a grant of its own")
+        return Refused("grant_required", f"switch {switch.name}: {command.event} requires a grant of its own")
     return Move(steps=(record_step(SWITCH, switch.switch_id, command.event, switch.state, switch.version),))
 
 
 @guards(ValueEvent)
 def _value_event(value: RegistryValue, command: ValueEvent, _now: datetime) -> Answer:
     if not VALUE.allows(command.event, value.state):
-        return wrong_state(VALUE, command.event, value.state)
+        return wrong_state(VALUE, value.value_id, command.event, value.state)
     if command.grant_id is None:
-        return Refused("grant_required", f"{command.event} of a value needs a grant of its own")
+        return Refused("grant_required", f"value {value.value_id}: {command.event} requires a grant of its own")
     if command.event == "supersede" and command.successor is None:
-        return Refused("successor_required", "a superseded value names its successor")
+        return Refused("successor_required", f"value {value.value_id}: supersede requires a successor")
     return Move(steps=(record_step(VALUE, value.value_id, command.event, value.state, value.version),))

@@ -1,7 +1,7 @@
-"""The frozen records that the store reads and `decide` judges.
+"""The frozen records that the store reads and that `decide` decides about.
 
-Invariants: a record is what one row said at one moment; it never reads a clock. Times are aware, in UTC. Fields stand
-in the order of the columns that statements return. `gc=False`: a record can be part of no cycle, and many come and go.
+Invariants: a record is one row as it was read; it never reads a clock. Times are aware, in UTC. The fields have the
+order of the columns that statements return. `gc=False` because many records are made and none is part of a cycle.
 """
 
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 5
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
-    """One unit of work: a call submitted by a client, perhaps under a key."""
+    """One unit of work: a call that a client submitted, with or without an idempotency key."""
 
     job_id: int
     operation: str
@@ -49,22 +49,22 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def spent(self) -> int:
-        """Return the attempts that count: claims less those that were excused."""
+        """Return the number of attempts that count: all attempts without the excused ones."""
         return self.attempts - self.excused
 
     @property
     def slimmed(self) -> bool:
-        """Tell whether retention has dropped the payload and the result."""
+        """Return whether retention has deleted the payload and the result."""
         return self.payload is None
 
     @property
     def may_retry(self) -> bool:
-        """Tell whether automatic retry has budget left."""
+        """Return whether the job has automatic attempts left."""
         return self.spent < self.max_attempts
 
     @property
     def may_replay(self) -> bool:
-        """Tell whether any attempt is left at all, replays included."""
+        """Return whether the job has attempts left, replays included."""
         return self.spent < self.max_attempts + self.replay_attempts
 
 
@@ -92,14 +92,14 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """A job together with one execution of it: what a worker holds, and what the reaper finds."""
+    """A job with one of its executions: what a worker holds, and what the reaper recovers."""
 
     job: Job
     execution: Execution
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """A journalled decision that no execution made: its event, where it led, and after how many attempts."""
+    """A move of a job that no execution made: its event, its target state, and the attempts before it."""
 
     event: str
     target: JobState
@@ -107,7 +107,7 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class JournalRow(msgspec.Struct, frozen=True):
-    """One edge that one record took, as the database wrote it down."""
+    """One edge that one record took, as the database recorded it."""
 
     seq: int
     machine: str
@@ -126,11 +126,11 @@ class JournalRow(msgspec.Struct, frozen=True):
 
 
 def time_text(moment: datetime) -> str:
-    """Return a moment in the one text format."""
+    """Return a time in the text format of the ledger: UTC with microseconds and `Z`."""
     invariant(moment.tzinfo is not None, "a time without a zone")
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def time_from(text: str) -> datetime:
-    """Return the moment that a text in the one format names."""
+    """Return the time that a text in the format of the ledger names."""
     return datetime.fromisoformat(text)

@@ -1,7 +1,7 @@
-"""What the store is asked for: work to record, leases to give.
+"""The requests to the store: submissions, claims, and the declared operations.
 
-Invariants: a payload is canonical JSON text already; a digest covers the operation and the payload, nothing else; a
-Submission that exists can be stored by both databases as it is; the client's name of the engine is the engine's alone.
+Invariants: a payload is canonical JSON text; a digest covers the operation and the payload, nothing else; both
+databases can store any Submission unchanged; only the engine submits under the client name of the engine.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from holdfast.core.errors import InputError
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 
 INTEGER_MAX = (1 << 31) - 1
-ENGINE = "holdfast"  # the client of follow-ups: their keys tell which job staged them
-WORD_BYTES_MAX = 1024  # a client and a key fit into one index entry of PostgreSQL
+ENGINE = "holdfast"  # the client name of follow-ups; their keys contain the id of the job that staged them
+WORD_BYTES_MAX = 1024  # a client and a key must fit into one index entry of PostgreSQL
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A call as it enters the ledger: canonical payload text, ready to be written."""
+    """A call to record as a job; the payload is canonical JSON text."""
 
     operation: str
     payload: str
@@ -35,32 +35,43 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     by_engine: bool = False  # a follow-up, or a job that replaces one
 
     def __post_init__(self) -> None:
-        """Refuse what one of the databases could not hold as it is, before anything is written."""
+        """Raise InputError for a value that one of the databases could not store unchanged."""
         words = f"{self.operation}{self.operation_version}{self.client}{self.key}{self.queue}"
         if not is_storable(words):
-            raise InputError("a name, key or queue has a zero character or half of a surrogate pair in it")
+            raise InputError(
+                "the operation, version, client, key or queue contains a zero character or half of a surrogate pair"
+            )
         if len(words) * 4 > WORD_BYTES_MAX:
             for word in (self.operation, self.operation_version, self.client, self.key or "", self.queue):
-                if len(word.encode()) > WORD_BYTES_MAX:
-                    raise InputError(f"a name, key or queue has more than {WORD_BYTES_MAX} bytes")
+                size = len(word.encode())
+                if size > WORD_BYTES_MAX:
+                    raise InputError(f"'{word[:20]}…' has {size} bytes; the limit is {WORD_BYTES_MAX}")
         if self.client == ENGINE and not self.by_engine:
             raise InputError(
-                f"the client {ENGINE!r} is the ledger's own: the follow-ups of its jobs stand under that name",
-                next_step="Submit under another client's name.",
+                f"the client name {ENGINE!r} is reserved for the follow-ups that the ledger submits itself",
+                next_step="Use another client name.",
                 context={"client": ENGINE},
             )
         if self.key == "":
-            raise InputError("an idempotency key is not empty", next_step="Leave the key out where there is none.")
+            raise InputError(
+                "the idempotency key is empty", next_step="Give a key, or omit it to submit without a key."
+            )
         if not (-INTEGER_MAX <= self.priority <= INTEGER_MAX):
-            raise InputError(f"a priority is between -{INTEGER_MAX} and {INTEGER_MAX}")
+            raise InputError(f"priority is {self.priority}; it must be from -{INTEGER_MAX} to {INTEGER_MAX}")
         if not (1 <= self.max_attempts <= INTEGER_MAX and 0 <= self.replay_attempts <= INTEGER_MAX):
-            raise InputError("a job has one attempt or more, and no fewer than no replays")
+            raise InputError(
+                f"max_attempts is {self.max_attempts} and replay_attempts is {self.replay_attempts};"
+                f" they must be at least 1 and 0, and at most {INTEGER_MAX}"
+            )
         if self.run_at is not None and self.run_at.tzinfo is None:
-            raise InputError("run_at has no time zone", next_step="Give an aware time, such as datetime.now(UTC).")
+            raise InputError(
+                f"run_at is {self.run_at.isoformat()}, without a time zone",
+                next_step="Give an aware time, such as datetime.now(UTC).",
+            )
 
     @property
     def digest(self) -> str:
-        """Return what makes two submissions under one key the same work."""
+        """Return the digest of the operation and the payload; equal digests under one key are the same work."""
         return digest_of(self.operation, self.payload)
 
     def row(self, digest: str) -> list[object]:
@@ -73,7 +84,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """An operation as the ledger knows it: its version, and what a job gets that does not say otherwise."""
+    """A declared operation: its version, and the defaults of its jobs."""
 
     version: str = "1.0.0"
     queue: str = "default"
@@ -83,7 +94,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What became of a submission: its job, and whether it is new."""
+    """The result of a submission: the id of its job, and whether the job is new."""
 
     job_id: int
     is_new: bool
@@ -91,16 +102,16 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who claims, for how long, how many, and from which queues."""
+    """A claim: the owner of the lease, its length, how many jobs, and from which queues."""
 
     owner: str
     seconds: float
     n: int = 1
     queues: tuple[str, ...] = ("default",)
     seconds_by_operation: Mapping[str, float] = {}
-    begin: bool = True  # start the execution in the same write; False for real prefetch
+    begin: bool = True  # start the execution in the same write; False: only lease it
 
 
 def digest_of(operation: str, payload: str) -> str:
-    """Return the digest that a job keeps of what it was to do."""
+    """Return the digest of an operation and its payload, as a job stores it."""
     return sha256(f"{operation}\n{payload}")

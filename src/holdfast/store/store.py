@@ -1,8 +1,8 @@
-"""What a store is: transactions over one ledger, whichever database holds it.
+"""The store: transactions and reads of one ledger, on either database.
 
-Invariants: every write happens inside `transaction()`, which commits durably or leaves nothing behind; an error that
-leaves this layer is a HoldfastError, never a driver's; a store that was opened has the schema, the machines and the
-triggers that this version of Holdfast generates.
+Invariants: every write happens inside `transaction()`, which commits durably or is rolled back; an error that leaves
+this layer is a HoldfastError, not an error of the driver; an open store has the schema, the machines and the triggers
+that this version of Holdfast generates.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def host_clock() -> datetime:
 
 
 class Watch(ABC):
-    """Notices that other processes have written. `arm` asks for the next notice, `close` ends the thread."""
+    """Notices writes of other processes. `arm` enables the next notice, `close` ends the thread."""
 
     @abstractmethod
     def arm(self) -> None:
-        """Ask to be told of the next change."""
+        """Call `on_change` at the next change."""
 
     @abstractmethod
     def close(self) -> None:
@@ -48,17 +48,17 @@ class Watch(ABC):
 
 
 class Store(ABC, Generic[Connection]):
-    """One ledger in one database. Dialects say how to connect, begin, run and translate."""
+    """One ledger in one database. Each dialect implements how to connect, begin, run and translate errors."""
 
     dialect: str
-    one_writer = False  # does a transaction that writes keep every other one waiting?
+    one_writer = False  # True: the database runs one writing transaction at a time
 
     def __init__(self, url: str, clock: Clock | None) -> None:
         self.url = url
         self.clock = clock
         self.pool = Pool(self._open, self._disconnect)
-        self.operations: dict[str, Declared] = {}  # those known to exist, by name: a name once declared stays declared
-        self.governed: bool | None = None  # by a registry; None until somebody asks
+        self.operations: dict[str, Declared] = {}  # known operations by name; a declared operation is never removed
+        self.governed: bool | None = None  # whether a registry governs the ledger; None: not read yet
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -87,7 +87,7 @@ class Store(ABC, Generic[Connection]):
 
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
-        """Yield the verbs over a connection that the caller owns, begins and commits."""
+        """Yield a transaction on a connection of the caller, who begins and commits it."""
         try:
             self.require_fit(connection)
             transaction = Transaction(self, connection)
@@ -100,7 +100,7 @@ class Store(ABC, Generic[Connection]):
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:
-        """Yield a consistent view of the ledger; nothing can be written through it."""
+        """Yield a consistent view of the ledger, for reads only."""
         connection = self._take_to_read()
         sound = False
         try:
@@ -128,19 +128,19 @@ class Store(ABC, Generic[Connection]):
         self.close()
 
     def _rolled_back(self, connection: Connection) -> bool:
-        """Roll back, and tell whether the connection can be used again."""
+        """Roll back; return whether the connection can be used again."""
         try:
             self._rollback(connection)
-        except Exception:  # noqa: BLE001 - whatever a dying connection raises, the first error is the one to report
+        except Exception:  # noqa: BLE001 - the caller reports the first error, not this one
             return False
         return True
 
     def _announce_or_log(self, queues: set[str]) -> None:
-        """Announce what is durable: whatever goes wrong now must not look as if it were not."""
+        """Announce committed work. An error is only logged: it must not look like a failed commit."""
         try:
             self.announce(queues)
         except Exception:
-            logger.exception("idle workers could not be told; they find the work at their next poll")
+            logger.exception("could not notify idle workers; they find the work at their next poll")
 
     def _commit_or_say(self, connection: Connection) -> None:
         try:
@@ -152,11 +152,11 @@ class Store(ABC, Generic[Connection]):
             raise translated from error
 
     def _take_to_read(self) -> Connection:
-        """Take a connection and begin to read. A kept one may have died with its server: then a new one is tried."""
+        """Take a connection and begin to read. A pooled connection may be lost; then try once with a new one."""
         connection = self.take()
         try:
             self._begin_reading(connection)
-        except Exception:  # noqa: BLE001 - whatever it was, the new connection tells
+        except Exception:  # noqa: BLE001 - if the error persists, the new connection raises it
             self.pool.give(connection, sound=False)
         else:
             return connection
@@ -169,7 +169,7 @@ class Store(ABC, Generic[Connection]):
         return connection
 
     def take(self) -> Connection:
-        """Take a connection from the pool; `pool.give` gives it back."""
+        """Take a connection from the pool; `pool.give` returns it."""
         try:
             return self.pool.take()
         except HoldfastError:
@@ -178,14 +178,14 @@ class Store(ABC, Generic[Connection]):
             raise self.translated(error) from error
 
     def translated(self, error: Exception) -> Exception:
-        """Return a driver's error as Holdfast's where it has one, else the error itself."""
+        """Return the HoldfastError for an error of the driver, or the error itself if there is none."""
         return self.translate(error) or error
 
-    # -- what a dialect says ------------------------------------------------------------------------------------------
+    # -- what each dialect implements ---------------------------------------------------------------------------------
 
     @abstractmethod
     def now(self) -> datetime:
-        """Return the time that leases are measured by, as well as this process can know it."""
+        """Return the time by which leases expire, as this process knows it."""
 
     @abstractmethod
     def run(self, connection: Any, name: str, params: Params) -> list[tuple[Any, ...]]:
@@ -193,23 +193,23 @@ class Store(ABC, Generic[Connection]):
 
     @abstractmethod
     def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement given as text: for migrations and for what an operator stages."""
+        """Run one statement given as text, such as one of a migration, and return its rows."""
 
     @abstractmethod
     def named(self, connection: Any, sql: str, params: Params) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run one statement with `:name` for each value; return the names of its columns, and its rows."""
+        """Run one statement with `:name` parameters; return the names of its columns, and its rows."""
 
     @abstractmethod
     def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
-        """Apply effects in order; raise EffectError if one fails, touches other rows, or ends the transaction."""
+        """Apply effects in order; raise EffectError if one fails, has another row count, or ends the transaction."""
 
     @abstractmethod
     def is_open(self, connection: Any) -> bool:
-        """Tell whether the connection's transaction still stands."""
+        """Return whether the transaction of the connection is still open."""
 
     @contextmanager
     def savepoint(self, connection: Any) -> Iterator[None]:
-        """Yield a block whose writes are undone, and no others, if it raises."""
+        """Yield a block; if it raises, only the writes of the block are undone."""
         self.execute(connection, "SAVEPOINT holdfast")
         try:
             yield
@@ -222,7 +222,7 @@ class Store(ABC, Generic[Connection]):
 
     @abstractmethod
     def require_fit(self, connection: Any) -> None:
-        """Raise ConnectionUnfitError unless the promises can be kept on a connection that the caller owns."""
+        """Raise ConnectionUnfitError unless a connection of the caller has the settings that Holdfast needs."""
 
     @abstractmethod
     def stored(self, moment: datetime | None) -> object:
@@ -230,33 +230,33 @@ class Store(ABC, Generic[Connection]):
 
     @abstractmethod
     def time_parameter(self) -> object:
-        """Return what `:now` is: a time, or None where the database's own clock decides."""
+        """Return the value of `:now`: a time, or None if the clock of the database decides."""
 
     @abstractmethod
     def judged_at(self, at: datetime) -> object:
-        """Return `:now` for judging leases at a time that this process read earlier."""
+        """Return the value of `:now` for comparing leases with a time that this process read earlier."""
 
     @abstractmethod
     def lease_until(self, seconds: float) -> object:
-        """Return a lease's end as this dialect's statements take it: a time, or the seconds to add to its clock."""
+        """Return the end of a lease for the statements of this dialect: a time, or the seconds from now."""
 
     @abstractmethod
     def moment(self, value: object) -> datetime:
-        """Return the time that a stored value means."""
+        """Return the time of a stored value."""
 
     def announce(self, queues: set[str]) -> None:
-        """Tell idle workers of other processes that these queues may have work: committed, but perhaps unnoticed."""
+        """Notify idle workers of other processes that these queues may have committed work."""
 
     def announce_inside(self, connection: Any, queues: set[str]) -> None:
-        """Tell idle workers of these queues when the transaction of a borrowed connection commits."""
+        """Notify idle workers of these queues when the transaction of a borrowed connection commits."""
 
     @abstractmethod
     def watch(self, on_change: Callable[[], None]) -> Watch:
-        """Return a watch that calls `on_change`, from a thread of its own, when another process has written."""
+        """Return a watch whose thread calls `on_change` when another process has written."""
 
     @abstractmethod
     def translate(self, error: Exception) -> HoldfastError | None:
-        """Return Holdfast's error for a driver's, or None if it is not one."""
+        """Return the HoldfastError for an error of the driver, or None if there is none."""
 
     @abstractmethod
     def _open(self) -> Connection: ...
@@ -283,10 +283,10 @@ class Store(ABC, Generic[Connection]):
     @abstractmethod
     def _rollback(self, connection: Connection) -> None: ...
 
-    # -- what the schema needs ----------------------------------------------------------------------------------------
+    # -- schema -------------------------------------------------------------------------------------------------------
 
     def lock_schema(self, connection: Any) -> None:
-        """Let one migration run at a time; where writers take turns anyway, there is nothing to do."""
+        """Let one migration run at a time; does nothing where the database has one writer at a time."""
 
     @abstractmethod
     def tables(self, connection: Any) -> set[str]:
@@ -294,36 +294,36 @@ class Store(ABC, Generic[Connection]):
 
     @abstractmethod
     def enforcement(self, connection: Any, epoch: int) -> list[str]:
-        """Return the statements that write every trigger anew."""
+        """Return the statements that write every trigger again."""
 
     @abstractmethod
     def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
-        """Return the statements that drop triggers and functions under our names that are not ours."""
+        """Return the statements that drop triggers and functions with names of Holdfast that Holdfast did not make."""
 
     def require_present(self, connection: Any, epoch: int) -> None:
-        """Raise EpochError if the database counts transactions from below what was sealed; most do not count them."""
+        """Raise EpochError if the next transaction id is below the last sealed one; does nothing on SQLite."""
 
     @abstractmethod
     def missing_indexes(self, connection: Any) -> set[str]:
-        """Return the names of the unique indexes that enforce a promise and are not there."""
+        """Return the names of the missing unique indexes."""
 
     @abstractmethod
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
-        """Return the names of triggers, functions and indexes that are missing or differ from ours."""
+        """Return the names of triggers, functions and indexes that are missing or differ from the generated ones."""
 
-    # -- what is beside the path of a job -----------------------------------------------------------------------------
+    # -- upkeep -------------------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def upkeep(self) -> Upkeep:
-        """What snapshots, restores, retention, repair and checks need of this database."""
+        """The methods for snapshots, restores, retention, repair and checks."""
 
     @property
     def absolute_url(self) -> str:
-        """The URL that names this store to a process in any directory."""
+        """The URL of this store, valid in any working directory."""
         return self.url
 
     @property
     def exists(self) -> bool:
-        """Whether the database exists; one in a file may not."""
+        """Whether the database exists; the file of a SQLite ledger may not exist yet."""
         return True

@@ -1,11 +1,12 @@
 """A fair lock for the processes and threads that write one SQLite file.
 
-SQLite's own busy-retry is unfair: of four writers, one takes everything. Two file locks make a turnstile: wait at the
-gate, take the turn, let the next one into the gate, write, give the turn back.
+The busy handler of SQLite is unfair: of four writers, one can take the lock every time. Two file locks make the order
+fair: a writer takes the gate, waits there for the turn, releases the gate to the next writer, writes, and releases the
+turn.
 
-Invariants: at most one holder at a time, across threads and processes; the kernel frees both locks when a process
-dies, so a kill leaves nothing behind, not even to a child that it forked; a process without these locks (a shell) is
-still kept out by SQLite itself.
+Invariants: at most one holder at a time, across threads and processes; the kernel releases both locks when a process
+ends, even if it was killed or has forked a child; a process that does not use these locks (a shell) still has to wait
+for the lock of SQLite itself.
 """
 
 import fcntl
@@ -35,7 +36,7 @@ class Turnstile:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for the turn, in order of arrival, and hold it for the block."""
+        """Wait for the turn, in order of arrival, and hold it for the block; raise StoreBusyError after the timeout."""
         deadline = time.monotonic() + self._wait_s
         if not self._threads.acquire(timeout=self._wait_s):
             raise self._busy()
@@ -54,14 +55,14 @@ class Turnstile:
             self._threads.release()
 
     def close(self) -> None:
-        """Close the lock files; they stay on disk, empty, for the next process."""
+        """Close the lock files; the empty files stay on disk for the next process."""
         with self._threads:
             for file in self._files or ():
                 os.close(file)
             self._files = None
 
     def leave_to_parent(self) -> None:
-        """Begin anew in a forked child: a copy of a lock file would keep the parent's locks alive after its death."""
+        """Close the inherited lock files in a forked child: they would keep the locks of the parent after it ended."""
         for file in self._files or ():
             os.close(file)
         self._files = None
@@ -75,7 +76,7 @@ class Turnstile:
         return self._files
 
     def _lock(self, file: int, deadline: float) -> None:
-        """Take a lock: at once if it is free, else blocking in a way that a deadline can still end."""
+        """Take a lock; poll until it is free or the deadline has passed."""
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +88,9 @@ class Turnstile:
                 return
 
     def _busy(self) -> StoreBusyError:
-        return StoreBusyError(f"the turn to write was not had within {self._wait_s:g} s")
+        return StoreBusyError(
+            f"could not get the write lock {self._turn} within {self._wait_s:g} s; another process or thread holds it"
+        )
 
 
 _all: weakref.WeakSet[Turnstile] = weakref.WeakSet()

@@ -1,8 +1,7 @@
-"""What every group of verbs is built on: the statements of one open connection, and rows as records.
+"""The base classes of all groups of verbs: they run the statements of one connection, and turn rows into records.
 
-Invariants: a record that is one row moves as `core.decide` says, matching id, state and version; zero rows is a
-refusal; rows of one batch are written in one order by all writers, so that two batches cannot wait
-for each other.
+Invariants: a record moves as `core.decide` says, matching id, state and version; a write that changes zero rows is a
+refusal; all writers write the rows of a batch in the same order, so that two batches cannot deadlock.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from holdfast.store.statements import encoded
 if TYPE_CHECKING:
     from holdfast.store.transaction import Reading, Transaction
 
-# What the moves of a batch have in common, numbered: most batches have one shape, and a row names its own.
+# The values that moves of a batch share, each with a number; a row of the batch refers to its shape by that number.
 Shapes = dict[tuple[object, ...], int]
 
 _EXECUTION_WIDTH = len(Execution.__struct_fields__)
@@ -43,7 +42,7 @@ class Verbs:
         self._run = session.run
 
     def _time(self, at: datetime | None) -> object:
-        """Return `:now`: a given time on a database that goes by ours, else what the dialect says."""
+        """Return the value of `:now`: for the given time, or for the current time if it is None."""
         return self._store.time_parameter() if at is None else self._store.judged_at(at)
 
     def _job(self, row: Sequence[Any]) -> Job:
@@ -73,15 +72,15 @@ class WritingVerbs(Verbs):
         }
 
     def _write(self, name: str, rows: list[list[object]], **params: object) -> set[int]:
-        """Write a batch of rows, each led by the id of its record; return the ids of those that were written."""
-        invariant(len({row[0] for row in rows}) == len(rows), f"{name}: one record cannot take two moves at once")
+        """Write a batch of rows, each beginning with the id of its record; return the ids that were written."""
+        invariant(len({row[0] for row in rows}) == len(rows), f"{name}: a batch has two moves of one record")
         ordered = encoded(sorted(rows, key=itemgetter(0)))
         return {row[0] for row in self._run(name, rows=ordered, **params)} if rows else set()
 
     def _move_one(
         self, statement: str, machine: Machine, record: object, command: object, label: str, /, **params: object
     ) -> Move | Refused:
-        """Decide a command and write its move; `label` names the record to people, `params` go to the statement."""
+        """Decide a command and write its move; `label` names the record in messages, `params` go to the statement."""
         answer = decide(record, command, self._store.now())
         if isinstance(answer, Refused):
             return answer
@@ -95,20 +94,20 @@ class WritingVerbs(Verbs):
             event=step.event,
             **params,
         )
-        return answer if won else Refused("race", f"{label} changed meanwhile")
+        return answer if won else Refused("race", f"another process changed {label}; read it again")
 
 
 def redacted_move(answer: Move | Refused) -> Move | Refused:
-    """Return an answer whose error message may be written: secrets are taken out."""
+    """Return an answer with its error message redacted, so that no secret is written."""
     if isinstance(answer, Refused) or answer.error_message is None:
         return answer
     return msgspec.structs.replace(answer, error_message=redacted(answer.error_message))
 
 
 def job_row(move: Move, step: Step, replay_reason: str | None, shapes: Shapes) -> list[object]:
-    """Return a job's move as the row that `move_jobs` takes; what it has in common with others goes to `shapes`."""
+    """Return the row of `move_jobs` for a move of a job; its shape is added to `shapes`."""
     shape = step.source, step.target, step.edges, step.event, int(move.excused)
-    # Why an attempt was excused stays with the attempt: the job has not failed.
+    # The error of an excused attempt is stored in the execution only: the job has not failed.
     error_code, error_message = (None, None) if move.excused else (move.error_code, move.error_message)
     return [
         step.subject, shapes.setdefault(shape, len(shapes)), step.version,

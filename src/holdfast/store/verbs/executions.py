@@ -1,7 +1,7 @@
-"""Verbs of executions: claim, move, keep and recover attempts, each taking a set.
+"""Verbs of executions: claim, move and recover sets of attempts, extend their leases, store their checkpoints.
 
-Invariants: a worker's move matches id, status, fencing token and lease; a job moves only together with the execution
-that moved it, in one transaction; zero rows is a refusal; only an expired lease is recovered.
+Invariants: a worker's move matches id, status, fencing token and lease; an execution and its job move in the same
+transaction; a write that changes zero rows is a refusal; only an attempt with an expired lease is recovered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, job_row, reda
 
 
 class ExecutionReads(Verbs):
-    """Reads executions and what they keep."""
+    """Reads executions and their checkpoints."""
 
     def of_job(self, job_id: int) -> list[Execution]:
         """Return a job's executions, first attempt first."""
@@ -35,29 +35,29 @@ class ExecutionReads(Verbs):
         return self._attempt(rows[0]) if rows else None
 
     def anything_to_check(self) -> bool:
-        """Return whether a job runs, an execution is open or a seal exists: else a check at open can find nothing."""
+        """Return whether a job runs, an execution is open or a seal exists; otherwise the check at open is skipped."""
         [[found]] = self._run("anything_to_check")
         return bool(found)
 
     def any_expired(self, at: datetime | None = None) -> bool:
-        """Tell whether a lease has run out, without taking any lock."""
+        """Return whether the lease of an open execution has expired; takes no lock."""
         [[found]] = self._run("any_expired", now=self._time(at))
         return bool(found)
 
     def stalled(self, limit: int = 1000) -> list[Attempt]:
-        """Return the attempts whose lease has run out, the longest first."""
+        """Return the attempts whose lease has expired, the earliest expiry first."""
         return [self._attempt(row) for row in self._run("stalled_attempts", now=self._time(None), n=limit)]
 
     def checkpoints(self, job_id: int) -> dict[str, str]:
-        """Return what earlier attempts at a job have kept, as JSON texts by name."""
+        """Return the checkpoints of a job, as JSON text by name."""
         return dict(self._run("checkpoints_of", job_id=job_id))
 
     def held_by_owner(self, now: datetime) -> dict[str, int]:
-        """Return how many executions each owner holds under a lease that has not run out."""
+        """Return how many executions each owner holds under an unexpired lease."""
         return dict(self._run("held_by_owner", now=self._store.stored(now)))
 
     def lost_by_owner(self, now: datetime) -> dict[str, datetime]:
-        """Return when the last lease of each owner ran out, among those of executions that are still open."""
+        """Return, for each owner with open executions under expired leases, the latest expiry."""
         moment = self._store.moment
         return {owner: moment(at) for owner, at in self._run("lost_by_owner", now=self._store.stored(now))}
 
@@ -66,12 +66,12 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
     """Claims, moves and recovers attempts."""
 
     def claim(self, lease: Lease) -> list[Attempt]:
-        """Lease up to n due jobs, highest priority first; each winner gets an execution and a fencing token."""
-        queues = encoded(list(dict.fromkeys(lease.queues)))  # named twice, a queue would give its jobs twice
+        """Lease up to n due jobs, highest priority first; return an attempt with a fencing token for each."""
+        queues = encoded(list(dict.fromkeys(lease.queues)))  # without duplicates: each would claim n jobs
         return self._lease("claim_executions", lease, queues=queues, n=max(lease.n, 0))
 
     def claim_these(self, job_ids: Iterable[int], lease: Lease) -> list[Attempt]:
-        """Lease those of the given jobs that are pending, due, in no paused queue and of no operation switched off."""
+        """Lease those of the given jobs that are pending and due, and whose queue and operation are not stopped."""
         return self._lease("claim_these", lease, rows=encoded(sorted(set(job_ids))))
 
     def _lease(self, statement: str, lease: Lease, **which: object) -> list[Attempt]:
@@ -113,13 +113,13 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
                 ),
             )
         }
-        invariant(len(jobs) == len(begun), "a job was leased that could not be claimed")
-        alike, moment = self._template(lease, birth), self._store.moment
+        invariant(len(jobs) == len(begun), f"{len(begun)} jobs were leased, but {len(jobs)} were claimed")
+        template, moment = self._template(lease, birth), self._store.moment
         attempts = []
         for exec_id, job_id, begun_at, expires in begun:
             job, at = jobs[job_id], moment(begun_at)
             execution = msgspec.structs.replace(
-                alike,
+                template,
                 exec_id=exec_id,
                 job_id=job_id,
                 attempt=job.attempts,
@@ -133,7 +133,7 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         return attempts
 
     def _template(self, lease: Lease, birth: Path) -> Execution:
-        """Return what the executions of one claim have in common; the rest is filled in for each."""
+        """Return an execution with the values that all executions of one claim share."""
         now = self._store.now()
         return Execution(
             exec_id=0,
@@ -164,9 +164,10 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         reason: str | None = None,
         now: datetime | None = None,
     ) -> list[Move | Refused]:
-        """Carry out commands on attempts: start, commit, finish, complete, fail, give back, expire.
+        """Start, commit, finish, complete, fail, give back or expire attempts; return a Move or Refused for each.
 
-        Each is decided, then written if the execution still has its status, token and lease, and its job with it.
+        A move is written only if the execution still has the status, token and lease that were read; its job moves
+        in the same transaction.
         """
         now = now or self._store.now()
         answers = [redacted_move(decide(attempt, command, now)) for attempt, command in moves]
@@ -194,12 +195,12 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
             if step.machine == JOB.name
         ]
         won = self._write("move_jobs", rows, shapes=encoded(list(shapes)), grant_id=None, **signature)
-        invariant(len(won) == len(rows), "an execution ended whose job could not follow")
+        invariant(len(won) == len(rows), f"{len(rows)} executions ended, but only {len(won)} of their jobs moved")
 
     def _store_results(
         self, moves: Sequence[tuple[Attempt, object]], answers: Sequence[Move | Refused], lost: set[int]
     ) -> None:
-        """Keep the results of executions that commit without finishing; the others go with their job's move."""
+        """Store the results of executions that commit without finishing; other results are part of the job's move."""
         rows = [
             [attempt.job.job_id, answer.result]
             for i, ((attempt, _), answer) in enumerate(zip(moves, answers, strict=True))
@@ -216,40 +217,40 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
     def extend_leases(self, leases: Sequence[tuple[int, int, float]]) -> dict[int, bool]:
         """Extend leases, given as (exec_id, token, seconds).
 
-        Return the executions that are still held, and whether somebody asked to cancel each.
+        Return the ids of the executions that are still held, each with whether its cancellation was requested.
         """
         rows = [[exec_id, token, self._store.lease_until(seconds)] for exec_id, token, seconds in leases]
         held = self._run("beat_executions", rows=encoded(rows), now=self._store.time_parameter())
         return {exec_id: bool(cancel) for exec_id, cancel in held}
 
     def save_progress(self, notes: Sequence[tuple[int, int, float, str | None]]) -> set[int]:
-        """Note progress, given as (exec_id, token, fraction, note); return the executions that are still held."""
+        """Store progress, given as (exec_id, token, fraction, note); return the ids of the executions still held."""
         return self._write("note_progress", [list(note) for note in notes], now=self._store.time_parameter())
 
     def save_checkpoints(self, attempt: Attempt, values: Mapping[str, str]) -> bool:
-        """Keep values for later attempts; return False if the lease is lost."""
+        """Store checkpoints for later attempts; return False if the lease is lost."""
         execution = attempt.execution
-        kept = self._run(
+        stored = self._run(
             "keep_checkpoints",
             exec_id=execution.exec_id,
             token=execution.lease_token,
             rows=encoded(sorted(values.items())),
             now=self._store.time_parameter(),
         )
-        return len(kept) == len(values)
+        return len(stored) == len(values)
 
     def request_cancel(self, job_id: int) -> bool:
-        """Ask the execution that holds a job to stop; return whether there is one."""
+        """Request that the execution that holds a job stops; return whether there is one."""
         return bool(self._run("ask_cancel", job_id=job_id, now=self._store.time_parameter()))
 
     def recover(
         self, *, actor: str, n: int = 1000, at: datetime | None = None, retry_at: datetime | None = None
     ) -> list[tuple[Attempt, Move | Refused]]:
-        """End what leases that had expired `at` that time left behind: finish the committed, then expire the rest."""
+        """End up to n attempts whose lease expired before `at`: finish the committed ones, then expire the others."""
         rows = self._run("expired_attempts", now=self._time(at), n=n)
         attempts = [self._attempt(row) for row in rows]
         attempts.sort(key=lambda attempt: attempt.execution.status != ExecutionStatus.COMMITTED)
-        # The database has found these expired; a clock of ours that lags behind must not contradict it.
+        # The database found these expired. If the clock of this process is behind, use the expiry times instead.
         now = max([at or self._store.now(), *(attempt.execution.lease_expires_at for attempt in attempts)])
         moves: list[tuple[Attempt, object]] = [
             (attempt, Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now))
@@ -259,4 +260,5 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
 
 
 def _lease_lost(attempt: Attempt) -> Refused:
-    return Refused("lease_lost", f"execution {attempt.execution.exec_id} is no longer held under this lease")
+    token = attempt.execution.lease_token
+    return Refused("lease_lost", f"execution {attempt.execution.exec_id} is no longer held under lease token {token}")

@@ -1,7 +1,7 @@
-"""Verbs of jobs: record work once, rule on it from outside, and read it.
+"""Verbs of jobs: submit them once, move them without an execution (retry, cancel, …), and read them.
 
-Invariants: a verb writes all of its accepted moves or, by an exception, nothing; zero rows is a refusal, never an error
-swallowed; a ruling matches id, state and version; an error's message is written only as `core.redaction` leaves it.
+Invariants: a verb writes all of its accepted moves, or raises and writes nothing; a write that changes zero rows is
+returned as a refusal; a move matches id, state and version; an error message is redacted before it is written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from holdfast.store.requests import Admission, Submission
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, job_row, redacted_move
 
-RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # those of a partial index
-FEW_WAITING = 20_000  # so many can be sorted for a page; among more, a page is found soon
+RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # the states of a partial index
+FEW_WAITING = 20_000  # up to this number all pending jobs are sorted for a page; with more, a scan finds a page soon
 
 
 class JobReads(Verbs):
@@ -34,9 +34,9 @@ class JobReads(Verbs):
         return found[0]
 
     def get_many(self, job_ids: Iterable[int]) -> list[Job]:
-        """Return the jobs that exist among these, by id."""
-        asked = list(job_ids)
-        return [self._job(row) for row in self._run("get_jobs", rows=encoded(asked))] if asked else []
+        """Return the jobs with these ids, without those that do not exist."""
+        wanted = list(job_ids)
+        return [self._job(row) for row in self._run("get_jobs", rows=encoded(wanted))] if wanted else []
 
     def by_key(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Job]:
         """Return the jobs that were submitted under these (client, key) pairs."""
@@ -53,15 +53,22 @@ class JobReads(Verbs):
         before: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Return jobs, newest first; `before` continues below the last id of a page."""
+        """Return a page of jobs, newest first. For the next page, `before` is the last id of this one."""
         if limit < 1:
-            raise InputError("a page has at least one job")
-        asked = {"state": state, "operation": operation, "queue": queue, "client": client, "before": before, "n": limit}
-        rows = self._run(self._listing(state), **asked)
+            raise InputError(f"limit is {limit}; it must be at least 1")
+        params = {
+            "state": state,
+            "operation": operation,
+            "queue": queue,
+            "client": client,
+            "before": before,
+            "n": limit,
+        }
+        rows = self._run(self._page_statement(state), **params)
         return [self._job(row) for row in rows]
 
-    def _listing(self, state: JobState | None) -> str:
-        """Return the statement that finds a page without looking at many jobs in other states."""
+    def _page_statement(self, state: JobState | None) -> str:
+        """Return the name of the statement that reads a page without reading many jobs in other states."""
         if state in RESTING:
             return "list_resting_jobs"
         if (
@@ -72,12 +79,12 @@ class JobReads(Verbs):
         return "list_jobs"
 
     def next_due(self, queues: Sequence[str]) -> datetime | None:
-        """Return the earliest time at which a job of these queues may run: past if one is due, None if none waits."""
+        """Return the earliest `run_at` of the pending jobs of these queues; None if there is none."""
         [[moment]] = self._run("next_due", queues=encoded(list(queues)))
         return None if moment is None else self._store.moment(moment)
 
     def due_ahead(self, job: Job, now: datetime, limit: int) -> int:
-        """Return how many due jobs of a job's queue are claimed before it, no further than a limit."""
+        """Return how many due jobs of the same queue are claimed before a job; counts up to `limit`."""
         [[n]] = self._run(
             "due_ahead",
             queue=job.queue,
@@ -91,24 +98,25 @@ class JobReads(Verbs):
 
 
 class JobWrites(JobReads, WritingVerbs):
-    """Records jobs, and moves them from outside."""
+    """Submits jobs, and moves jobs that are not running."""
 
     def submit(
         self, submissions: Sequence[Submission], *, actor: str | None = None, reason: str | None = None
     ) -> list[Admission]:
-        """Record work, once for each (client, key); raise on a used key with other work, or an unknown operation.
+        """Record jobs, one for each (client, key), and return an admission for each submission.
 
-        Without an actor, each job's client is on record as the one who submitted it.
+        Raise IdempotencyConflictError if a key was used for other work, UnknownOperationError for an operation that is
+        not declared, and RegistryError for one that is not in force. Without an actor, the journal names the client.
         """
         self._session.operations.require_usable(submissions)
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
         for index, submission in enumerate(submissions):
             if submission.key is not None:
-                chosen = first.setdefault((submission.client, submission.key), index)
-                _require_same(submission, digests[index], digests[chosen])
+                earlier = first.setdefault((submission.client, submission.key), index)
+                _require_same(submission, digests[index], digests[earlier])
         keyless = [index for index, submission in enumerate(submissions) if submission.key is None]
-        # One order for all writers, so that two batches with common keys cannot wait for each other.
+        # All writers insert in the same order, so that two batches with common keys cannot deadlock.
         to_insert = [index for _, index in sorted(first.items())] + keyless
         born = _birth(JOB.name, decide(None, Submit(), self._store.now()))
         rows = self._run(
@@ -133,10 +141,10 @@ class JobWrites(JobReads, WritingVerbs):
     ) -> list[Admission]:
         admitted: dict[int, Admission] = {}
         inserted = {(client, key): job_id for job_id, client, key, _ in rows if key is not None}
-        # Rows without a key are all inserted, in order, and ids only grow: position tells which is which.
-        anonymous = sorted((job_id, asked) for job_id, _, key, asked in rows if key is None)
-        for index, (job_id, asked) in zip(keyless, anonymous, strict=True):
-            invariant(asked == digests[index], "a submission came back as another one")
+        # All rows without a key are inserted, in order, and ids only grow: so the n-th id belongs to the n-th of them.
+        anonymous = sorted((job_id, digest) for job_id, _, key, digest in rows if key is None)
+        for index, (job_id, digest) in zip(keyless, anonymous, strict=True):
+            invariant(digest == digests[index], f"job {job_id} has the digest of another submission")
             admitted[index] = Admission(job_id, is_new=True)
         old = [pair for pair in first if pair not in inserted]
         existing = self.by_key(old) if old else {}
@@ -148,7 +156,7 @@ class JobWrites(JobReads, WritingVerbs):
                 _require_same(submissions[index], digests[index], job.digest)
                 admitted[index] = Admission(job.job_id, is_new=False, existing=job)
         return [
-            admitted.get(index) or _repeat(admitted[first[submission.client, submission.key or ""]])
+            admitted.get(index) or _repeated(admitted[first[submission.client, submission.key or ""]])
             for index, submission in enumerate(submissions)
         ]
 
@@ -161,7 +169,10 @@ class JobWrites(JobReads, WritingVerbs):
         move_id: str | None = None,
         grant_id: int | None = None,
     ) -> list[Move | Refused]:
-        """Move jobs from outside (retry, replay, quarantine, cancel, release), matching id, state and version."""
+        """Retry, replay, quarantine, cancel or release jobs, matching id, state and version.
+
+        Return a Move or Refused for each; Refused with the code `race` if the job has changed since it was read.
+        """
         now = self._store.now()
         answers = [redacted_move(decide(job, command, now)) for job, command in rulings]
         shapes: Shapes = {}
@@ -172,18 +183,18 @@ class JobWrites(JobReads, WritingVerbs):
         }
         for _, command in rulings:
             if isinstance(command, Release):
-                invariant(command.grant_id == grant_id, "a release and its grant are written together")
+                invariant(command.grant_id == grant_id, f"a release names grant {command.grant_id}, not {grant_id}")
         signature = self._signature(actor, reason, move_id)
         won = self._write(
             "move_jobs", list(rows.values()), shapes=encoded(list(shapes)), grant_id=grant_id, **signature
         )
         lost = {index for index, row in rows.items() if row[0] not in won}
         self._session.queues_to_announce.update(job.queue for job, _ in rulings if job.job_id in won)
-        return [_raced(rulings[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
+        return [_race_refusal(rulings[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
 
 
 def _birth(machine: str, answer: Move | Refused) -> Step:
-    invariant(isinstance(answer, Move), "a birth was refused")
+    invariant(isinstance(answer, Move), f"a new record of {machine} was refused")
     return step_of(answer, machine)
 
 
@@ -191,17 +202,17 @@ def _replay_reason(command: object) -> str | None:
     return command.replay_reason if isinstance(command, Replay) else None
 
 
-def _require_same(submission: Submission, asked: str, before: str) -> None:
-    if asked != before:
+def _require_same(submission: Submission, digest: str, earlier: str) -> None:
+    if digest != earlier:
         raise IdempotencyConflictError(
-            f"client {submission.client!r} has used the key {submission.key!r} for other work",
+            f"client {submission.client!r} has used the key {submission.key!r} for another operation or payload",
             context={"client": submission.client, "key": submission.key},
         )
 
 
-def _repeat(admission: Admission) -> Admission:
+def _repeated(admission: Admission) -> Admission:
     return Admission(admission.job_id, is_new=False, existing=admission.existing)
 
 
-def _raced(job: Job) -> Refused:
-    return Refused("race", f"job {job.job_id} changed between the decision and the write")
+def _race_refusal(job: Job) -> Refused:
+    return Refused("race", f"another process changed job {job.job_id} (read at version {job.version}); read it again")
