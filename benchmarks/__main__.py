@@ -1,7 +1,7 @@
 """The benchmarks: `python -m benchmarks [SUITE …] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
 
-Invariants: without a suite's name every suite runs, one after the other, since a suite wants both cores for itself; a
-suite prints its tables and leaves the same figures, as JSON, in the directory of results.
+Invariants: without the name of a suite every suite runs, one after the other, because each one needs both cores; a
+suite prints its tables and writes the same figures as JSON to the directory of results.
 """
 
 import argparse
@@ -24,17 +24,25 @@ RESULTS = Path(__file__).parents[1] / ".bench" / "results"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Holdfast on the simulated disk.")
-    parser.add_argument("suites", nargs="*", metavar="suite", help=f"which to run: {', '.join(SUITES)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="few rows, one round: shows that it runs, measures little")
-    parser.add_argument("--db", choices=DATABASES, default="both", help="which database; default: both")
-    parser.add_argument("--sizes", type=int, nargs="+", metavar="JOBS", help="of scale: how many jobs a ledger holds")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the JSON goes; default: .bench/results")
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"suites to run: {', '.join(SUITES)}; default: all")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="few rows and one round: checks that the suite runs; do not use its figures",
+    )
+    parser.add_argument("--db", choices=DATABASES, default="both", help="database to measure; default: both")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="JOBS", help="for the suite scale: numbers of jobs in a ledger"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="directory for the JSON files; default: .bench/results"
+    )
     args = parser.parse_args()
     unknown = [name for name in args.suites if name not in SUITES]
     if unknown:
-        parser.error(f"there is no suite {unknown[0]!r}; there are {', '.join(SUITES)}")
+        parser.error(f"Unknown suite {unknown[0]!r}; known: {', '.join(SUITES)}.")
     if args.sizes is not None and (args.suites != ["scale"] or min(args.sizes) < 1):
-        parser.error("--sizes goes with the suite scale alone, and a ledger of a size holds a job or more")
+        parser.error("--sizes is only for the suite scale, and each size must be at least 1.")
     args.results.mkdir(parents=True, exist_ok=True)
     for name in dict.fromkeys(args.suites or SUITES):
         more = {"sizes": args.sizes} if args.sizes else {}

@@ -1,6 +1,6 @@
 """A fresh database on the simulated disk, for a suite that measures in a child process.
 
-Invariants: nothing of it is left behind; on PostgreSQL no checkpoint falls into a measurement.
+Invariants: the database is removed afterwards; on PostgreSQL no checkpoint runs during a measurement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
 
 @contextmanager
 def fresh_database(database: str, disk: SimulatedDisk) -> Iterator[str]:
-    """Yield the URL of an empty place of one kind."""
+    """Yield the URL of a new, empty database."""
     if database == "postgres":
         with Server(settings=SERVER_SETTINGS, env=disk.env()) as server:
             yield server.create_database()

@@ -1,10 +1,10 @@
 """Holdfast beside its peers: the same scenarios, interleaved in one run, on one simulated disk.
 
-Every system runs in a child process and an environment of its own, with full durability, and reports what it measured
-around the work alone. Holdfast runs through its public API and its real worker, with journal and triggers on.
+Every system runs in its own child process and environment, with full durability, and measures only the work itself,
+not the start. Holdfast runs through its public API and its real worker, with journal and triggers on.
 
-Invariants: rounds alternate between the systems, so drift of the machine falls on all; figures are medians of rounds;
-a target that is missed says so in the table.
+Invariants: rounds alternate between the systems, so a slower moment of the machine affects all of them; figures are
+medians of rounds; the table shows each target that is missed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HOLDFAST = "holdfast"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table: a scenario, its size, and what Holdfast should reach beside whom."""
+    """One row of the table: a scenario, its size, and the targets of Holdfast compared with its peers."""
 
     scenario: str
     n: int
@@ -71,7 +71,7 @@ LIMITS = {"p50_ms": 4.0, "rss_mb": 80.0, "fsyncs_per_job": 0.05}
 
 
 def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure every case on these databases, print the tables, and leave the figures as JSON."""
+    """Measure every case on these databases, print the tables, and write the figures as JSON."""
     figures: list[dict[str, Any]] = []
     with SimulatedDisk() as disk, tempfile.TemporaryDirectory(dir=tmpfs_directory()) as folder:
         for database in databases:
@@ -115,7 +115,7 @@ def _one(system: str, case: Case, url: str, env: dict[str, str], *, quick: bool)
 
 
 def _median(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median of every number, and the last of everything else."""
+    """Return the median of every number, and the last value of every other field."""
     merged = dict(results[-1])
     for name, value in merged.items():
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Drives Holdfast itself through its public API and its real worker, the way the peers' drivers drive theirs.
+"""Drives Holdfast through its public API and its real worker, as the drivers of the peers drive theirs.
 
-Invariants: journal, triggers and full durability are on, as always; the stopwatch covers the measured work alone; a run
-whose ledger does not hold exactly what it should stops.
+Invariants: journal, triggers and full durability are on, as always; the stopwatch measures only the work; a run stops
+if its ledger does not contain exactly the expected jobs and effects.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def handle_effect(run: Execution, /, **payload: Any) -> None:
     run.effect("INSERT INTO effects VALUES (:job, :amount)", {"job": payload["order"], "amount": payload["amount"]})
 
 
-@operations.operation("tell")
-def tell(_run: Execution, /, **_payload: Any) -> None:
-    """Say when the handler started."""
+@operations.operation("report-start")
+def report_start(_run: Execution, /, **_payload: Any) -> None:
+    """Print the time at which the handler started."""
     sys.stdout.write(f"{time.monotonic_ns()}\n")
     sys.stdout.flush()
 
 
 @contextmanager
 def scratch(url: str) -> Iterator[str]:
-    """A fresh database beside the one that the URL names."""
+    """Yield the URL of a new database next to the one that the URL names."""
     if not url.startswith("postgres"):
         with common.scratch_file(url, "ledger.db") as path:
             yield str(path)
@@ -116,7 +116,7 @@ def idle(base: str, n: int) -> dict[str, Any]:
         ledger.run_until_idle()
 
         async def submit_one() -> None:
-            ledger.submit("tell", common.PAYLOAD)
+            ledger.submit("report-start", common.PAYLOAD)
 
         command = [sys.executable, "-m", "benchmarks.holdfast_driver", IDLE_WORKER, url]
         figures: dict[str, Any] = asyncio.run(common.sample_idle("holdfast", url, n, submit_one, command))
@@ -124,7 +124,7 @@ def idle(base: str, n: int) -> dict[str, Any]:
 
 
 def idle_worker(url: str) -> None:
-    """Work until the sampler closes our standard input."""
+    """Run a worker until the sampler closes its standard input."""
     worker = Worker(Ledger(url, operations), concurrency=1)
     threading.Thread(target=_stop_at_the_end_of_input, args=(worker,), daemon=True).start()
     worker.run()

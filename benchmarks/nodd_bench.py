@@ -2,8 +2,8 @@
 
 Invariants: both sides parse the same messages and read the same objects from memory, run the same operators and write
 the same units, items and provenance, with full durability on the simulated disk: the loop commits every ten records
-when it admits and every unit when it processes. The sides take turns, round by round, in one ledger and one set of
-plain tables that grow alike. The ledger's side must end with every unit catalogued, or the run stops.
+when it admits and every unit when it processes. The sides alternate, round by round, in one ledger and one set of
+plain tables that grow equally. The run stops if the ledger's side has not catalogued every unit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ROUNDS, UNITS = 5, 1_000
 ROUNDS_QUICK, UNITS_QUICK = 1, 40
 LONG, LONG_QUICK = 100_000, 200
 BATCH = 10
-CONCURRENCY = 8  # as `holdfast nodd run` has it
+CONCURRENCY = 8  # the default of `holdfast nodd run`
 ADMISSION, PROCESSING = 0.5, 0.7
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 BUCKET = "noaa-gfs-bdp-pds"
@@ -69,7 +69,7 @@ Figure = dict[str, Any]
 
 
 def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure how fast these databases are, print the table, and leave the figures as JSON."""
+    """Measure how fast these databases are, print the table, and write the figures as JSON."""
     figures = _figures("speed", databases, quick=quick, path=path)
     table = Table("database", "what", "ledger/s", "plain/s", "ratio", "target", "fsyncs a unit", "plain", box=SIMPLE)
     for figure in figures:
@@ -84,7 +84,7 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
 
 
 def run_memory(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure what a long run holds in memory, print the table, and leave the figures as JSON."""
+    """Measure the memory of a long run, print the table, and write the figures as JSON."""
     table = Table("database", "units", "MB at a tenth", "MB at half", "MB at the end", box=SIMPLE)
     for figure in _figures("memory", databases, quick=quick, path=path):
         samples = (f"{figure['rss_mb'][part]:.1f}" for part in (0, 4, 9))
@@ -186,7 +186,7 @@ def _admit(ledger: Ledger, bodies: Sequence[str]) -> None:
 
 
 class _Everywhere(MemorySource):
-    """A source that holds the same object under every key: what grows is not the benchmark."""
+    """A source that returns the same object for every key, so that the memory of the benchmark does not grow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,12 +194,12 @@ class _Everywhere(MemorySource):
         self._etag = self.put(BUCKET, "any", self._data)
 
     def notices(self, first: int, n: int) -> list[str]:
-        """Return the messages that announce so many objects."""
+        """Return messages that announce `n` objects."""
         keys = [f"gfs.{REFERENCE:%Y%m%d}/00/atmos/gfs.t00z.p{each}.0p25.f003" for each in range(first, first + n)]
         return [event(record(key=key, size=len(self._data), eTag=self._etag)) for key in keys]
 
-    def head(self, bucket: str, key: str) -> ObjectHead | None:  # noqa: ARG002 - any is the same
-        """Return what is known of the object."""
+    def head(self, bucket: str, key: str) -> ObjectHead | None:  # noqa: ARG002 - every object is the same
+        """Return the head of the object."""
         return super().head(BUCKET, "any")
 
     def read(self, bucket: str, key: str, start: int, length: int, *, etag: str | None = None) -> bytes:  # noqa: ARG002
@@ -228,7 +228,7 @@ class _Plain:
         self._connection.commit()
 
     def process(self, source: MemorySource) -> None:
-        """Run the operators on each unit and write what they make; commit every unit."""
+        """Run the operators on each unit and write their results; commit every unit."""
         rows = self._connection.execute("SELECT unit FROM plain_units WHERE status = 'pending'").fetchall()
         for (text,) in rows:
             self._one(msgspec.json.decode(text, type=Unit), source)

@@ -1,8 +1,8 @@
-"""How long a worker's start takes when it finds 10,000 jobs that a dead worker left behind.
+"""How long a worker needs at its start to recover the 10,000 jobs of a crashed worker.
 
-Invariants: the jobs are real, interrupted under leases that have run out, a tenth of them past the commit boundary; the
-time is that of a worker from its start until it has recovered all of them and found nothing of its own queue to do; a
-run that recovered another number stops.
+Invariants: the jobs are real jobs that were interrupted; their leases have expired, and a tenth of them are past the
+commit boundary; the time is from the start of a worker until it has recovered all of them and its own queue is empty; a
+run stops if the number of recovered jobs is wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Figure = dict[str, float | str | int]
 
 
 def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure these databases, print the table, and leave the figures as JSON."""
+    """Measure these databases, print the table, and write the figures as JSON."""
     figures = []
     with SimulatedDisk() as disk:
         for database in databases:
@@ -67,7 +67,7 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
 
 
 def measure(database: str, url: str, *, quick: bool) -> Figure:
-    """Return the median of several recoveries in one ledger, which grows from round to round."""
+    """Return the median of several recoveries in one ledger; the ledger grows from round to round."""
     jobs = JOBS_QUICK if quick else JOBS
     timings = [_round(url, jobs, f"round-{n}") for n in range(ROUNDS_QUICK if quick else ROUNDS)]
     return {
@@ -83,16 +83,16 @@ def _round(url: str, jobs: int, queue: str) -> tuple[float, int]:
     with Ledger(url) as ledger:
         ledger.submit_many([{"operation": "noop", "queue": queue} for _ in range(jobs)])
         with ledger.store.transaction() as transaction:
-            attempts = transaction.executions.claim(Lease(owner="dead", seconds=LEASE_S, n=jobs, queues=(queue,)))
+            attempts = transaction.executions.claim(Lease(owner="crashed", seconds=LEASE_S, n=jobs, queues=(queue,)))
         with ledger.store.transaction() as transaction:
             committed = [(attempt, Commit(attempt.execution.lease_token)) for attempt in attempts[: jobs // 10]]
-            transaction.executions.move(committed, actor="dead")
+            transaction.executions.move(committed, actor="crashed")
         with ledger.store.transaction() as transaction:
             leases = [(attempt.execution.exec_id, attempt.execution.lease_token, 0.0) for attempt in attempts]
-            transaction.executions.extend_leases(leases)  # extended by no time at all: it has run out
+            transaction.executions.extend_leases(leases)  # extended by 0 s, so the lease has expired
         time.sleep(0.01)
     with Ledger(url) as ledger:
-        worker = Worker(ledger, queues=["nothing here"])
+        worker = Worker(ledger, queues=["empty"])
         synced, began = fsyncs(), time.perf_counter()
         worker.run(until_idle=True)
         seconds = time.perf_counter() - began

@@ -1,13 +1,12 @@
-"""Whether looking at a ledger costs the same however many jobs it holds: `stats`, `jobs` and `show` at two sizes.
+"""Whether `stats`, `jobs` and `show` need the same time in a small ledger and in a large one.
 
-A ledger of each size is filled, two files or two databases of one server, and each question goes to them in turns,
-through the store's own reading verbs: what the machine does meanwhile slows all of them alike. The ratio of the medians
-is the answer: near 1 is flat.
+For each size a ledger is filled: a file, or a database of one server. The queries go to the ledgers alternately,
+through the store's own reading verbs, so that a slower moment of the machine affects all sizes. The result is the ratio
+of the medians; near 1 means that the time does not grow.
 
-Invariants: all sizes are asked in the same moments; a filled job has its execution, every row of its journal and its
-count, inserted in sets under the maintenance door; jobs that have not succeeded are mostly the oldest ones, so that a
-query which walks from the newest to find them shows it; a run with a ledger that does not hold exactly the jobs that it
-reports stops.
+Invariants: all sizes are measured at the same time; a filled job has its execution, every row of its journal and its
+count, inserted in sets during maintenance; jobs that have not succeeded are mostly the oldest ones, so a query that
+scans from the newest job to find them is slow; a run stops if a ledger does not contain exactly the jobs of its size.
 """
 
 from __future__ import annotations
@@ -45,46 +44,46 @@ SIZES, SIZES_QUICK = (20_000, 100_000), (2_000, 6_000)
 OLDEST = 1_000  # among these every state is common; after them a job has succeeded, or one in a hundred has failed
 CHUNK = 100_000
 PAGE = 50
-WARM_UP = 15  # PostgreSQL settles on a plan after ten
+WARM_UP = 15  # PostgreSQL chooses a generic plan after some executions
 SAMPLES, SAMPLES_QUICK = 200, 20
 SAMPLES_MIN = 5
-BUDGET_S = 3.0  # a query that is slow is not run for ever
+BUDGET_S = 3.0  # a slow query gets fewer samples
 FLAT = 1.5
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
-# The log is kept short: it lies in the same memory as the ledgers.
+# The write-ahead log is kept short: it is in the same memory as the ledgers.
 SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "1GB", "shared_buffers": "1GB"}
 TEXT = payload_text(PAYLOAD)
 DIGEST = Submission(operation="noop", payload=TEXT).digest
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-GROWS_BY_NATURE = "stats --at"
-"""It reads every job: shown, and not judged."""
+READS_EVERY_JOB = "stats --at"
+"""The query that reads every job: its ratio is shown, but has no limit."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one question takes at one size."""
+    """The time of one query at one size."""
 
     database: str
     jobs: int
-    question: str
+    query: str
     samples: int
     median_ms: float
     p95_ms: float
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
-    """How much longer one question takes at the largest size than at the smallest."""
+    """The time of one query at the largest size, divided by its time at the smallest."""
 
     database: str
-    question: str
+    query: str
     ratio: float
-    flat: bool | None  # None where it is not judged
+    flat: bool | None  # None without a limit
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Filling
 
-# How a job of each state came to it, and its one attempt with it.
-LIVES = {
+# The events of a job in each state, and of its one execution.
+EVENTS = {
     JobState.PENDING: (("submit",), ()),
     JobState.RUNNING: (("submit", "claim"), ("begin",)),
     JobState.SUCCEEDED: (("submit", "claim", "succeed"), ("begin", "complete")),
@@ -120,8 +119,8 @@ SELECT 1, 0, l.machine, CASE l.machine WHEN 'JOB' THEN j.job_id ELSE e.exec_id E
 
 def _edges() -> Iterator[tuple[str, str, int, str | None, str, str]]:
     """Yield (state, machine, version, source, target, event): each row of the journal of a job of each state."""
-    for state, lives in LIVES.items():
-        for machine, events in zip((JOB, EXECUTION), lives, strict=True):
+    for state, histories in EVENTS.items():
+        for machine, events in zip((JOB, EXECUTION), histories, strict=True):
             at: str | None = None
             version = 0
             for event in events:
@@ -132,14 +131,14 @@ def _edges() -> Iterator[tuple[str, str, int, str | None, str, str]]:
 
 
 def _selected(rows: Iterable[tuple[object, ...]]) -> str:
-    """Return rows as SQL, named as `_edges` yields them."""
+    """Return rows as SQL, with the column names of `_edges`."""
     texts = (", ".join("NULL" if value is None else repr(value) for value in row) for row in rows)
     named = "SELECT '' AS state, '' AS machine, 0 AS version, '' AS source, '' AS target, '' AS event WHERE 1 = 0"
     return " UNION ALL ".join([named, *(f"SELECT {text}" for text in texts)])
 
 
 def fill(store: Store[Any], have: int, want: int) -> None:
-    """Add jobs, with their executions and their whole histories, until the ledger holds as many as wanted."""
+    """Add jobs, with their executions and their whole histories, until the ledger contains `want` jobs."""
     at, cast = time_text(BEGAN), "::timestamptz" if store.dialect == "postgres" else ""
     edges = list(_edges())
     last_edges = {edge[:2]: edge for edge in edges}
@@ -163,19 +162,21 @@ def fill(store: Store[Any], have: int, want: int) -> None:
         with store.transaction() as transaction:
             transaction.counts.fold()
             transaction.retention.extend_journal()
-        _settle(store, " holdfast_counts, holdfast_count_deltas")  # folded anew with each part: else they would swell
+        _settle(
+            store, " holdfast_counts, holdfast_count_deltas"
+        )  # without this their dead rows would make reads slower
     _settle(store)
     with store.reading() as reading:
         held = sum(count.n for count in reading.counts.current())
         [[last_id]] = reading.execute("SELECT max(job_id) FROM holdfast_jobs")
         state = reading.jobs.get(want).state
-        told = len(reading.journal.of(want)) + len(reading.journal.of_executions(want))
-    lived = sum(edge[0] == state for edge in edges)
-    assert (held, last_id, told) == (want, want, lived), (held, last_id, told)
+        journalled = len(reading.journal.of(want)) + len(reading.journal.of_executions(want))
+    expected = sum(edge[0] == state for edge in edges)
+    assert (held, last_id, journalled) == (want, want, expected), (held, last_id, journalled)
 
 
 def _settle(store: Store[Any], tables: str = "") -> None:
-    """Do what the database does by itself when it is left alone for a while."""
+    """Vacuum or checkpoint, as the database does by itself after a while."""
     if store.dialect == "postgres":
         with psycopg.connect(store.url, autocommit=True) as server:
             server.execute(f"VACUUM ANALYZE{tables}")
@@ -185,11 +186,11 @@ def _settle(store: Store[Any], tables: str = "") -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Asking
+# Measuring
 
 
-def questions(jobs: int) -> dict[str, Callable[[Reading], object]]:
-    """Return what is asked of a ledger of a size, by name: the verbs behind `stats`, `jobs` and `show`."""
+def queries(jobs: int) -> dict[str, Callable[[Reading], object]]:
+    """Return the queries of a ledger with this many jobs, by name: the verbs of `stats`, `jobs` and `show`."""
     chance = random.Random(jobs)
 
     def show(reading: Reading) -> object:
@@ -203,7 +204,7 @@ def questions(jobs: int) -> dict[str, Callable[[Reading], object]]:
         "jobs --before": lambda reading: reading.jobs.page(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
         **{f"jobs --state {state}": partial(_page, state=state) for state in JobState},
         "show": show,
-        GROWS_BY_NATURE: lambda reading: reading.counts.as_of(BEGAN),
+        READS_EVERY_JOB: lambda reading: reading.counts.as_of(BEGAN),
     }
 
 
@@ -211,18 +212,18 @@ def _page(reading: Reading, state: JobState) -> object:
     return reading.jobs.page(state=state, limit=PAGE)
 
 
-def ask(ledgers: Mapping[int, Store[Any]], database: str, *, quick: bool) -> list[Figure]:
-    """Return how long each question takes at each size, smallest size first."""
-    asked = {jobs: questions(jobs) for jobs in sorted(ledgers)}
+def measure(ledgers: Mapping[int, Store[Any]], database: str, *, quick: bool) -> list[Figure]:
+    """Return the time of each query at each size, smallest size first."""
+    by_size = {jobs: queries(jobs) for jobs in sorted(ledgers)}
     figures = []
-    for question in next(iter(asked.values())):
-        answers = {jobs: (ledgers[jobs], asked[jobs][question]) for jobs in asked}
+    for query in next(iter(by_size.values())):
+        answers = {jobs: (ledgers[jobs], by_size[jobs][query]) for jobs in by_size}
         for jobs, taken in _timed(answers, SAMPLES_QUICK if quick else SAMPLES).items():
             figures.append(
                 Figure(
                     database=database,
                     jobs=jobs,
-                    question=question,
+                    query=query,
                     samples=len(taken),
                     median_ms=statistics.median(taken),
                     p95_ms=statistics.quantiles(taken, n=20)[-1],
@@ -235,9 +236,9 @@ Answers = Mapping[int, tuple[Store[Any], Callable[[Reading], object]]]
 
 
 def _timed(answers: Answers, samples: int) -> dict[int, list[float]]:
-    """Return milliseconds by size, without the first ones, the sizes in turns; fewer where the question is slow."""
+    """Return milliseconds by size, without the warm-up, the sizes alternately; fewer samples if the query is slow."""
     taken: dict[int, list[float]] = {jobs: [] for jobs in answers}
-    turns = [list(answers.items()), list(answers.items())[::-1]]  # A, B, B, A: nobody is always the first
+    turns = [list(answers.items()), list(answers.items())[::-1]]  # A, B, B, A: no size is always the first
     give_up = time.monotonic() + BUDGET_S * len(answers)
     for n in range(WARM_UP + samples):
         for jobs, (store, answer) in turns[n % 2]:
@@ -264,7 +265,7 @@ def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[in
         with _ledgers(database, chosen) as ledgers:
             for size, store in ledgers.items():
                 fill(store, 0, size)
-            figures += ask(ledgers, database, quick=quick)
+            figures += measure(ledgers, database, quick=quick)
         console.print(_table(database, chosen, figures))
     result = {
         "suite": "scale",
@@ -282,27 +283,27 @@ def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[in
 
 
 def ratios(database: str, sizes: Sequence[int], figures: Sequence[Figure]) -> Iterator[Ratio]:
-    """Yield how each question grew from the smallest size to the largest."""
-    medians = {(figure.question, figure.jobs): figure.median_ms for figure in figures if figure.database == database}
-    for question in dict.fromkeys(question for question, _ in medians):
-        ratio = medians[question, sizes[-1]] / medians[question, sizes[0]]
-        judged = question != GROWS_BY_NATURE and len(sizes) > 1
-        yield Ratio(database=database, question=question, ratio=ratio, flat=ratio <= FLAT if judged else None)
+    """Yield the ratio of each query from the smallest size to the largest."""
+    medians = {(figure.query, figure.jobs): figure.median_ms for figure in figures if figure.database == database}
+    for query in dict.fromkeys(query for query, _ in medians):
+        ratio = medians[query, sizes[-1]] / medians[query, sizes[0]]
+        has_limit = query != READS_EVERY_JOB and len(sizes) > 1
+        yield Ratio(database=database, query=query, ratio=ratio, flat=ratio <= FLAT if has_limit else None)
 
 
 def _table(database: str, sizes: Sequence[int], figures: Sequence[Figure]) -> Table:
-    title = f"{NAMES[database]}: milliseconds a question takes (median), by how many jobs the ledger holds"
+    title = f"{NAMES[database]}: median milliseconds of a query, by the number of jobs in the ledger"
     table = Table(title=title, box=SIMPLE, title_justify="left")
-    table.add_column("question", no_wrap=True)
+    table.add_column("query", no_wrap=True)
     for size in sizes:
         table.add_column(f"{size:,} jobs", justify="right")
     table.add_column("ratio", justify="right")
     table.add_column(f"at most {FLAT:g}")
-    medians = {(figure.question, figure.jobs): figure.median_ms for figure in figures if figure.database == database}
+    medians = {(figure.query, figure.jobs): figure.median_ms for figure in figures if figure.database == database}
     for ratio in ratios(database, sizes, figures):
-        times = [f"{medians[ratio.question, size]:.3f}" for size in sizes]
+        times = [f"{medians[ratio.query, size]:.3f}" for size in sizes]
         verdict = {True: "flat", False: "GROWS", None: ""}[ratio.flat]
-        table.add_row(ratio.question, *times, f"{ratio.ratio:.2f}", verdict)
+        table.add_row(ratio.query, *times, f"{ratio.ratio:.2f}", verdict)
     return table
 
 

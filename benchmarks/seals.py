@@ -1,8 +1,8 @@
 """How fast seals are verified, beside a bare loop that reads and hashes the same rows.
 
-Invariants: both sides read every row of one journal, in turns within one process; the verification must find everything
-in order and as many rows as the bare loop hashed, or the run stops; the journal is a real one, of jobs that were
-submitted, claimed and completed, closed in blocks of the usual size.
+Invariants: both sides read every row of one journal, alternately, in one process; the run stops if the verification
+finds a violation or another number of rows than the bare loop; the journal is a real one, of jobs that were submitted,
+claimed and completed, sealed in blocks of the usual size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Figure = dict[str, float | str | int]
 
 
 def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
-    """Measure these databases, print the table, and leave the figures as JSON."""
+    """Measure these databases, print the table, and write the figures as JSON."""
     figures = []
     for database in databases:
         with _database(database) as url:
@@ -86,7 +86,7 @@ def _database(database: str) -> Iterator[str]:
 
 
 def measure(database: str, url: str, *, quick: bool) -> Figure:
-    """Return the medians over rounds in which both sides take turns."""
+    """Return the medians of rounds in which both sides alternate."""
     with create_store(url) as store:
         _work(store, JOBS_QUICK if quick else JOBS)
         sealed_s, seals = _timed(lambda: len(seal(store)))

@@ -4,9 +4,9 @@ Both sides have the same tables, columns, checks, references and indexes: the ba
 dropped, so it writes no journal and no deltas and refuses nothing. Its statements are the fastest found for each
 database, not the store's.
 
-Invariants: both sides take turns, round by round, in one process, each in a database of its own, so that drift of the
-machine falls on both and neither pays for the other's write-ahead log; a batch is one durable transaction on the
-simulated disk; a run that did not write exactly the rows that it reports stops.
+Invariants: both sides alternate, round by round, in one process, each in its own database, so that a slower moment of
+the machine affects both, and neither pays for the other's write-ahead log; a batch is one durable transaction on the
+simulated disk; a run stops if it did not write exactly the rows that it reports.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TEXT = payload_text(PAYLOAD)
 RESULT = '{"ok":true}'
 ACTOR = "bench"
 LEASE_S = 300.0
-# Checkpoints fall between runs, not into some rounds of one.
+# No checkpoint runs during a measurement.
 SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
 
 
@@ -78,7 +78,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a child hands back: the figures, and the rows that each side left in its database."""
+    """The result of a child: the figures, and the rows that each side left in its database."""
 
     figures: list[Figure]
     written: dict[str, dict[str, int]]
@@ -89,7 +89,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Side(Protocol):
-    """Writes jobs through their life. `prepare` is not measured; each other call is one durable transaction."""
+    """Submits, claims and completes jobs. `prepare` is not measured; each other call is one durable transaction."""
 
     def prepare(self, keys: Sequence[str]) -> list[Any]: ...
     def submit(self, rows: list[Any]) -> None: ...
@@ -127,7 +127,7 @@ _GIVEN = {
 
 
 def _given(key: str) -> tuple[object, ...]:
-    """Return what a caller gives of a job, in the order of `_GIVEN`."""
+    """Return the fields of a job that a caller gives, in the order of `_GIVEN`."""
     submission = Submission(operation="noop", payload=TEXT, client=ACTOR, key=key)
     return tuple(getattr(submission, column) for column in _GIVEN)
 
@@ -285,7 +285,7 @@ def _bare_side(url: str) -> Iterator[Side]:
         ).fetchall()
         for name, table in triggers:
             server.execute(f"DROP TRIGGER {name} ON {table}".encode())
-        # A plan that was made while the tables were small must not read them whole when they have grown.
+        # A plan from the time when the tables were small must not scan them after they have grown.
         server.execute("SET enable_seqscan TO off")
         server.commit()
         yield BarePostgres(server)
@@ -340,7 +340,7 @@ def measure(database: str, enforced_url: str, bare_url: str, *, quick: bool) -> 
         sides: dict[str, Side] = {"enforced": Enforced(store), "bare": bare}
         for batch, rows in (ROWS_QUICK if quick else ROWS).items():
             timings: dict[str, list[Timing]] = {name: [] for name in sides}
-            # The first round warms caches and prepared statements up, and is not counted.
+            # The first round is a warm-up for caches and prepared statements, and is not counted.
             for number in range(rounds + 1):
                 jobs += rows
                 for name, side in sides.items():
@@ -454,7 +454,7 @@ def _child(database: str, urls: tuple[str, str], disk: SimulatedDisk, *, quick: 
 
 def _table(database: str, figures: Sequence[Figure], disk: SimulatedDisk, *, quick: bool) -> Table:
     name = {"sqlite": "SQLite", "postgres": "PostgreSQL"}[database]
-    rounds = "one round, too small to trust" if quick else f"medians of {ROUNDS} rounds"
+    rounds = "one round: do not use its figures" if quick else f"medians of {ROUNDS} rounds"
     table = Table(
         title=f"{name}: the ledger's verbs beside bare SQL; {disk.sync_us / 1000:g} ms an fsync; {rounds}",
         box=SIMPLE,

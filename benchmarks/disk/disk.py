@@ -1,9 +1,9 @@
-"""Builds the fsync shim and hands it to child processes: every sync costs the same, and is counted.
+"""Builds the fsync shim for child processes: every sync takes the same time, and is counted.
 
 Invariants:
-- only processes started with `env()` are on the simulated disk, with all their children; this one is not;
-- one disk has one counter, whichever processes and users share it; reading it never misses a finished call;
-- everything lies in one directory that `close` removes.
+- only processes started with `env()`, and their children, use the simulated disk; this process does not;
+- one disk has one counter for all processes and users; a read includes every call that has finished;
+- all files are in one directory, which `close` removes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DiskError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Syncs:
-    """How many calls were made of each kind."""
+    """The number of calls of each kind."""
 
     fsync: int
     fdatasync: int
@@ -49,7 +49,7 @@ class SimulatedDisk:
         self.sync_us = sync_us
         self._directory = Path(tempfile.mkdtemp(prefix="holdfast-disk-"))
         try:
-            # A database server under it may run as another user.
+            # A database server on this disk may run as another user.
             self._directory.chmod(0o755)
             self.library = _build(self._directory)
             self.counter = self._directory / "counter"
@@ -72,7 +72,7 @@ class SimulatedDisk:
         self.close()
 
     def env(self) -> dict[str, str]:
-        """The environment to start a child with: this one's, with the shim in front of any other preload."""
+        """Return the environment for a child: that of this process, with the shim before any other preload."""
         preload = [str(self.library), *filter(None, [os.environ.get("LD_PRELOAD")])]
         return {
             **os.environ,
@@ -85,12 +85,12 @@ class SimulatedDisk:
         return Syncs(fsync=self._counters[0], fdatasync=self._counters[1])
 
     def reset(self) -> None:
-        """Start from zero. Calls made meanwhile may be lost: measure differences while processes run."""
+        """Set the counters to zero. Calls at the same time may be lost: while processes run, measure differences."""
         self._counters[0] = self._counters[1] = 0
 
     def close(self) -> None:
         if not self._map.closed:
-            del self._counters  # the map cannot close while a view of it lives
+            del self._counters  # the map cannot be closed while a view of it exists
             self._map.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

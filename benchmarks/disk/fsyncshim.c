@@ -10,7 +10,7 @@
  * - a bad descriptor still fails with EBADF, and is not counted.
  *
  * sync_file_range and msync are left alone: PostgreSQL uses them as hints for write-back, SQLite not at all, and
- * neither counts on them for durability.
+ * neither relies on them for durability.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ __attribute__((constructor)) static void open_counters(void)
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return;
-    /* A file that is too short would answer the first count with SIGBUS. */
+    /* With a file that is too short the first count would fail with SIGBUS. */
     if (fstat(fd, &status) == 0 && status.st_size >= (off_t)(KINDS * sizeof *counters)) {
         void *mapped = mmap(NULL, KINDS * sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (mapped != MAP_FAILED)

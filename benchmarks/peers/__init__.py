@@ -1,1 +1,1 @@
-"""The peers of the side-by-side benchmark: each is driven in a virtual environment of its own."""
+"""The peers of the comparison: each one runs in its own virtual environment."""

@@ -1,9 +1,9 @@
-"""What every peer's driver shares: the command line, the payload, the stopwatch, the idle sampler.
+"""The common parts of the drivers: the command line, the payload, the stopwatch, the idle sampler.
 
 Invariants:
 - Runs inside the peers' environments, so it imports the standard library only.
-- The stopwatch and the fsync count cover the measured work alone: no start-up, imports or seeding.
-- A driver never touches what it did not make: a scratch directory or a scratch database per run.
+- The stopwatch and the fsync count cover only the measured work: no start-up, imports or seeding.
+- A driver changes only what it has created: a scratch directory or a scratch database per run.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--url", required=True, help="a SQLite path or URL, or a postgresql:// URL")
     parser.add_argument("--n", type=int, default=1000, help="jobs, or samples of an idle run")
     parser.add_argument("--callers", type=int, default=1)
-    parser.add_argument("--concurrency", type=int, help="default: the peer's settings, best one taken")
+    parser.add_argument("--concurrency", type=int, help="default: try the peer's usual settings and report the best")
     return parser.parse_args()
 
 
 def fsyncs() -> int:
-    """The fsyncs that the simulated disk has counted so far; 0 without one."""
+    """Return the fsyncs that the simulated disk has counted so far; 0 without a simulated disk."""
     path = os.environ.get("HOLDFAST_SHIM_COUNTER")
     if not path:
         return 0
@@ -69,7 +69,7 @@ def fsyncs() -> int:
 
 
 class Stopwatch:
-    """Time and fsyncs between `start` and the last `stop`; the first `start` counts."""
+    """Time and fsyncs from the first `start` to the last `stop`."""
 
     def __init__(self) -> None:
         self._begun: tuple[int, int] | None = None
@@ -102,7 +102,7 @@ def report(peer: str, args: argparse.Namespace, durability: str, figures: dict[s
 
 
 def best(tries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The fastest of several settings, with the rate of each, so that none is hidden."""
+    """Return the figures of the fastest setting, with the rate of every setting in `tried`."""
     tries = list(tries)
     winner = max(tries, key=lambda figures: figures["per_second"])
     return {**winner, "tried": {figures["setting"]: figures["per_second"] for figures in tries}}
@@ -113,7 +113,7 @@ def share(n: int, callers: int) -> list[int]:
 
 
 def by_threads(n: int, callers: int, submit: Callable[[], object]) -> dict[str, Any]:
-    """`n` single enqueues by `callers` threads, timed from the moment all of them are ready."""
+    """Measure `n` single enqueues by `callers` threads, from the time when all threads are ready."""
     watch = Stopwatch()
     gate = threading.Barrier(callers, action=watch.start)
 
@@ -132,7 +132,7 @@ def by_threads(n: int, callers: int, submit: Callable[[], object]) -> dict[str, 
 
 
 async def by_tasks(n: int, callers: int, submit: Callable[[], Awaitable[object]]) -> dict[str, Any]:
-    """`n` single enqueues by `callers` tasks."""
+    """Measure `n` single enqueues by `callers` tasks."""
     watch = Stopwatch()
 
     async def caller(count: int) -> None:
@@ -147,7 +147,7 @@ async def by_tasks(n: int, callers: int, submit: Callable[[], Awaitable[object]]
 
 @contextmanager
 def scratch_file(url: str, name: str = "queue.db") -> Iterator[Path]:
-    """A fresh path beside the file that the URL names; its directory goes when the run ends."""
+    """Yield a new path next to the file that the URL names; its directory is removed afterwards."""
     beside = Path(url.removeprefix("sqlite:///"))
     directory = beside.with_name(f"{beside.name}.peer-{os.getpid()}-{time.monotonic_ns()}")
     directory.mkdir(parents=True)
@@ -158,7 +158,7 @@ def scratch_file(url: str, name: str = "queue.db") -> Iterator[Path]:
 
 
 def scratch_database(url: str) -> tuple[str, str]:
-    """A fresh database's name, and the URL that leads to it."""
+    """Return the name of a new database, and its URL."""
     name = f"peer_{os.getpid()}_{time.monotonic_ns()}"
     return name, urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
@@ -171,7 +171,7 @@ def cpu_seconds(pid: int) -> float:
 async def sample_idle(
     peer: str, where: str, n: int, submit: Callable[[], Awaitable[object]], command: list[str] | None = None
 ) -> dict[str, Any]:
-    """Latency from the call here to the handler in a worker process; memory of that worker."""
+    """Return the latency from the call here to the handler in a worker process, and the memory of that worker."""
     with subprocess.Popen(
         command or [sys.executable, str(Path(__file__).with_name(f"{peer}_worker.py")), where],
         stdin=subprocess.PIPE,
@@ -184,7 +184,7 @@ async def sample_idle(
         for index in range(IDLE_WARM_UP + n):
             if index == IDLE_WARM_UP:
                 since = (cpu_seconds(worker.pid), time.monotonic())
-            # A random pause, so that samples do not fall in step with a poll or a flush.
+            # A random pause, so that samples are not synchronised with a poll or a flush.
             await asyncio.sleep(random.uniform(0.05, 0.15))
             called_ns = time.monotonic_ns()
             await submit()

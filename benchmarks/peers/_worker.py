@@ -1,4 +1,4 @@
-"""What every peer's idle worker shares; it imports little, as the worker's memory is measured."""
+"""The common parts of the idle workers; it imports little, because the worker's memory is measured."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ POLL_SECONDS = 0.005  # For the peers that can only poll.
 
 
 def started() -> None:
-    """Called by the handler: tells the sampler when it was entered, on the machine's one clock."""
+    """Print the time at which the handler was entered, for the sampler; both use the same monotonic clock."""
     os.write(1, b"%d\n" % time.monotonic_ns())
 
 
 def live_with_sampler() -> None:
-    """End this process when the sampler closes the pipe, also by dying."""
+    """End this process when the sampler closes the pipe or ends."""
 
     def watch() -> None:
         sys.stdin.buffer.read()

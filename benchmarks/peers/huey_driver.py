@@ -4,7 +4,7 @@
 
 Invariants:
 - WAL and synchronous=FULL on every connection, the handler's own included.
-- A handler returns None, so huey stores no result: one commit a job, its cheapest way.
+- A handler returns None, so huey stores no result: one commit per job, its fastest mode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WORKERS = (1, 4)
 
 
 def open_queue(path: Path, *, fsync: bool = True) -> SqliteHuey:
-    # Contending threads wait in SQLite's busy handler: longer than the default 5 s, to lose none.
+    # Contending threads wait in SQLite's busy handler: longer than the default 5 s, so that none fails.
     return SqliteHuey("bench", filename=str(path), fsync=fsync, timeout=60)
 
 

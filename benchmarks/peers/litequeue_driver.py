@@ -29,7 +29,7 @@ from _common import (
 )
 from _worker import POLL_SECONDS
 
-DURABILITY = "WAL, synchronous=FULL (forced; NORMAL is its own)"
+DURABILITY = "WAL, synchronous=FULL (forced; its default is NORMAL)"
 
 
 def open_queue(path: Path) -> LiteQueue:

@@ -35,8 +35,8 @@ DURABILITY = "logged tables, synchronous_commit=on"
 BATCHES = (100, 500)
 WORKER_POOL = 4
 EFFECT_POOL = 20
-# Its trigger notifies, and PostgreSQL lets one notifying transaction at a time commit: 100 connections did no
-# better than 10.
+# Its trigger notifies, and PostgreSQL lets one notifying transaction at a time commit: 100 connections were
+# no faster than 10.
 SUBMIT_POOL = 10
 
 
@@ -96,7 +96,7 @@ async def drain(base: str, n: int, batch: int, *, effect: bool) -> dict:
         connection = await asyncpg.connect(url)
         await connection.execute(EFFECTS_TABLE)
         await put_many(connection, n)
-        # What autovacuum would have done in a queue that had lived a minute.
+        # Autovacuum would do this in a queue that is a minute old.
         await connection.execute("VACUUM ANALYZE")
         driver = AsyncpgPoolDriver(await stack.enter_async_context(open_pool(url, WORKER_POOL)))
         queries = TimedQueries(driver)
@@ -104,7 +104,7 @@ async def drain(base: str, n: int, batch: int, *, effect: bool) -> dict:
         queue = PgQueuer(driver, queries=queries)
         queries.finished = queue.shutdown.set
         if effect:
-            # Apart from the library's own pool: waiting handlers would hold up its claims.
+            # A separate pool: waiting handlers would delay the claims of the library's own pool.
             queue.resources["pool"] = await stack.enter_async_context(open_pool(url, EFFECT_POOL))
 
             @queue.entrypoint("handle")

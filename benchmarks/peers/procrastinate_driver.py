@@ -34,8 +34,8 @@ from _common import (
 DURABILITY = "synchronous_commit=on"
 CONCURRENCIES = (10, 100)
 WORKER_POOL = 20
-# Its trigger notifies, and PostgreSQL lets one notifying transaction at a time commit: 50 connections did no
-# better than 10.
+# Its trigger notifies, and PostgreSQL lets one notifying transaction at a time commit: 50 connections were
+# no faster than 10.
 SUBMIT_POOL = 10
 
 
@@ -96,7 +96,7 @@ async def drain(base: str, n: int, concurrency: int, *, effect: bool) -> dict:
         await put_many(handle, n)
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             await connection.execute(EFFECTS_TABLE)
-            # What autovacuum would have done in a queue that had lived a minute.
+            # Autovacuum would do this in a queue that is a minute old.
             await connection.execute("VACUUM ANALYZE")
         watch, left = Stopwatch(), n
         fetch, finish = app.job_manager.fetch_job, app.job_manager.finish_job
@@ -113,7 +113,7 @@ async def drain(base: str, n: int, concurrency: int, *, effect: bool) -> dict:
                 watch.stop()
 
         app.job_manager.fetch_job, app.job_manager.finish_job = timed_fetch, timed_finish
-        # Deleting what has succeeded is a little faster than its default of keeping it.
+        # Deleting succeeded jobs is a little faster than its default, which keeps them.
         await app.run_worker_async(
             concurrency=concurrency, wait=False, delete_jobs="always", install_signal_handlers=False
         )

@@ -1,7 +1,7 @@
-"""Measures a peer: runs its driver as a child in its own environment, and hands back what it printed.
+"""Measures a peer: runs its driver as a child in its own environment, and returns its result.
 
 Invariants:
-- The driver's time and fsyncs cover the measured work alone; making the environment is never part of them.
+- The driver's time and fsyncs cover only the measured work, never the creation of the environment.
 - The simulated disk is the caller's: `env` carries its preload and counter, and for PostgreSQL the counter is
   the one that the server counts in.
 """
@@ -22,7 +22,7 @@ TIMEOUT_S = 900
 
 
 class MeasureError(RuntimeError):
-    """The driver failed; the message holds what it said."""
+    """The driver failed; the message contains its output."""
 
 
 def measure(
@@ -35,7 +35,7 @@ def measure(
     callers: int = 1,
     env: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """One result: `per_second`, None where the peer has no such thing; `fsyncs` when `env` names a counter.
+    """Return one result: `per_second`, None if the peer lacks the feature; `fsyncs` if `env` names a counter.
 
     Without `concurrency` a drain tries the peer's usual settings and reports the best, with all in `tried`.
     """

@@ -1,8 +1,8 @@
-"""Makes the peers' virtual environments on demand, under `.bench/venvs`, with plain pip.
+"""Creates the virtual environments of the peers when they are needed, under `.bench/venvs`, with plain pip.
 
 Invariants:
 - An environment is complete when its stamp names the pins and the interpreter it was made for.
-- Nothing of it touches the project's own environment or lock.
+- The project's own environment and lock are never changed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class PeerUnavailable(RuntimeError):
 
 
 def ensure(peer: str) -> Path:
-    """The interpreter of the peer's environment, made or remade if need be."""
+    """Return the interpreter of the peer's environment; create the environment if it is missing or out of date."""
     if peer not in PEERS:
-        raise PeerUnavailable(f"No such peer: {peer}. There are {', '.join(PEERS)}.")
+        raise PeerUnavailable(f"Unknown peer {peer}; known: {', '.join(PEERS)}.")
     pins = HERE / f"{peer}.requirements.txt"
     base = _interpreter(peer)
     directory = VENVS / peer
@@ -44,7 +44,7 @@ def ensure(peer: str) -> Path:
 
 
 def _interpreter(peer: str) -> str:
-    """This interpreter where it will do, as Holdfast runs on it too; else another one of the machine."""
+    """Return this interpreter if it is new enough, because Holdfast uses it too; else another one of the machine."""
     needed = NEEDS.get(peer, (3, 11))
     if sys.version_info[:2] >= needed:
         return getattr(sys, "_base_executable", sys.executable)
@@ -53,7 +53,7 @@ def _interpreter(peer: str) -> str:
     candidates += filter(None, (shutil.which(f"python3.{minor}") for minor in range(needed[1], needed[1] + 4)))
     check = f"import sys; sys.exit(sys.version_info < {needed})"
     for candidate in candidates:
-        # A pyenv shim is there for versions that are not selected too: only running it tells.
+        # pyenv has shims for versions that are not selected too, so the candidate must be run.
         if subprocess.run([candidate, "-c", check], capture_output=True, check=False).returncode == 0:
             return candidate
     raise PeerUnavailable(f"{peer} needs Python {needed[0]}.{needed[1]} or newer, and none was found.")

@@ -51,7 +51,7 @@ __all__ = [
     "undo_procedure",
 ]
 
-# Where each name lives. The command imports this package too, and most commands need none of the engine.
+# The module of each name. The command imports this package too, and most commands need none of the engine.
 _HOMES = {
     "core.errors": "HoldfastError IdempotencyConflictError LeaseLostError",
     "engine.failures": "FailureKind",

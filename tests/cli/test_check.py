@@ -48,7 +48,7 @@ def test_what_is_wrong_is_listed_and_the_exit_code_says_so(history: str) -> None
             "machine": None,
             "id": None,
             "evidence": {
-                "kind": "count", "operation": "ghost", "queue": "attic", "state": "pending", "told": 3, "found": 0,
+                "kind": "count", "operation": "ghost", "queue": "attic", "state": "pending", "counted": 3, "found": 0,
             },
         }
     ]  # fmt: skip

@@ -184,7 +184,7 @@ def test_show_tells_everything_of_a_run_that_was_interrupted(shop: str) -> None:
         "  ┊\n"
         "  ○  PUT_C        open\n"
         "\n"
-        "next: it may be running; if its process has died, continue it:\n"
+        "next: it may be running; if its process has crashed, continue it:\n"
         f"  holdfast procedure resume {at(shop)} r --app MODULE --reason TEXT\n"
         "or undo it:\n"
         f"  holdfast procedure undo {at(shop)} r --app MODULE --reason TEXT\n"

@@ -56,7 +56,7 @@ class Recording:
                     answered += op.data.decode().splitlines()
                 continue
             self._disk.take(op)
-            if self._disk.in_doubt:
+            if self._disk.uncertain:
                 yield self._disk, answered
 
 

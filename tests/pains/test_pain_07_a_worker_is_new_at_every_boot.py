@@ -18,24 +18,24 @@ from tests.support.roles import noted, wait_until
 def test_every_boot_has_an_identity_of_its_own(
     forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
-    told = tmp_path / "told"
+    notes = tmp_path / "notes"
     # Same host, same code, same ledger, even the same forked memory: only the boot differs.
     workers = [
-        forks.spawn("tests.support.roles:work", url=ledger_url, lease_s=LEASE_S, told=str(told)) for _ in range(4)
+        forks.spawn("tests.support.roles:work", url=ledger_url, lease_s=LEASE_S, notes=str(notes)) for _ in range(4)
     ]
-    wait_until(lambda: len(noted(told)) == 4, 20, "four workers have booted", lambda: forks.log)
+    wait_until(lambda: len(noted(notes)) == 4, 20, "four workers have booted", lambda: forks.log)
     for worker in workers:
         worker.kill()
     here = [Worker(ledger).worker_id for _ in range(2)]
-    assert len({*noted(told), *here}) == 6
+    assert len({*noted(notes), *here}) == 6
 
 
 @pytest.mark.req("M-06", "M-09", "G-22")
 def test_a_reborn_worker_finds_what_its_former_self_left_at_once(
     forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path
 ) -> None:
-    started, told = tmp_path / "started", tmp_path / "told"
-    former = forks.spawn("tests.support.roles:work", url=ledger_url, lease_s=LEASE_S, told=str(told))
+    started, notes = tmp_path / "started", tmp_path / "notes"
+    former = forks.spawn("tests.support.roles:work", url=ledger_url, lease_s=LEASE_S, notes=str(notes))
     receipt = ledger.submit("hang", {"started": str(started)})
     wait_until(lambda: noted(started), 20, "the job runs", lambda: forks.log)
     former.kill()
@@ -51,6 +51,6 @@ def test_a_reborn_worker_finds_what_its_former_self_left_at_once(
     require_promises(facts)
     require_all_done(facts, jobs=1)
     owners = [execution.lease_owner for execution in facts.executions[receipt.job_id]]
-    assert owners == [*noted(told), reborn.worker_id]
+    assert owners == [*noted(notes), reborn.worker_id]
     journal = facts.journal["JOB", receipt.job_id]
     assert {row.actor for row in journal if row.event == "expire"} == {reborn.worker_id}

@@ -27,9 +27,11 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 def test_many_processes_and_a_stranger_that_holds_the_lock(
     forks: ForkServer, ledger: Ledger, sqlite_url: str, tmp_path: Path
 ) -> None:
-    acknowledged, told = tmp_path / "acknowledged", tmp_path / "told"
-    stranger = forks.spawn("tests.support.roles:hold_write_lock", url=sqlite_url, seconds=0.4, times=5, told=str(told))
-    wait_until(lambda: noted(told), 20, "the lock is held", lambda: forks.log)
+    acknowledged, notes = tmp_path / "acknowledged", tmp_path / "notes"
+    stranger = forks.spawn(
+        "tests.support.roles:hold_write_lock", url=sqlite_url, seconds=0.4, times=5, notes=str(notes)
+    )
+    wait_until(lambda: noted(notes), 20, "the lock is held", lambda: forks.log)
     submitters = [
         forks.spawn(
             "tests.support.roles:submit",
@@ -49,7 +51,7 @@ def test_many_processes_and_a_stranger_that_holds_the_lock(
         worker.signal(15)
         assert worker.wait(30) == 0, forks.log
     assert "locked" not in forks.log
-    assert noted(told) == ["locked"] * 5
+    assert noted(notes) == ["locked"] * 5
     facts = Facts(ledger)
     require_promises(facts, acknowledged=[(CLIENT, key) for key in noted(acknowledged)])
     require_all_done(facts, jobs=jobs)

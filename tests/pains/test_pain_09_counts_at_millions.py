@@ -34,4 +34,4 @@ def test_a_count_that_is_wrong_is_found(ledger: Ledger) -> None:
     with ledger.store.transaction() as transaction:
         transaction.execute("UPDATE holdfast_counts SET n = n + 41")
     [violation] = check(ledger.store).violations
-    assert (violation.invariant, violation.evidence["told"], violation.evidence["found"]) == ("counts_true", 42, 1)
+    assert (violation.invariant, violation.evidence["counted"], violation.evidence["found"]) == ("counts_true", 42, 1)

@@ -1,1 +1,1 @@
-"""What the tests stand on: a real PostgreSQL server and the table of clauses."""
+"""Support for the tests: a real PostgreSQL server, child processes, golden files, and the table of clauses."""

@@ -1,7 +1,7 @@
-"""The clauses of the requirements, as `clauses.toml` lists them: id, tag, and a title of our own.
+"""The clauses of the requirements, as `clauses.toml` lists them: id, tag, and a title in our words.
 
 Invariants:
-- ids are unique and stand in the order K, G, L, M, W, X, then by number;
+- ids are unique and in the order K, G, L, M, W, X, then by number;
 - a tag is one of those in `TAGS`.
 """
 

@@ -1,11 +1,11 @@
-"""Writes `docs/conformance.md`: for every clause, the tests that show it; a clause without one is a gap.
+"""Writes `docs/conformance.md`: for every clause, the tests that show it; a clause without a test is a gap.
 
 Invariants:
-- the page is a function of the clause list and the collected tests alone: no date, no machine;
-- a parametrised test stands once, under its function's name.
+- the page depends only on the clause list and the collected tests, not on the date or the machine;
+- a parametrised test is listed once, under its function's name.
 
-Usage: python -m tests.support.conformance [--check]. With `--check` nothing is written, and a page that
-differs from what would be written is an error.
+Usage: python -m tests.support.conformance [--check]. With `--check` nothing is written, and a page
+that is out of date is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "conformance.md"
 
 
 def collect() -> dict[str, list[str]]:
-    """The tests that name each clause, from a collection of the whole suite."""
+    """Return the tests that name each clause, from a collection of the whole suite."""
     with tempfile.TemporaryDirectory(prefix="holdfast-conformance-") as directory:
         path = Path(directory) / "clauses.json"
         done = subprocess.run(
@@ -57,7 +57,7 @@ def render(clauses: Sequence[Clause], shown: Mapping[str, Sequence[str]]) -> str
             "",
             f"## {source}: {description}",
             "",
-            "| clause | tag | what it asks | tests |",
+            "| clause | tag | requirement | tests |",
             "|---|---|---|---|",
         ]
         lines += [
@@ -78,7 +78,7 @@ def _links(node_ids: Sequence[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="conformance", description="Write docs/conformance.md.")
-    parser.add_argument("--check", action="store_true", help="only tell whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     check: bool = parser.parse_args().check
     page = render(load(), collect())
     name = PAGE.relative_to(ROOT)

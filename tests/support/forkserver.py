@@ -1,12 +1,12 @@
 """A fork server: a small parent that has imported Holdfast once, and forks children that run one role each.
 
-Forking takes a few milliseconds where starting Python takes hundreds, so a test can kill children by the hundred.
+A fork takes a few milliseconds, a start of Python hundreds, so a test can kill hundreds of children.
 
 Invariants: the server has one thread and no ledger, so a child inherits no lock and no connection; only the server
-signals and reaps, so a signal never reaches a process that took over an old id; no child outlives the server, and the
+signals and reaps, so a signal never reaches another process with a reused id; no child outlives the server, and the
 server does not outlive the test.
 
-A role is a function `module:name` that takes keyword arguments which JSON can carry. What it raises is written to the
+A role is a function `module:name` that takes keyword arguments of JSON types. An exception is written to the
 server's log; the child then exits with 1. A child that is killed by signal n has the status -n.
 """
 
@@ -33,11 +33,11 @@ FAILED = 1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The test's end
+# In the test
 
 
 class Child:
-    """A process that plays a role."""
+    """A process that runs a role."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server = server
@@ -47,31 +47,31 @@ class Child:
         return f"Child({self.pid})"
 
     def signal(self, signum: int) -> bool:
-        """Send a signal; return whether the child was still there to get it."""
-        return bool(self._server.ask(do="signal", pid=self.pid, signum=int(signum)))
+        """Send a signal; return whether the child was still running."""
+        return bool(self._server.request(do="signal", pid=self.pid, signum=int(signum)))
 
     def kill(self) -> int:
-        """SIGKILL the child, and return its status once it is gone."""
+        """Send SIGKILL to the child, and return its status after it has ended."""
         self.signal(signal.SIGKILL)
         return self.wait(10)
 
     def wait(self, timeout_s: float) -> int:
-        """Return the exit status: what the role ended with, or minus the signal that killed it."""
-        status = self._server.ask(do="wait", pid=self.pid, timeout_s=timeout_s)
+        """Return the exit status of the role, or minus the number of the signal that killed it."""
+        status = self._server.request(do="wait", pid=self.pid, timeout_s=timeout_s)
         if status is None:
             raise TimeoutError(f"child {self.pid} still runs after {timeout_s:g} s\n{self._server.log}")
         return int(status)
 
     @property
     def running(self) -> bool:
-        return self._server.ask(do="wait", pid=self.pid, timeout_s=0) is None
+        return self._server.request(do="wait", pid=self.pid, timeout_s=0) is None
 
 
 class ForkServer:
-    """Starts the server, and asks it for children."""
+    """Starts the server, and sends it requests for children."""
 
     def __init__(self, *modules: str) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the server runs
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.forkserver", *modules],
@@ -88,10 +88,10 @@ class ForkServer:
         self.close()
 
     def spawn(self, role: str, **arguments: object) -> Child:
-        """Fork a child that plays this role."""
-        return Child(self, int(self.ask(do="spawn", role=role, arguments=arguments)))
+        """Fork a child that runs this role."""
+        return Child(self, int(self.request(do="spawn", role=role, arguments=arguments)))
 
-    def ask(self, **request: object) -> Any:
+    def request(self, **request: object) -> Any:
         with self._lock:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
@@ -99,12 +99,12 @@ class ForkServer:
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the fork server is gone\n{self.log}")
+            raise RuntimeError(f"the fork server has ended\n{self.log}")
         return json.loads(line)
 
     @property
     def log(self) -> str:
-        """What the server and its children have written to standard error."""
+        """The standard error of the server and its children."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
@@ -115,7 +115,7 @@ class ForkServer:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The server's end
+# In the server
 
 
 class _Server:
@@ -136,7 +136,7 @@ class _Server:
         server_pid = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _play(role, arguments, server_pid)
+            _run_role(role, arguments, server_pid)
         self._pidfds[pid] = os.pidfd_open(pid)
         return pid
 
@@ -157,13 +157,13 @@ class _Server:
         return self._ended[pid]
 
 
-def _play(role: str, arguments: dict[str, Any], server_pid: int) -> None:
+def _run_role(role: str, arguments: dict[str, Any], server_pid: int) -> None:
     status = FAILED
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server_pid:
             os._exit(FAILED)
-        # Standard input and output are the server's conversation with the test.
+        # The server uses its standard input and output to communicate with the test.
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
@@ -172,12 +172,12 @@ def _play(role: str, arguments: dict[str, Any], server_pid: int) -> None:
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else FAILED
-    except BaseException:  # noqa: BLE001 - whatever it was, the test must read it
+    except BaseException:  # noqa: BLE001 - the test must see every error
         print(f"child {os.getpid()} ({role}) at {time.monotonic():.3f}", file=sys.stderr)
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        # Not sys.exit: handlers of the server's own exit are not the child's.
+        # Not sys.exit: the exit handlers of the server must not run in the child.
         os._exit(status)
 
 

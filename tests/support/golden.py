@@ -1,7 +1,7 @@
-"""The golden files: what people and programs see of Holdfast, kept as text, so that a change of it shows as a diff.
+"""The golden files: the interfaces of Holdfast for people and programs as text, so that each change shows as a diff.
 
-Invariants: a golden file is a function of the code alone: no clock, no path, no random name, no terminal; nothing else
-is kept in `tests/golden/`.
+Invariants: a golden file depends only on the code, not on the clock, a path, a random name or a terminal;
+`tests/golden/` contains only golden files.
 
 Usage: python -m tests.support.golden --check | --write. With `--check` nothing is written; differences are printed as a
 unified diff, and the exit code is 1.
@@ -38,14 +38,14 @@ def wanted() -> dict[str, str]:
 
 
 def kept() -> dict[str, str]:
-    """Return the golden files that are there: everything in the folder, and the ones that live beside their code."""
+    """Return the golden files that exist: all files of the folder, and those next to their code."""
     inside = {str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).rglob("*") if path.is_file()}
     beside = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("triggers.sql")}
     return {path: (ROOT / path).read_text(encoding="utf-8") for path in inside | beside}
 
 
 def differences() -> Iterator[str]:
-    """Yield a unified diff, from what is there to what would be written."""
+    """Yield a unified diff from the existing files to the generated ones."""
     new, old = wanted(), kept()
     for path in sorted(new.keys() | old.keys()):
         before, after = old.get(path, "").splitlines(keepends=True), new.get(path, "").splitlines(keepends=True)
@@ -53,7 +53,7 @@ def differences() -> Iterator[str]:
 
 
 def write() -> list[str]:
-    """Write the golden files, remove the ones that nothing makes any more, and return the paths that changed."""
+    """Write the golden files, remove those that are no longer generated, and return the paths that changed."""
     new, old = wanted(), kept()
     changed = [path for path in sorted(new.keys() | old.keys()) if new.get(path) != old.get(path)]
     for path in changed:
@@ -68,15 +68,15 @@ def write() -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check or rewrite the golden files.")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--check", action="store_true", help="print what differs, and exit with 1 if anything does")
-    what.add_argument("--write", action="store_true", help="write the files anew")
+    what.add_argument("--check", action="store_true", help="print the differences, and exit with 1 if there are any")
+    what.add_argument("--write", action="store_true", help="write the files again")
     if parser.parse_args().write:
         print("".join(f"{path}\n" for path in write()), end="")
         return 0
     found = "".join(differences())
     if found:
         print(found, end="")
-        print("The golden files differ. If the change is meant, run `make golden` and commit them.", file=sys.stderr)
+        print("The golden files differ. If the change is intended, run `make golden` and commit them.", file=sys.stderr)
     return 1 if found else 0
 
 

@@ -1,6 +1,6 @@
 """The golden files of the Python API: every public name with its signature, without the module it is defined in.
 
-Invariants: where a name lives does not show, so that moving code changes nothing here; members are sorted by name.
+Invariants: the module of a name is not shown, so that moving code changes nothing here; members are sorted by name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def package() -> dict[str, str]:
 
 
 def store() -> dict[str, str]:
-    """Return what the guide uses of a store, and of what a store gives."""
+    """Return the members of stores, transactions, readings and rows that the guide uses."""
     used = sorted(set(USED.findall("\n".join(blocks(GUIDE, "python")))))
     with tempfile.TemporaryDirectory() as folder, holdfast.Ledger(Path(folder) / "guide.db") as ledger:
         ledger.submit("noop")
@@ -61,7 +61,7 @@ def _class(name: str, kind: type) -> Iterator[str]:
         yield from (f"    {member.name} = {member.value!r}" for member in kind)
         return
     yield f"class {name}({', '.join(base for base in bases if base.endswith(('Error', 'Exception')))})"
-    with suppress(ValueError):  # an exception without a constructor of its own
+    with suppress(ValueError):  # an exception without its own constructor
         yield f"    {_signature(kind)}"
     public = {
         member

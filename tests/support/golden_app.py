@@ -1,4 +1,4 @@
-"""What the scenario of the golden files works with: an operation, and a procedure of two steps."""
+"""The application of the golden files' scenario: an operation, and a procedure of two steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _act(at: StepContext) -> dict[str, object]:
 
 
 def _compensate(_at: StepContext) -> None:
-    """Undo nothing: the steps only return something."""
+    """Do nothing: the steps change nothing."""
 
 
 @procedure("welcome", target=lambda params: f"guest:{params.get('guest', 'ann')}")

@@ -1,7 +1,7 @@
-"""The golden files of the commands' own words: the help of every command, and the state machines.
+"""The golden files of the commands' texts: the help of every command, and the state machines.
 
-Invariants: help is laid out by the plain formatter at a fixed width, so that no terminal, colour or table style has a
-part in it.
+Invariants: the plain formatter writes the help at a fixed width, so that it does not depend on the terminal, colours or
+table styles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def machines() -> dict[str, str]:
 
 
 def help_pages() -> dict[str, str]:
-    """Return the help of each command with its subcommands, one file a command."""
+    """Return the help of each command with its subcommands, one file per command."""
     root: Any = get_command(app)
     for name, command in COMMANDS.items():
         root.add_command(Lazy(name, command))

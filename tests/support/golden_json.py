@@ -1,7 +1,7 @@
 """The golden files of the commands' JSON: one answer of every command, from a small scenario on SQLite.
 
-Invariants: every command that does something has an answer here; what differs from run to run (times, digests, random
-ids, paths, the user, the machine) is a placeholder such as `<time>`.
+Invariants: every command without subcommands has an answer here; values that differ between runs (times, digests,
+random ids, paths, the user, the machine) are placeholders such as `<time>`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ APP = "tests.support.golden_app"
 BUCKET = "noaa-gfs-bdp-pds"
 ANN = ("--operator", "ann", "--reason", "incident 7")
 SINCE = ("--created-after", "2020-01-01T00:00:00Z")
-ELSEWHERE = frozenset({"machines"})  # it has a golden file of its own
-BEGUN = datetime(2026, 1, 1, 12, tzinfo=UTC)  # the lease of that day has run out
+ELSEWHERE = frozenset({"machines"})  # it has its own golden file
+BEGUN = datetime(2026, 1, 1, 12, tzinfo=UTC)  # a lease of that day has expired
 
 
 def answers() -> dict[str, str]:
@@ -65,7 +65,7 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _commands() -> Iterator[str]:
-    """Yield every command that does something."""
+    """Yield every command without subcommands."""
     for name, command in COMMANDS.items():
         yield from _leaves(Lazy(name, command).load(), name)
     yield from _leaves(get_command(nodd_replay.app), "nodd-replay")
@@ -97,7 +97,7 @@ def _place() -> Iterator[Path]:
 
 
 class _Scenario:
-    """Plays the scenario, and keeps what each command answered."""
+    """Runs the scenario, and keeps the answer of each command."""
 
     def __init__(self, folder: Path) -> None:
         self.answers: dict[str, Any] = {}
@@ -165,9 +165,18 @@ class _Scenario:
         self._run("gc", "--set", "finished=30d", "--set", "quarantined=90d", *ANN)
 
     def _grant(self) -> None:
-        asked = ("ledger.repair", "ledger", "--executor", "ann", "--reason", "incident 7", "--rollback-plan", "restore")
+        wanted = (
+            "ledger.repair",
+            "ledger",
+            "--executor",
+            "ann",
+            "--reason",
+            "incident 7",
+            "--rollback-plan",
+            "restore",
+        )
         self._run("grant approvers add", "bob", "--public-key", "bob.pub", "--as", "ann", "--reason", "on call")
-        self._run("grant request", *asked, "--as", "ann")
+        self._run("grant request", *wanted, "--as", "ann")
         self._run("grant sign", "2", "--key", "bob")
         self._run("grant approve", "2", "--key", "bob", "--as", "bob", "--reason", "looked")
         self._run("grant show", "2")

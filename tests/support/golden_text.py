@@ -1,4 +1,4 @@
-"""Placeholders for what differs from run to run."""
+"""Placeholders for values that differ between runs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TEXTS = (
     (re.compile(r"\bcli:[\w.-]+"), "cli:<user>"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "<endpoint>"),
 )
-"""What a text may hold, longest first; times of 2020 and 2099 are those of the scenario, and stay."""
+"""The patterns to replace, longest first; times of 2020 and 2099 belong to the scenario, and stay."""
 
 
 class Placeholders:
-    """Puts placeholders in the place of what differs; `own` adds texts, such as the directory of the scenario."""
+    """Replaces values that differ between runs; `own` adds texts, such as the directory of the scenario."""
 
     def __init__(self, own: Mapping[str, str], fields: Mapping[str, str]) -> None:
         self._own = own
         self._fields = fields
 
     def value(self, found: Any, field: str = "") -> Any:
-        """Return a JSON value with placeholders in it; `fields` says which fields are replaced whatever they hold."""
+        """Return a JSON value with placeholders in it; the fields in `fields` are always replaced."""
         if field in self._fields and found is not None:
             return self._fields[field]
         if isinstance(found, dict):

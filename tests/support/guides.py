@@ -2,8 +2,8 @@
 
 Invariants:
 - blocks run in the order of the page, in one directory and, for Python, in one namespace;
-- what a command prints must be what the page shows; `…` on the page stands for any text in its line, and alone in a
-  line for any lines or none;
+- the output of a command must match the page; `…` on the page matches any text in its line, and alone in a line any
+  number of lines;
 - `holdfast` and `nodd-replay` run in this process, which is faster; a line that needs a shell runs in one.
 """
 
@@ -45,7 +45,7 @@ def run_python(page: Path, directory: Path) -> None:
 
 
 def run_console(page: Path, directory: Path, monkeypatch: pytest.MonkeyPatch, *, steps_min: int) -> None:
-    """Run every command of a page in a directory and compare what it prints; the page has at least `steps_min`."""
+    """Run every command of a page in a directory and compare its output; the page has at least `steps_min` commands."""
     monkeypatch.chdir(directory)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     found = [step for block in blocks(page, "console") for step in _PROMPT.split(block)[1:]]

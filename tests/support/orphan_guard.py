@@ -1,9 +1,9 @@
-"""Ends a test server and removes its directories when the process that owns it is gone, however it went.
+"""Ends a test server and removes its directories after the process that owns it has ended, also by SIGKILL.
 
 Invariants:
-- it runs beside its owner, in its own session, and learns of the owner's death from the end of its input;
-- it signals only the process whose id the owner told it last, and nothing when that was 0;
-- it needs the standard library alone, so that it starts quickly and outlives a broken environment.
+- it runs in its own session; the end of its standard input shows that the owner has ended;
+- it signals only the process whose id the owner sent last, and none if that was 0;
+- it needs only the standard library, so that it starts quickly and works in a broken environment.
 
 Usage: orphan_guard.py DIRECTORY..., with lines on standard input: a process id, 0, or `end`.
 """

@@ -1,14 +1,14 @@
-"""A real PostgreSQL server for tests: its own data, port and socket, gone without trace when the run ends.
+"""A real PostgreSQL server for tests, with its own data, port and socket; all of it is removed when the run ends.
 
 Invariants:
-- it signals only the server that it started; directories and server go when the owner ends, even by SIGKILL;
-- the port stays the same from the first start to the last, so a URL outlives restarts and kills;
-- durability is as in production (`fsync` and `synchronous_commit` on); tmpfs makes it cheap;
-- no binaries is an error that says what to install, never a skipped test.
+- it signals only the server that it started; server and directories are removed when the owner ends, even by SIGKILL;
+- the port never changes, so a URL stays valid after restarts and kills;
+- durability is as in production (`fsync` and `synchronous_commit` on); tmpfs makes it fast;
+- missing binaries are an error that says what to install, never a skipped test.
 
 `HOLDFAST_TEST_PG_BIN` names the `bin` directory of another installation, such as Debian's. PostgreSQL refuses
-root: a server that root starts runs as `nobody`. `python -m tests.support.postgres` tries all of it; `--list`
-and `--others` print the installations found, and those that are not the default.
+root: a server that root starts runs as `nobody`. `python -m tests.support.postgres` tests it; `--list`
+prints the installations found, and `--others` those that are not the default.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ SETTINGS: Mapping[str, str] = {
     "log_line_prefix": "%m [%p] %d ",
 }
 
-# What the log says when a start may succeed a moment later: backends of a killed server are still ending, or
-# something else has the port.
-PASSING = ("pre-existing shared memory block", "is another postmaster", "could not create any TCP/IP sockets")
+# Log messages after which a new start may succeed: backends of a killed server are still ending, or another process
+# uses the port.
+TEMPORARY = ("pre-existing shared memory block", "is another postmaster", "could not create any TCP/IP sockets")
 
 
 class ServerError(RuntimeError):
@@ -68,8 +68,8 @@ class _Identity(TypedDict, total=False):
 
 
 def tmpfs_directory() -> Path:
-    """Where databases under test live: memory where there is enough, else the temporary directory."""
-    shm = Path("/dev/shm")  # noqa: S108 -- directories made in it are private
+    """Return the directory for test databases: in memory if there is enough, else the temporary directory."""
+    shm = Path("/dev/shm")  # noqa: S108 -- directories created in it are private
     # Containers often have 64 MB here: too little for a cluster.
     if shm.is_dir() and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free >= SPACE_NEEDED_BYTES:
         return shm
@@ -77,7 +77,7 @@ def tmpfs_directory() -> Path:
 
 
 def installations() -> list[Path]:
-    """The `bin` directories found, the default first."""
+    """Return the `bin` directories found, the default first."""
     found: list[Path] = []
     if named := os.environ.get("HOLDFAST_TEST_PG_BIN"):
         found.append(Path(named))
@@ -119,8 +119,8 @@ def _identity() -> _Identity:
 
 
 def _free_port() -> int:
-    # Below the ephemeral range: a client that retries while the server is down could otherwise be given this
-    # very port for its own end, connect to itself, and hold the port for good.
+    # Below the ephemeral range: else a client that retries while the server is down could get this port as its own
+    # local port, connect to itself, and keep the port.
     for _ in range(200):
         port = 20000 + secrets.randbelow(12000)
         with socket.socket() as probe:
@@ -192,16 +192,16 @@ class Server:
     # Databases
 
     def create_database(self, *, template: str = "template1") -> str:
-        """Create an empty database, or a copy of another that nobody uses, and answer its URL."""
+        """Create an empty database, or a copy of one without connections, and return its URL."""
         name = f"test_{secrets.token_hex(6)}"
-        # Files are copied in two thirds of the time that it takes to log every page. Before 15 there is no other way.
+        # Copying files takes two thirds of the time of logging every page. Before version 15 it is the only strategy.
         strategy = " STRATEGY FILE_COPY" if self._connected().info.server_version >= 150000 else ""
         statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
         self._execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database, by name or URL, whoever is still connected to it."""
+        """Drop a database, by name or URL, and end the connections to it."""
         name = name.rpartition("/")[2]
         self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -211,15 +211,15 @@ class Server:
         except psycopg.OperationalError:
             if self._admin is not None and not self._admin.closed:
                 raise
-            self._connected().execute(statement)  # a test had ended the connection
+            self._connected().execute(statement)  # a test has ended the connection
 
     def _connected(self) -> psycopg.Connection:
-        """Return a connection that is kept, so that making a database does not begin with making one."""
+        """Return the admin connection; it is kept open, so that creating a database is fast."""
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self.url(), autocommit=True)
         return self._admin
 
-    # Life
+    # Starting and stopping
 
     def start(self) -> Self:
         if self.running:
@@ -233,19 +233,19 @@ class Server:
             self._launch()
             if self._wait_until_ready(deadline):
                 return self
-            said = self._log_since(seen)
-            if not any(sign in said for sign in PASSING) or time.monotonic() > deadline:
-                raise ServerError(f"PostgreSQL of {self.bindir} did not start:\n{said}")
+            message = self._log_since(seen)
+            if not any(sign in message for sign in TEMPORARY) or time.monotonic() > deadline:
+                raise ServerError(f"PostgreSQL of {self.bindir} did not start:\n{message}")
             if fresh:
                 self.port = _free_port()
             time.sleep(0.1)
 
     def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
-        """End the server: `fast` is orderly; `immediate` is a crash that the next start recovers from."""
+        """Stop the server: `fast` is orderly; `immediate` is a crash, and the next start recovers."""
         self._signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
 
     def kill(self) -> None:
-        """SIGKILL the postmaster; its backends notice and end by themselves."""
+        """Send SIGKILL to the postmaster; its backends then end by themselves."""
         self._signal(signal.SIGKILL)
 
     def restart(self, mode: Literal["fast", "immediate"] = "fast") -> Self:
@@ -253,7 +253,7 @@ class Server:
         return self.start()
 
     def close(self) -> None:
-        """Stop the server and remove everything it left; harmless when repeated."""
+        """Stop the server and remove all its files; it may be called again."""
         # A forked child inherits this object and the exit handler, but not the server.
         if self._root is None or os.getpid() != self._owner_pid:
             return
@@ -261,7 +261,7 @@ class Server:
         self._free_shared_memory()
         if self._guard is not None and self._guard.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
-                self._tell_guard("end")
+                self._send_guard("end")
                 self._guard.stdin.close()
             self._guard.wait()
         for directory in self._directories():
@@ -297,7 +297,7 @@ class Server:
         )
 
     def _runnable(self) -> Path:
-        """The bin directory, or a copy of it where the server's user cannot reach the original."""
+        """Return the bin directory, or a copy of it if the server's user cannot read the original."""
         try:
             self._run([str(self.bindir / "postgres"), "--version"])
         except PermissionError:
@@ -307,7 +307,7 @@ class Server:
         home = self.bindir.parent
         package = home.parent
         if not home.name.startswith("pginstall"):
-            raise ServerError(f"{self.bindir} cannot be run by `nobody`, which is who runs PostgreSQL here.")
+            raise ServerError(f"{self.bindir} cannot be run by the user `nobody`, who runs PostgreSQL here.")
         # Not on tmpfs, which is often mounted noexec. The binaries find their libraries beside the package.
         copy = Path(tempfile.mkdtemp(prefix="holdfast-pg-bin-"))
         shutil.copytree(home, copy / package.name / home.name, symlinks=True, ignore=shutil.ignore_patterns("include"))
@@ -329,7 +329,7 @@ class Server:
             os.chown(path, self._as["user"], self._as["group"], follow_symlinks=False)
 
     def _run(self, command: Sequence[str]) -> None:
-        # The working directory must be one that the server's user may enter.
+        # The server's user must be able to enter the working directory.
         done = subprocess.run(
             command, cwd=self._root, env=self._env, capture_output=True, text=True, check=False, **self._as
         )
@@ -345,7 +345,7 @@ class Server:
         settings = self._settings | {"port": str(self.port), "unix_socket_directories": sockets}
         options = [option for name, value in settings.items() for option in ("-c", f"{name}={value}")]
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C at the terminal is for the tests, which then stop the server.
+            # Its own session: Ctrl-C at the terminal is for the tests, which then stop the server.
             self._process = subprocess.Popen(
                 [str(self._program / "postgres"), "-D", str(self.data), *options],
                 cwd=self._root,
@@ -356,11 +356,11 @@ class Server:
                 start_new_session=True,
                 **self._as,
             )
-        self._tell_guard(str(self._process.pid))
+        self._send_guard(str(self._process.pid))
 
     def _wait_until_ready(self, deadline: float) -> bool:
         while self.running and time.monotonic() < deadline:
-            # The eighth line is the server's own word for being ready; the first says whose word it is.
+            # The eighth line is the status of the server; the first line is its process id.
             lines = self._pid_file()
             if len(lines) >= 8 and lines[0].strip() == str(self.pid) and lines[7].strip() == "ready":
                 return True
@@ -383,10 +383,10 @@ class Server:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._tell_guard("0")
+        self._send_guard("0")
         self._process = None
 
-    def _tell_guard(self, line: str) -> None:
+    def _send_guard(self, line: str) -> None:
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.write(line + "\n")
             self._guard.stdin.flush()
@@ -401,7 +401,7 @@ class Server:
         return self.log.read_bytes()[offset:].decode(errors="replace") if self.log.exists() else "(no log)"
 
     def _free_shared_memory(self) -> None:
-        # A killed postmaster leaves its interlock segment, named in the seventh line of its file.
+        # A killed postmaster leaves its shared memory segment; the seventh line of its file has the id.
         lines = self._pid_file()
         fields = lines[6].split() if len(lines) >= 7 else []
         if len(fields) == 2:
@@ -432,8 +432,8 @@ def _self_test() -> None:
         pid = server.pid
         server.drop_database(url)
     if root.exists() or Path(f"/proc/{pid}").exists():
-        raise ServerError("The server left something behind.")
-    print(f"gone without trace, {time.monotonic() - began:.2f} s in all")
+        raise ServerError("The server left files or processes.")
+    print(f"removed, {time.monotonic() - began:.2f} s in all")
 
 
 if __name__ == "__main__":

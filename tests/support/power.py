@@ -1,10 +1,11 @@
-"""What a power cut could leave of some files, rebuilt from what an unmodified process wrote and synced.
+"""The possible contents of files after a power cut, computed from the writes and syncs of an unmodified process.
 
-The process runs under `strace`; its writes are then played onto a disk that promises as little as disks do.
+The process runs under `strace`; its writes are then applied to a model of a disk that guarantees only what real disks
+guarantee.
 
-Invariants: what was written is in doubt until its file was synced after it; of what is in doubt any part may have
-arrived, in any order, and one write may be torn at a multiple of 512 bytes; that a file has a name, or has it no more,
-is in doubt until its folder was synced. What a program keeps in shared memory (`-shm`) does not outlive the machine.
+Invariants: a write is uncertain until its file is synced after it; any part of the uncertain writes may be on the disk,
+in any order, and one write may be torn at a multiple of 512 bytes; the creation or removal of a file is uncertain until
+its folder is synced. Shared memory (`-shm`) is lost in a power cut.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ Image = dict[str, bytes]
 
 
 def recorded(command: Sequence[str], folder: Path) -> list[Op]:
-    """Run a command to its end, and return what it did to the files of one folder, in order."""
+    """Run a command to its end, and return its operations on the files of one folder, in order."""
     assert STRACE is not None
     trace = folder.with_suffix(".trace")
     done = subprocess.run(
@@ -109,51 +110,51 @@ def _is_ours(path: str, folder: str) -> bool:
 
 
 class Disk:
-    """What has surely arrived, and what is in doubt."""
+    """The files that are certainly on the disk, and the uncertain changes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.realpath(folder)
         self._sure = {str(path): path.read_bytes() for path in Path(self._folder).iterdir() if path.is_file()}
-        self._doubtful: dict[str, list[Change]] = {}
-        self._unnamed: set[str] = set()  # made, and its folder not synced since
-        self._removed: set[str] = set()  # the other way round
+        self._uncertain: dict[str, list[Change]] = {}
+        self._created: set[str] = set()  # created, and the folder not synced since
+        self._removed: set[str] = set()  # removed, and the folder not synced since
 
     def take(self, op: Op) -> None:
-        """Let one thing happen."""
+        """Apply one operation."""
         match op:
             case Named(path):
                 if path not in self._sure:
                     self._sure[path] = b""
-                    self._unnamed.add(path)
+                    self._created.add(path)
                 self._removed.discard(path)
             case Removed(path):
                 self._removed.add(path)
             case Sync(path) if path == self._folder:
-                self._unnamed.clear()
+                self._created.clear()
                 for gone in self._removed:
                     self._sure.pop(gone, None)
-                    self._doubtful.pop(gone, None)
+                    self._uncertain.pop(gone, None)
                 self._removed.clear()
             case Sync(path):
-                self._sure[path] = _after(self._sure[path], self._doubtful.pop(path, []))
+                self._sure[path] = _after(self._sure[path], self._uncertain.pop(path, []))
             case Write(path) | Truncate(path):
-                self._doubtful.setdefault(path, []).append(op)
+                self._uncertain.setdefault(path, []).append(op)
 
     @property
-    def in_doubt(self) -> int:
+    def uncertain(self) -> int:
         """Return how many changes a power cut could lose now."""
-        return sum(map(len, self._doubtful.values())) + len(self._unnamed) + len(self._removed)
+        return sum(map(len, self._uncertain.values())) + len(self._created) + len(self._removed)
 
     def image(self, chance: Random) -> Image:
-        """Draw one image that a power cut could leave now."""
+        """Return one random image that a power cut could leave now."""
         keep = chance.choice(("nothing", "everything", "a prefix", "anything", "torn"))
         image: Image = {}
         for path, sure in self._sure.items():
-            if path in self._unnamed and keep != "everything" and chance.random() < 0.5:
+            if path in self._created and keep != "everything" and chance.random() < 0.5:
                 continue
             if path in self._removed and chance.random() < 0.5:
                 continue
-            image[path] = _after(sure, _arrived(self._doubtful.get(path, []), keep, chance))
+            image[path] = _after(sure, _arrived(self._uncertain.get(path, []), keep, chance))
         return image
 
 

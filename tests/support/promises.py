@@ -1,7 +1,7 @@
-"""The promises that hold of a ledger whatever has crashed, checked row by row.
+"""The promises of a ledger after any crash, checked row by row.
 
-Invariants: nothing here trusts the engine: effects, executions, journal and counts are read as rows and compared with
-each other; each finding is named, so that a failure says which promise broke and for which job.
+Invariants: the checks do not use the engine: effects, executions, journal and counts are read as rows and compared with
+each other; each finding names the promise that is broken and the job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EVERYTHING = 1_000_000_000
 
 
 class Facts:
-    """All rows of a ledger, and of the table `effects` beside it, at one moment."""
+    """All rows of a ledger and of the table `effects`, from one snapshot."""
 
     def __init__(self, ledger: Ledger, *, effects: bool = True) -> None:
         with ledger.store.reading() as reading:
@@ -47,7 +47,7 @@ def _rows(ledger: Ledger, reading: Reading, record: Any, table: str, order: str)
 
 
 def require_promises(facts: Facts, *, acknowledged: Iterable[tuple[str, str]] = (), effects: bool = True) -> None:
-    """Fail unless every promise holds of these facts, whatever state the jobs are in."""
+    """Fail unless every promise holds, for jobs in any state."""
     broken: list[str] = [f"acknowledged but lost: {pair}" for pair in acknowledged if pair not in facts.by_key]
     for job in facts.jobs.values():
         executions = facts.executions[job.job_id]
@@ -61,12 +61,12 @@ def require_promises(facts: Facts, *, acknowledged: Iterable[tuple[str, str]] = 
         broken.append(f"effects of no job: {sorted(facts.effects.keys() - facts.jobs.keys())}")
     real = Counter((job.operation, job.queue, job.state) for job in facts.jobs.values())
     if facts.counts != dict(real):
-        broken.append(f"counts {facts.counts} but really {dict(real)}")
+        broken.append(f"counts {facts.counts} but the jobs have {dict(real)}")
     assert not broken, f"{len(broken)} promises broken:\n" + "\n".join(broken[:20])
 
 
 def require_all_done(facts: Facts, *, jobs: int) -> None:
-    """Fail unless there are this many jobs, each succeeded with its effect once, and nothing is left open."""
+    """Fail unless there are this many jobs, each succeeded with one effect, and no execution is open."""
     states = Counter(job.state.value for job in facts.jobs.values())
     assert states == {"succeeded": jobs}, f"states are {dict(states)}"
     still_open = [e.exec_id for executions in facts.executions.values() for e in executions if e.status in OPEN]

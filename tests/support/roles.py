@@ -1,7 +1,7 @@
-"""What the children of a fork server do: submit jobs and work on them, until they are told to stop or are killed.
+"""The roles of a fork server's children: they submit jobs and work on them until they are stopped or killed.
 
 Invariants: a key is noted, by one write to a file, only after its submit has returned; an effect is one row in a table
-without any unique constraint, so that a second one would be seen; an error that is not expected ends the child.
+without a unique constraint, so that a repeated effect is visible; an unexpected error ends the child.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def counting_ledger(url: str, *, lease_s: float = 2.0, work_ms_max: float = 8.0)
 
     @ledger.operation("last", lease_s=lease_s, retry=NO_DELAY)
     def last(run: Execution, seconds: float) -> int:
-        """Take some time in small steps, and say who did it."""
+        """Run for some time in small steps, and return the process id."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(0.01)
@@ -48,7 +48,7 @@ def counting_ledger(url: str, *, lease_s: float = 2.0, work_ms_max: float = 8.0)
 
     @ledger.operation("hang", lease_s=lease_s, retry=NO_DELAY)
     def hang(run: Execution, started: str) -> int:
-        """Say that it runs, then take for ever the first time and no time later."""
+        """Note that it runs; then hang in the first attempt, and return at once in later ones."""
         note(started, f"{os.getpid()} {run.attempt}")
         while run.attempt == 1:
             time.sleep(0.01)
@@ -63,20 +63,20 @@ def stage_effect(run: Execution) -> None:
 
 
 def create_effects(ledger: Ledger) -> None:
-    """Make the table of effects in the ledger's own database."""
+    """Create the table of effects in the ledger's own database."""
     with ledger.store.transaction() as transaction:
         ledger.store.execute(transaction.connection, EFFECTS)
 
 
 def note(path: str | Path, line: str) -> None:
-    """Append a line by one write: it outlives the process from then on."""
+    """Append a line by one write, so that it survives the end of the process."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, f"{line}\n".encode())
     os.close(file)
 
 
 def noted(path: str | Path) -> list[str]:
-    """Return the lines noted so far; the last may be cut short by a kill, which then notes nothing."""
+    """Return the lines noted so far; a last line that a kill has cut short is left out."""
     try:
         text = Path(path).read_text()
     except FileNotFoundError:
@@ -96,9 +96,9 @@ def work(
     concurrency: int = 4,
     drain_s: float = 30.0,
     poll_s: float = 0.2,
-    told: str | None = None,
+    notes: str | None = None,
 ) -> None:
-    """Work until SIGTERM; a second SIGTERM ends the waiting for what runs."""
+    """Work until SIGTERM; a second SIGTERM stops without waiting for running jobs. `notes` gets the worker id."""
     _log_to_stderr()
     ledger = counting_ledger(url, lease_s=lease_s, work_ms_max=work_ms_max)
     worker = Worker(ledger, concurrency=concurrency, drain_s=drain_s, poll_s=poll_s)
@@ -109,8 +109,8 @@ def work(
         signals.append(signum)
 
     signal.signal(signal.SIGTERM, stop)
-    if told is not None:
-        note(told, worker.worker_id)
+    if notes is not None:
+        note(notes, worker.worker_id)
     worker.run()
     ledger.close()
 
@@ -118,7 +118,7 @@ def work(
 def submit(
     url: str, *, keys: Sequence[str], acknowledged: str, errors: str | None = None, pause_ms_max: float = 0.0
 ) -> None:
-    """Submit one job a key, again under the same key when the database is out of reach."""
+    """Submit one job per key, again under the same key if the database is unreachable."""
     ledger = counting_ledger(url)
     for key in keys:
         _submit_until_taken(ledger, key, errors)
@@ -174,14 +174,14 @@ def succeeded(ledger: Ledger) -> int:
     return sum(count.n for count in ledger.counts() if count.state == "succeeded")
 
 
-def hold_write_lock(url: str, *, seconds: float, times: int, told: str) -> None:
-    """Hold a SQLite file's write lock from outside Holdfast, as a shell or a backup would, again and again."""
+def hold_write_lock(url: str, *, seconds: float, times: int, notes: str) -> None:
+    """Hold the write lock of a SQLite file from outside Holdfast `times` times, as a shell or a backup does."""
     import sqlite3
 
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
     for _ in range(times):
         connection.execute("BEGIN IMMEDIATE")
-        note(told, "locked")
+        note(notes, "locked")
         time.sleep(seconds)
         connection.execute("ROLLBACK")
         time.sleep(seconds / 4)
@@ -193,7 +193,7 @@ def _log_to_stderr() -> None:
 
 
 def wait_until(holds: Any, timeout_s: float, what: str, say: Any = None) -> None:
-    """Wait until `holds()`; fail with `what`, and with what `say()` returns, after `timeout_s`."""
+    """Wait until `holds()`; after `timeout_s` fail with `what` and the text of `say()`."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         if time.monotonic() > deadline:

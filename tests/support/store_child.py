@@ -1,13 +1,13 @@
-"""A process of its own that uses a ledger, for tests of many writers and of sudden death.
+"""A separate process that uses a ledger, for tests of many writers and of kills.
 
-Invariants: it says `ready` when the ledger is open, begins when it is told `go`, and prints one JSON line at the end;
-an error of Holdfast is printed as its code, so that a test sees it.
+Invariants: it prints `ready` when the ledger is open, begins after it has read a line (`go`), and prints one JSON line
+at the end; an error of Holdfast is printed as its code, so that a test sees it.
 
 Usage: python -m tests.support.store_child MODE URL JSON, with MODE one of
   submit: {"batches": [[key, …], …]}           → {key: [job_id, is_new]}
-  claim:  {"owner": name, "n": batch}: claims and completes until nothing is left → {"claimed": how many}
-  hold:   {"n": n}: claims in a transaction, says `holding`, and never ends it
-  open:   {}: makes the ledger after `go`      → {"opened": true}
+  claim:  {"owner": name, "n": batch}: claims and completes until no job is left → {"claimed": number}
+  hold:   {"n": n}: claims in a transaction, prints `holding`, and never ends it
+  open:   {}: creates the ledger after `go`    → {"opened": true}
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Child:
-    """The test's end of such a process."""
+    """The test's handle of such a process."""
 
     def __init__(self, mode: str, url: str, **options: object) -> None:
         self._process = subprocess.Popen(
@@ -55,13 +55,13 @@ class Child:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Return what it did, once it has ended."""
+        """Return the result, after the process has ended."""
         answer: dict[str, Any] = json.loads(self.says())
         self._process.wait()
         return answer
 
     def kill(self) -> None:
-        """End it with SIGKILL, if it still runs, and close the pipes."""
+        """Send SIGKILL to the process, if it still runs, and close the pipes."""
         self._process.kill()
         self._process.communicate()
 
@@ -85,14 +85,14 @@ def _claim(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
         with store.transaction() as transaction:
             transaction.executions.move([(a, Complete(a.execution.lease_token)) for a in attempts], actor=lease.owner)
         claimed += len(attempts)
-        # Jobs that another process holds locked are passed over, so one empty answer is not yet the end.
+        # Jobs that another process has locked are skipped, so one empty answer does not mean that no job is left.
         spare = 0 if attempts else spare + 1
     return {"claimed": claimed}
 
 
 def _hold(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
     with store.transaction() as transaction:
-        attempts = transaction.executions.claim(Lease(owner="doomed", seconds=600, n=options["n"]))
+        attempts = transaction.executions.claim(Lease(owner="killed", seconds=600, n=options["n"]))
         print(f"holding {len(attempts)}", flush=True)
         time.sleep(600)
     return {}

@@ -1,11 +1,11 @@
-"""Kills this process at one step of its work: the one way in which crash tests name the moment of a crash.
+"""Kills this process at one step of its work; crash tests name the step by its number.
 
-A crash point is a number: the n-th step since the trap was armed. What counts as a step is what was watched: statements
-of SQLite, statements and commits of PostgreSQL, calls of a function. A run without a number is killed at no step, and
-`count` then says how many there are.
+A crash point is a number: the n-th step since the trap was armed. The watched actions are the steps: statements of
+SQLite, statements and commits of PostgreSQL, calls of a function. A run without a number is not killed, and `count` is
+then the number of steps.
 
-Invariants: only the thread that made the trap is counted, so every run takes the same steps in the same order; the
-process ends by SIGKILL, so nothing is cleaned up.
+Invariants: only steps of the thread that created the trap are counted, so every run has the same steps in the same
+order; the process ends by SIGKILL, so no cleanup runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.store.sqlite.store import SqliteStore
 
 
 def die() -> None:
-    """End this process at once, as a power cut or the kernel's out-of-memory killer does."""
+    """End this process immediately, as a power cut or the kernel's out-of-memory killer does."""
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -40,14 +40,14 @@ class Trap:
         self._last_statement = ""
 
     def step(self) -> bool:
-        """Count one step; return whether it is the one to be killed at."""
+        """Count one step; return whether the process must be killed at this step."""
         if not self.armed or threading.get_ident() != self._thread:
             return False
         self.count += 1
         return self.count == self._kill_at
 
     def watch_sqlite(self, by: str = "statement") -> None:
-        """Watch every connection of a SQLite store that is opened from now on.
+        """Watch every connection that a SQLite store opens from now on.
 
         By `statement`, by `trigger` (each statement of a trigger too) or by `opcode` of SQLite's virtual machine.
         """
@@ -64,7 +64,7 @@ class Trap:
         SqliteStore._open = _open  # type: ignore[method-assign, assignment]
 
     def watch_postgres(self) -> None:
-        """Watch what is sent to PostgreSQL: each statement, and each commit before it and after it."""
+        """Watch each statement sent to PostgreSQL, and each commit, before and after it."""
         self.watch_calls(psycopg.Cursor, "execute", "executemany", after=False)
         self.watch_calls(psycopg.Connection, "commit")
 
@@ -76,7 +76,7 @@ class Trap:
         after: bool = True,
         last_act: Callable[..., object] | None = None,
     ) -> None:
-        """Watch calls of functions, before them, after them or both; `last_act(name, *args)` goes before a kill."""
+        """Watch calls of functions, before them, after them or both; `last_act(name, *args)` runs before a kill."""
         for name in names:
             setattr(owner, name, self._watched(name, getattr(owner, name), before, after, last_act))
 
@@ -84,7 +84,7 @@ class Trap:
         self, name: str, act: Callable[..., Any], before: bool, after: bool, last_act: Callable[..., object] | None
     ) -> Callable[..., Any]:
         def acting(*args: Any, **named: Any) -> Any:
-            # Old plans are dropped by the real clock, not at the same step of every run.
+            # Old plans are dropped by the real clock, at different steps in different runs.
             counted = args[1:2] != ("DISCARD PLANS",)
             if before and counted and self.step():
                 if last_act is not None:

@@ -98,11 +98,11 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
     _require_past(at, now)
     job = reading.jobs.get(job_id)
     if job.created_at > at:
-        born = time_text(job.created_at)
+        submitted = time_text(job.created_at)
         raise JobNotFoundError(
-            f"job {job_id} did not exist at {time_text(at)}: it was submitted at {born}",
-            next_step=f"Give a time at or after {born}.",
-            context={"job_id": job_id, "at": time_text(at), "submitted_at": born},
+            f"job {job_id} did not exist at {time_text(at)}: it was submitted at {submitted}",
+            next_step=f"Give a time at or after {submitted}.",
+            context={"job_id": job_id, "at": time_text(at), "submitted_at": submitted},
         )
     begins = reading.journal.first_versions(job_id)
     rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]

@@ -155,12 +155,12 @@ def _journal(reading: Reading, job_id: str | int) -> Iterator[JournalRow]:
 
 def _of_journal(job_id: str, row: JournalRow) -> AuditEvent:
     edge = Edge(row.source, row.target)
-    born = row.source is None
-    name = "job_enqueued" if born else "job_cancelled" if row.event == "cancel" else _NAMES[JobState(row.target)]
+    is_new = row.source is None
+    name = "job_enqueued" if is_new else "job_cancelled" if row.event == "cancel" else _NAMES[JobState(row.target)]
     return AuditEvent(
         job_id=job_id,
         source=SOURCE,
-        action=name if born else f"transition_{row.source}_to_{row.target}",
+        action=name if is_new else f"transition_{row.source}_to_{row.target}",
         status=STATUS,
         timestamp=row.at,
         attempt=row.attempt,

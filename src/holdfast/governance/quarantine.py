@@ -101,7 +101,7 @@ def _matching(
 
 
 class PastRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """A past release: the job, when, by whom, why, and who approved it."""
+    """A past release: the job, the time, the operator, the reason, and the approver."""
 
     job_id: int
     at: datetime

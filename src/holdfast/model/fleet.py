@@ -236,7 +236,7 @@ _FREE_RULINGS: dict[str, object] = {
     "retry": commands.Retry(),
     "replay": commands.Replay("incident"),
 }
-_RULINGS = _FREE_RULINGS | {"release": commands.Release("operator", "mended", grant_id=1)}
+_RULINGS = _FREE_RULINGS | {"release": commands.Release("operator", "repaired", grant_id=1)}
 
 
 def _commands(fleet: Fleet, token: int, excused: int) -> dict[str, object]:

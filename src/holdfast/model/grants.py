@@ -107,9 +107,9 @@ class Grants(NamedTuple):
 
     def model(self) -> Model[State]:
         """Return the model to explore."""
-        born = judged(None, None, BUDGET, Submit(), NOW)
-        assert isinstance(born, Move)  # noqa: S101  # a first submit is never refused
-        [(_, job)] = _quarantined(moved(born, None))
+        birth = judged(None, None, BUDGET, Submit(), NOW)
+        assert isinstance(birth, Move)  # noqa: S101  # a first submit is never refused
+        [(_, job)] = _quarantined(moved(birth, None))
         return Model(
             initial=State((job,) * self.jobs, (), (IDLE,) * self.runners, (IDLE,) * self.clerks, ()),
             steps=partial(_steps, self),

@@ -31,7 +31,7 @@ CATALOG_ID = "nodd"
 
 
 class PublishResult(msgspec.Struct, frozen=True):
-    """Counts of a publication: items, files that were new or had changed, and collections."""
+    """Counts of a publication: items, new and changed files, and collections."""
 
     items: int
     written: int

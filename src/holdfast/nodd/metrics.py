@@ -87,7 +87,7 @@ INSTRUMENTS = {
         Instrument(
             "replay_guardrail_violations_total", _C, ("guard_type", "env"), "{run}", "replays that a guard refused"
         ),
-        Instrument("replay_throttled_batches_total", _C, ("reason", "env"), "{batch}", "batches that had to wait"),
+        Instrument("replay_throttled_batches_total", _C, ("reason", "env"), "{batch}", "batches that waited"),
         Instrument("replay_skipped_records_total", _C, ("reason", "env"), "{record}", "records that were skipped"),
         Instrument("replay_cli_invocations_total", _C, ("command", "env"), "{call}", "calls of `nodd-replay`"),
         Instrument("replay_cli_failures_total", _C, ("command", "env", "error_code"), "{call}", "calls that failed"),

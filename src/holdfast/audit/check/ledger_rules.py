@@ -84,7 +84,7 @@ def counts(context: RuleContext) -> Iterator[Finding]:
             f"COUNTS {operation}/{queue}/{state}",
             f"the count is {int(counted)}, but there are {int(found)} jobs",
             evidence={
-                "kind": "count", "operation": operation, "queue": queue, "state": state, "told": int(counted),
+                "kind": "count", "operation": operation, "queue": queue, "state": state, "counted": int(counted),
                 "found": int(found),
             },
         )  # fmt: skip

@@ -295,7 +295,7 @@ def _tombstone(reading: Reading, job: ExaminedRecord) -> Iterator[RepairAct]:
     at = max(at, created_at)
     executions = reading.maintenance.images("holdfast_executions", job_id=job.id)
     if not job.rows and not executions:
-        return  # no journal row is left: the record that had this id was renamed
+        return  # no journal row is left: the record with this id was renamed
     claimed = [row.attempt or 0 for row in job.rows]
     put_back = job.act(
         "put_back",

@@ -53,10 +53,10 @@ def init(
     environment, is_governed = settings["environment"], settings["governed"] == "yes"
     if env is not None and env != environment:
         raise _refusal(
-            f"The environment of this ledger is {environment}, not {env}.", environment=environment, asked=str(env)
+            f"The environment of this ledger is {environment}, not {env}.", environment=environment, requested=str(env)
         )
     if governed and not is_governed:
-        raise _refusal("This ledger was created without --governed.", governed=False, asked=True)
+        raise _refusal("This ledger was created without --governed.", governed=False, requested=True)
     value = {"created": created, "environment": environment, "governed": is_governed, "database": store.dialect}
     what = "Created" if created else "This is already"
     kind = f"a {'governed ' if is_governed else ''}{environment} ledger ({store.dialect})"

@@ -261,7 +261,7 @@ def _next(found: RunStatus) -> list[str]:
         return ["", "next: make it possible to undo the step, then continue:", again]
     if state == ProcedureState.STOPPED:
         return ["", "next: everything was undone; to run it again:", again]
-    said = "it may be running; if its process has died" if found.lease else "it was interrupted"
+    said = "it may be running; if its process has crashed" if found.lease else "it was interrupted"
     lines = ["", f"next: {said}, continue it:", again]
     other = f"  holdfast procedure undo {shlex.quote(root)}{flags}"
     return [*lines, "or undo it:", other] if state == ProcedureState.RUNNING else lines

@@ -74,7 +74,7 @@ class ValueChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Request(NamedTuple):
-    """A change to a value: what, by whom, why, and under which grant."""
+    """A change to a value: the change, its actor, its reason, and its grant."""
 
     disposition: Disposition
     value: ValueName

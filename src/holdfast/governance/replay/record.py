@@ -40,7 +40,7 @@ class Stop(StrEnum):
     KILL_SWITCH = "KILL_SWITCH"
     SLO_RISK = "SLO_RISK"
     SAME_ERROR = "SAME_ERROR"
-    RUNNER_LOST = "RUNNER_LOST"  # its process died; the next one found that
+    RUNNER_LOST = "RUNNER_LOST"  # its process crashed; the next process found it
 
 
 class ReplayTerms(msgspec.Struct, frozen=True, kw_only=True):

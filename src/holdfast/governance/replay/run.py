@@ -194,7 +194,7 @@ class ReplayRunner:
                 return report_of(transaction, self._root)
             require(judged_again(transaction, self._terms.scope, self._policy, own=self._root))
             if run.state is ProcedureState.RUNNING:
-                failure = "the process that ran it has died"
+                failure = "the process that ran it has crashed"
                 run = self._runner.move(transaction, run, "abort", stop_state=Stop.RUNNER_LOST, failure=failure)
             fresh = None
             if self._runner.needs_grant(transaction, run, governed=False):

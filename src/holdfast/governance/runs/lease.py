@@ -63,7 +63,7 @@ class RunLease:
         if self._token == 0:
             return RuntimeLeaseError(
                 f"the lease {request.target} is held by {holder}",
-                next_step=f"Wait until it is free, {request.lease_s:g} s at most if its process has died; then repeat.",
+                next_step=f"Wait until it is free, {request.lease_s:g} s at most if its process crashed; then repeat.",
                 context=context,
             )
         return RuntimeLeaseError(

@@ -4,7 +4,7 @@ What a run consists of is its `Work`: a procedure has steps and compensations, a
 work for one act at a time, and gives each a transaction of its own.
 
 Invariants: lease, grant and the record of a run are taken in one transaction, or none of them; a grant is consumed
-once, by the actor whom it names; an act, its record and its journal rows are one transaction; the moves of other
+once, by the actor that it names; an act, its record and its journal rows are one transaction; the moves of other
 processes are seen before an act is chosen.
 """
 

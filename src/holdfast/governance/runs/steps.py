@@ -217,7 +217,7 @@ def request_of(
         plan=what.plan_of(plain),
         target=target,
         lease_s=what.lease_s,
-        holder=f"{actor}/{root}",  # the same actor can continue the run at once if its process died
+        holder=f"{actor}/{root}",  # the same actor can continue the run at once if its process has crashed
         actor=actor,
         reason=reason,
         grant_id=grant_id,
