@@ -17,8 +17,10 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, Heartbeat
 from holdfast.engine.worker.worker import POLL_S
-from holdfast.explain.explain import AHEAD_MAX, ALIVE_S, explain
+from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
+from holdfast.explain.pending import AHEAD_MAX
+from holdfast.explain.view import ALIVE_S
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
@@ -274,7 +276,7 @@ def test_others_come_first(verbs: Verbs) -> None:
 
 
 def test_it_is_not_counted_for_ever(verbs: Verbs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.explain.explain.AHEAD_MAX", 3)
+    monkeypatch.setattr("holdfast.explain.pending.AHEAD_MAX", 3)
     hello(verbs)
     verbs.submit_all([Submission(operation="noop", payload="{}") for _ in range(5)])
     found = only(asked(verbs, verbs.submit()), JobVerdict.WAITING, "behind_others")

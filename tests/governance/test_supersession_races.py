@@ -16,6 +16,7 @@ from holdfast.core.errors import RegistryError
 from holdfast.core.rollback import Disposition
 from holdfast.core.vocabulary import ValueName
 from holdfast.governance.registry import supersede as supersession
+from holdfast.governance.registry.change import ChangeRequest
 from holdfast.governance.registry.registry import faults
 from holdfast.governance.registry.supersede import supersede
 from holdfast.store import Submission, open_store
@@ -156,7 +157,7 @@ def test_a_submit_in_a_transaction_of_its_own_and_a_supersession_wait_for_each_o
             except RegistryError as error:
                 done.append(error.code)
 
-        request = supersession._Request(
+        request = ChangeRequest(
             Disposition.RETIRE, ValueName("ship", "2.0.0"), None, actor="ann", reason="a test", grant_id=None
         )
         with store.transaction() as transaction:

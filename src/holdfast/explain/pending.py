@@ -1,0 +1,154 @@
+"""Explains why a pending job is not running: switches, pauses, its due time, its workers, and the jobs before it.
+
+Invariants: everything is read from the snapshot of the view; nothing here writes.
+"""
+
+import shlex
+from collections.abc import Iterator
+
+from holdfast.compat.wal_entries import log_of
+from holdfast.core.machines import JobState
+from holdfast.core.protocol import ranked, speaks
+from holdfast.core.records import Job
+from holdfast.engine.worker.worker import POLL_S
+from holdfast.explain.explanation import Finding, FindingCode
+from holdfast.explain.view import JobView, counted, failure_evidence, last_error, moment_text
+from holdfast.governance.switches import stopping
+from holdfast.store.verbs.workers import WorkerRow
+
+AHEAD_MAX = 10_000
+
+
+def pending_findings(seen: JobView) -> Iterator[Finding]:
+    """Yield the causes that keep a pending job from running, in any order."""
+    job = seen.job
+    switch = stopping(seen.reading, job.operation)
+    if switch is not None:
+        yield seen.finding(
+            FindingCode.KILL_SWITCH,
+            f"Operation {job.operation} was switched off by {switch.thrown_by} at {seen.when(switch.created_at)}:"
+            f" {switch.reason}",
+            {"switch": switch.name, "thrown_at": moment_text(switch.created_at), "thrown_by": switch.thrown_by,
+             "reason": switch.reason},
+            f"holdfast switch lift {shlex.quote(switch.name)} --reason TEXT",
+        )  # fmt: skip
+    log = log_of(job)
+    if log is not None:
+        yield _log_entry(seen, log)
+        return
+    pause = seen.reading.queues.pause_of(job.queue)
+    if pause is not None:
+        yield seen.finding(
+            FindingCode.QUEUE_PAUSED,
+            f"Queue {job.queue} was paused by {pause.by} at {seen.when(pause.at)}: {pause.reason}",
+            {"queue": job.queue, "paused_at": moment_text(pause.at), "paused_by": pause.by, "reason": pause.reason},
+            f"holdfast resume --queue {shlex.quote(job.queue)}",
+        )
+    if job.run_at > seen.now:
+        yield _not_due(seen)
+    elif job.last_error_code is not None:
+        yield seen.finding(
+            FindingCode.FAILED_BEFORE,
+            f"{job.spent} of {counted(job.max_attempts, 'automatic attempt')} used; last error: {last_error(job)}",
+            failure_evidence(job),
+        )
+    yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
+
+
+def _log_entry(seen: JobView, name: str) -> Finding:
+    return seen.finding(
+        FindingCode.LOG_ENTRY,
+        f"The job is an entry of the write-ahead log {name}: the log executes it, at the latest when it recovers.",
+        {"log": name, "operation": seen.job.operation, **failure_evidence(seen.job)},
+    )
+
+
+def _not_due(seen: JobView) -> Finding:
+    job = seen.job
+    executions = seen.reading.executions.of_job(job.job_id)
+    last = executions[-1] if executions else None
+    why = ""
+    if last is not None and last.excused:
+        excuse = ": ".join(filter(None, (last.error_code, last.error_message))) or "no reason given"
+        why = f" Attempt {last.attempt} was returned without using an attempt ({excuse})."
+    elif last is not None and last.error_code is not None:
+        why = f" Attempt {last.attempt} of {job.max_attempts} failed ({last.error_code})."
+    evidence = {
+        "run_at": moment_text(job.run_at),
+        "seconds": (job.run_at - seen.now).total_seconds(),
+        **failure_evidence(job),
+    }
+    evidence["excuse"] = last.error_code if last is not None and last.excused else None
+    return seen.finding(FindingCode.NOT_DUE, f"The job is due at {seen.when(job.run_at)}.{why}", evidence)
+
+
+def _service(seen: JobView, *, may_start: bool) -> Iterator[Finding]:
+    """Yield findings about workers: does one serve this queue and operation, is a slot free, which jobs come first."""
+    job = seen.job
+    serving = [worker for worker in seen.workers if job.queue in worker.queues]
+    knowing = [worker for worker in serving if any(_can_run(job, operation) for operation in worker.operations)]
+    start = f"holdfast worker MODULE:LEDGER --queue {shlex.quote(job.queue)}"
+    if not serving:
+        last = max((worker.seen_at for worker in seen.all_workers if job.queue in worker.queues), default=None)
+        ever = f"the last one was seen at {seen.when(last)}" if last else "none was ever started"
+        yield seen.finding(
+            FindingCode.NO_WORKER,
+            f"No running worker serves queue {job.queue}; {ever}.",
+            {
+                "queue": job.queue,
+                "last_seen_at": moment_text(last),
+                "living_workers": [w.worker_id for w in seen.workers],
+            },
+            start,
+        )
+    elif not knowing:
+        yield seen.finding(
+            FindingCode.OPERATION_NOT_SERVED,
+            f"No running worker of queue {job.queue} has a handler for {job.operation} {job.operation_version}.",
+            {
+                "operation": job.operation,
+                "version": job.operation_version,
+                "workers": {w.worker_id: w.operations for w in serving},
+            },
+            start,
+        )
+    elif may_start:
+        yield from _turn(seen, knowing)
+
+
+def _can_run(job: Job, operation: str) -> bool:
+    """Return whether a handler, listed by its worker as `NAME@VERSION` or `NAME` for any version, can run a job."""
+    name, _, version = operation.partition("@")
+    needed = job.operation_version
+    return name == job.operation and (not version or ranked(needed) is None or speaks(version, needed))
+
+
+def _turn(seen: JobView, knowing: list[WorkerRow]) -> Iterator[Finding]:
+    job = seen.job
+    held = seen.reading.executions.held_by_owner(seen.now)
+    slots = {worker.worker_id: worker.concurrency for worker in knowing}
+    busy = {name: held.get(name, 0) for name in slots}
+    full = all(busy[name] >= slots[name] for name in slots)
+    ahead = seen.reading.jobs.due_ahead(job, seen.now, AHEAD_MAX)
+    if full:
+        yield seen.finding(
+            FindingCode.WORKERS_BUSY,
+            f"Every worker that can run the job is busy: {counted(sum(busy.values()), 'attempt')}"
+            f" in {counted(sum(slots.values()), 'slot')}.",
+            {"busy": busy, "slots": slots},
+            seen.queue_jobs(JobState.RUNNING),
+        )
+    if ahead:
+        many = f"{ahead} or more" if ahead == AHEAD_MAX else str(ahead)
+        yield seen.finding(
+            FindingCode.BEHIND_OTHERS,
+            f"Due jobs of queue {job.queue} with a higher priority or an earlier time run first: {many}.",
+            {"ahead": ahead, "counted_to": AHEAD_MAX, "priority": job.priority, "run_at": moment_text(job.run_at)},
+            seen.queue_jobs(JobState.PENDING),
+        )
+    if not full and not ahead:
+        yield seen.finding(
+            FindingCode.ABOUT_TO_START,
+            f"A worker claims the job at its next poll, within {POLL_S:g} s.",
+            {"workers": sorted(slots), "free": sum(max(0, slots[name] - busy[name]) for name in slots)},
+        )

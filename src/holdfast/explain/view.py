@@ -1,0 +1,79 @@
+"""A job at one time, for its explanation: what the ledger knows about it, and texts for findings.
+
+Invariants: everything is read from one snapshot; nothing here writes.
+"""
+
+import shlex
+from datetime import datetime, timedelta
+
+from holdfast.core.machines import JobState
+from holdfast.core.records import Job, time_text
+from holdfast.engine.operations import LEASE_S
+from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
+from holdfast.explain.explanation import Finding, FindingCode
+from holdfast.store.transaction import Reading
+
+MISSED_BEATS = 3
+ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
+"""A worker records a heartbeat at least every ten seconds. After three missed heartbeats, or once one of its leases has
+expired since it was last seen, it counts as stopped."""
+
+
+class JobView:
+    """A job at one time, and what the ledger knows about it."""
+
+    def __init__(self, reading: Reading, job: Job, now: datetime) -> None:
+        self.reading = reading
+        self.job = job
+        self.now = now
+        self.all_workers = reading.workers.all()
+        since, lost = now - timedelta(seconds=ALIVE_S), reading.executions.lost_by_owner(now)
+        # Live workers. A worker that let a lease expire and was not seen since is not one.
+        self.workers = [
+            worker
+            for worker in self.all_workers
+            if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
+        ]
+
+    def finding(self, code: FindingCode, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
+        """Return a finding. Without a better next command, it is `holdfast show`."""
+        return Finding(code, message, evidence, then or f"holdfast show {self.job.job_id}")
+
+    def queue_jobs(self, state: JobState) -> str:
+        """Return the command that lists the jobs of the queue in a state."""
+        return f"holdfast jobs --state {state} --queue {shlex.quote(self.job.queue)}"
+
+    def when(self, moment: datetime) -> str:
+        """Return a time as text, with its distance from now."""
+        return f"{moment.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC ({_distance(moment, self.now)})"
+
+
+def _distance(moment: datetime, now: datetime) -> str:
+    seconds = abs((moment - now).total_seconds())
+    size, unit = next(((size, unit) for size, unit in _SPANS if seconds >= size), (1, "s"))
+    return f"in {seconds // size:.0f} {unit}" if moment > now else f"{seconds // size:.0f} {unit} ago"
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number with its noun, in the plural if needed."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def moment_text(moment: datetime | None) -> str | None:
+    """Return a time as evidence shows it."""
+    return None if moment is None else time_text(moment)
+
+
+def last_error(job: Job) -> str:
+    """Return the last error in one line."""
+    first = (job.last_error_message or "").partition("\n")[0]
+    return ": ".join(filter(None, (job.last_error_code, first)))
+
+
+def failure_evidence(job: Job) -> dict[str, object]:
+    """Return the attempts and the last error of a job, as evidence."""
+    named = ("attempts", "spent", "max_attempts", "replay_attempts", "last_error_code", "last_error_message")
+    return {name: getattr(job, name) for name in named}
