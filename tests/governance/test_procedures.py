@@ -276,7 +276,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
     ),
     "an effect on other rows": (
         Step("B", lambda at: at.effect("DELETE FROM shelf WHERE book = 'Z'", rows=1), stop="STOP"),
-        "EffectError: an effect touched 0 rows instead of 1",
+        "EffectError: an effect changed 0 rows instead of 1",
     ),
     "a query that writes": (
         Step("B", lambda at: at.query("DELETE FROM shelf"), stop="STOP"),

@@ -73,10 +73,8 @@ def test_without_a_registry_a_governed_ledger_takes_nothing(empty_url: str) -> N
     with made(empty_url) as store, Ledger(empty_url, shipping("1.0.0")) as ledger:
         error = refused(ledger, "ship", {})
         assert (error.code, error.context["operation"], error.context["version"]) == (NO_REGISTRY, "ship", "1.0.0")
-        assert error.message == (
-            "this ledger is governed, and no registry says which operations it takes: ship@1.0.0 is refused"
-        )
-        assert error.hint == "Build one: `holdfast registry build --help`."
+        assert "ship@1.0.0" in error.message
+        assert "`holdfast registry build --help`" in error.hint
         assert refused(ledger, "nobody.knows", {}).code == NO_REGISTRY
         # The built-in operation needs no registry.
         assert ledger.submit("noop", {}).is_new
@@ -88,19 +86,15 @@ def test_without_a_registry_a_governed_ledger_takes_nothing(empty_url: str) -> N
 @pytest.mark.req("L-13", "L-16")
 def test_what_is_not_in_force_is_refused_with_its_code(store: Store[Any], ledger: Ledger) -> None:
     error = refused(ledger, "ghost", {})
-    assert (error.code, error.message) == (
-        ABSENT, "ghost@1.0.0 is not in the registry of operations; no version of ghost is in force",
-    )  # fmt: skip
+    assert (error.code, error.context) == (ABSENT, {"operation": "ghost", "version": "1.0.0", "in_force": None})
+    assert "ghost@1.0.0" in error.message
     error = refused(ledger, "ship", {}, version="3.0.0")
-    assert (error.code, error.message) == (
-        ABSENT, "ship@3.0.0 is not in the registry of operations; ship is in force at 1.0.0",
-    )  # fmt: skip
-    assert error.context == {"operation": "ship", "version": "3.0.0", "in_force": "1.0.0"}
+    assert (error.code, error.context) == (ABSENT, {"operation": "ship", "version": "3.0.0", "in_force": "1.0.0"})
+    assert [words for words in ("ship@3.0.0", "ship is in force at 1.0.0") if words not in error.message] == []
     supersede(store, "ship", "1.0.0", "2.0.0", **WHO)
     error = refused(ledger, "ship", {}, version="1.0.0")
-    assert (error.code, error.message) == (
-        RETIRED, "ship@1.0.0 is superseded, and not for new work: it was followed by ship@2.0.0",
-    )  # fmt: skip
+    assert (error.code, error.context["version"]) == (RETIRED, "1.0.0")
+    assert [words for words in ("ship@1.0.0 is superseded", "ship@2.0.0") if words not in error.message] == []
     assert (error.context["successor"], error.hint) == ("ship@2.0.0", "Submit ship@2.0.0 instead.")
     supersede(store, "ship", "2.0.0", "2.1.0", **WHO)
     assert refused(ledger, "ship", {}, version="1.0.0").context["successor"] == "ship@2.1.0"
@@ -112,11 +106,11 @@ def test_what_is_not_in_force_is_refused_with_its_code(store: Store[Any], ledger
     assert ledger.submit("pack", {}).is_new
     retire(store, "pack", "1.0.0", **WHO)
     error = refused(ledger, "pack", {})
-    assert (error.code, error.message) == (
-        RETIRED, "pack@1.0.0 is retired, and not for new work: nothing follows it; no version of pack is in force",
-    )  # fmt: skip
+    assert (error.code, error.context["successor"], error.context["in_force"]) == (RETIRED, None, None)
+    assert "pack@1.0.0 is retired" in error.message
     error = refused(ledger, "ship", {}, version="1.0.0")
-    assert error.message.endswith("it was followed by pack@1.0.0, which is not for new work either")
+    assert (error.code, error.context["successor"]) == (RETIRED, "pack@1.0.0")
+    assert "pack@1.0.0" in error.message
     assert "`holdfast registry list`" in error.hint
 
 

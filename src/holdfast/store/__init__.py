@@ -1,6 +1,6 @@
-"""Durable truth: the same verbs over SQLite and PostgreSQL.
+"""The durable store of a ledger, with the same verbs on SQLite and PostgreSQL.
 
-`open_store(url)` gives a Store that has been verified; `create_store(url)` makes the ledger first where there is none.
+`open_store(url)` opens and verifies an existing ledger; `create_store(url)` creates it first if there is none.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def connect(url: str, clock: Clock | None = None, *, schema: str = "public", create: bool = False) -> Store[Any]:
-    """Return the store that a URL names, unverified: for `migrate`, which mends what verification refuses."""
+    """Return the store of a URL without verifying it, such as for `migrate`."""
     scheme, path = _parse(url)
     if scheme == "sqlite":
         return SqliteStore(Path(path), url, clock, create=create)
@@ -37,7 +37,7 @@ def connect(url: str, clock: Clock | None = None, *, schema: str = "public", cre
 
 
 def open_store(url: str, clock: Clock | None = None, *, schema: str = "public") -> Store[Any]:
-    """Return the store of an existing ledger, or raise a StoreError that says what is wrong with it."""
+    """Return the store of an existing ledger; raise a StoreError if there is none or it cannot be used."""
     return _verified(connect(url, clock, schema=schema))
 
 
@@ -49,7 +49,7 @@ def create_store(
     environment: str = "dev",
     governed: bool = False,
 ) -> Store[Any]:
-    """Return the store of a ledger, made first in an empty database; one that is there is verified, never changed."""
+    """Return the store of a ledger; create the ledger if the database is empty, else verify it without changes."""
     store = connect(url, clock, schema=schema, create=True)
     try:
         if is_empty(store):
@@ -73,16 +73,16 @@ def _parse(url: str) -> tuple[str, str]:
     """Return ("sqlite", path) or ("postgresql", url). Three slashes begin a relative path, four an absolute one."""
     if "://" not in url:
         if not url.strip() or "\0" in url:
-            raise BadUrlError("the ledger's URL is empty")
+            raise BadUrlError("the URL of the ledger is empty")
         return "sqlite", url
     try:
         parts = urlsplit(url)
     except ValueError as error:  # brackets that do not close
-        raise BadUrlError(f"the ledger's URL cannot be read: {error}") from None
+        raise BadUrlError(f"the URL of the ledger is invalid: {error}") from None
     if parts.scheme in ("postgresql", "postgres"):
         return "postgresql", url
     if parts.scheme == "sqlite":
         if parts.netloc or len(parts.path) < 2 or "\0" in unquote(parts.path):
-            raise BadUrlError("a SQLite URL is sqlite:///relative/path or sqlite:////absolute/path")
+            raise BadUrlError("a SQLite URL must be sqlite:///relative/path or sqlite:////absolute/path")
         return "sqlite", unquote(parts.path[1:])
-    raise BadUrlError(f"Holdfast knows no database called {parts.scheme!r}", context={"scheme": parts.scheme})
+    raise BadUrlError(f"unknown database {parts.scheme!r}; use sqlite or postgresql", context={"scheme": parts.scheme})

@@ -1,7 +1,7 @@
-"""Staged effects: statements that a handler leaves to be applied when its job commits.
+"""Staged effects: statements of a handler that are applied in the transaction that commits its job.
 
-Invariants: an effect is data until the commit boundary, so repeating it is safe; it is one statement that reads or
-writes rows, never one that ends a transaction; it cannot name a table of the ledger.
+Invariants: an effect is not executed before the commit boundary, so an attempt can be repeated; it is one statement
+that reads or writes rows, and does not end the transaction; it cannot name a table of the ledger.
 """
 
 import re
@@ -16,7 +16,7 @@ from holdfast.core.errors import EffectError
 
 FIRST_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "SELECT"})
 
-# What a parameter or a semicolon can hide in: quoted text, quoted names, dollar quotes, comments, casts.
+# Skips text that may contain colons or semicolons: quoted text, quoted names, dollar quotes, comments, casts.
 _TOKEN = re.compile(
     r"""(?P<skip>'(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | --[^\n]* | /\*.*?\*/ | ::)
       | (?P<name>:[A-Za-z_]\w*)
@@ -29,7 +29,7 @@ Params = Mapping[str, object] | Sequence[object]
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """One statement with its parameters; `rows` is the row count it must have, if that matters."""
+    """One statement with its parameters; `rows` is the row count that it must have, None for any."""
 
     sql: str
     params: Params
@@ -37,7 +37,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
-    """Return an effect, or raise EffectError at once: in the handler, where the mistake is."""
+    """Return an effect; raise EffectError if it is not allowed, so that the handler sees the error."""
     words = sql.split(None, 1)
     first = words[0].upper() if words else ""
     if first not in FIRST_WORDS:
@@ -45,16 +45,16 @@ def staged(sql: str, params: Params | None, rows: int | None) -> Effect:
     if "holdfast_" in sql.lower():
         raise EffectError("an effect cannot name a table of the ledger", context={"statement": sql[:80]})
     if any(token["end"] and sql[token.end() :].strip() for token in _TOKEN.finditer(sql)):
-        raise EffectError("an effect is one statement", context={"statement": sql[:80]})
+        raise EffectError("an effect must be one statement", context={"statement": sql[:80]})
     if rows is not None and rows < 0:
-        raise EffectError("an effect cannot have fewer than no rows")
-    # A copy: the handler may go on to fill the same dictionary for its next effect.
+        raise EffectError(f"rows is {rows}; it must not be negative")
+    # A copy: the handler may change the same dictionary for its next effect.
     return Effect(sql.rstrip().rstrip(";"), {} if params is None else copy(params), rows)
 
 
 @lru_cache(maxsize=512)
 def as_pyformat(sql: str) -> str:
-    """Return a statement with `:name` parameters as psycopg takes it; one that has `%(name)s` already is left alone."""
+    """Return a statement with `%(name)s` in place of `:name`; one with placeholders of psycopg is unchanged."""
     if "%(" in sql or "%s" in sql:
         return sql
 
@@ -67,23 +67,23 @@ def as_pyformat(sql: str) -> str:
 
 
 def groups(effects: Sequence[Effect]) -> Iterator[tuple[str, int | None, list[Effect]]]:
-    """Yield runs of effects with the same statement and the same claim about rows."""
+    """Yield groups of consecutive effects with the same statement and the same row count."""
     for (sql, rows), run in groupby(effects, key=lambda effect: (effect.sql, effect.rows)):
         yield sql, rows, list(run)
 
 
 def require_rows(effect: Effect, count: int) -> None:
-    """Raise EffectError if a statement touched another number of rows than its effect said."""
+    """Raise EffectError if the row count of a statement differs from that of its effect."""
     if effect.rows is not None and count != effect.rows:
         raise EffectError(
-            f"an effect touched {count} rows instead of {effect.rows}", context={"statement": effect.sql[:80]}
+            f"an effect changed {count} rows instead of {effect.rows}", context={"statement": effect.sql[:80]}
         )
 
 
 def in_turn(staged_by_job: Sequence[Sequence[Effect]]) -> list[Effect]:
-    """Return the effects of many jobs, one job after another, so that no job sees another half done.
+    """Return the effects of many jobs, one job after another, so that no job reads a part of another job's effects.
 
-    Jobs are sorted by what they do: those with the same single statement stand together, and can be run as a set.
+    Jobs are sorted by their statements: equal statements follow each other, and can run as one batch.
     """
     jobs = sorted(staged_by_job, key=lambda effects: [effect.sql for effect in effects])
     return [effect for effects in jobs for effect in effects]

@@ -1,11 +1,12 @@
-"""The rules that both databases enforce themselves, as conditions derived from the transition table.
+"""The rules that both databases enforce, as SQL conditions derived from the transition table.
 
-A `Guarded` of `store.tables` says which table holds a machine's records; `birth_violations` and `move_violations` turn
-the machine into SQL conditions that are true of a forbidden write. The dialects wrap the same conditions into their own
-triggers, which `store.generate` writes into files.
+A `Guarded` of `store.tables` says which table has the records of a machine; `birth_violations` and `move_violations`
+turn the machine into SQL conditions that are true for a forbidden write. Each dialect puts the same conditions into its
+own triggers, which `store.generate` writes into files.
 
-Invariants: edges stand in the conditions as literals, never as a table that a shell could edit; a row that breaks no
-rule costs one evaluation of the conditions and nothing else; only what says `door` may happen under maintenance.
+Invariants: the edges are literals in the conditions, not rows of a table that a client could change; for a permitted
+row the conditions are evaluated once and nothing else runs; only conditions with `no_door` are suspended during
+maintenance.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from holdfast.store.tables import EVIDENCE, Guarded
 
 
 class Refusal(StrEnum):
-    """The codes that the databases answer with: SQLSTATE on PostgreSQL, the head of the message on SQLite."""
+    """The codes of the refusals: the SQLSTATE on PostgreSQL, the first word of the message on SQLite."""
 
     ILLEGAL_EDGE = "HF001"
     ILLEGAL_BIRTH = "HF002"
@@ -37,35 +38,35 @@ class Refusal(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """Return the refusal in words."""
+        """Return the reason of the refusal as a sentence."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
-    Refusal.ILLEGAL_EDGE: "no listed path has this event, these ends and this version",
-    Refusal.ILLEGAL_BIRTH: "a record is born in an initial state, once",
-    Refusal.NEVER_DELETED: "a record is never deleted",
-    Refusal.APPEND_ONLY: "history is append-only",
-    Refusal.WRITTEN_BY_HAND: "the journal is written by the database alone",
-    Refusal.WRITE_ONCE: "this column never changes",
-    Refusal.NOT_MONOTONE: "this number only grows",
-    Refusal.UNSIGNED: "a move carries its own event and move_id",
-    Refusal.GRANT_REQUIRED: "a governed move needs a grant of its own",
-    Refusal.SECOND_COMMIT: "a job has at most one committed execution",
-    Refusal.DOOR_LEFT_OPEN: "the maintenance door is shut before its transaction ends",
-    Refusal.SLIMMED: "a slimmed record never moves again",
+    Refusal.ILLEGAL_EDGE: "the transition table does not allow this event between these states and versions",
+    Refusal.ILLEGAL_BIRTH: "a new record must have an unused id and key, an initial state and its event",
+    Refusal.NEVER_DELETED: "records cannot be deleted",
+    Refusal.APPEND_ONLY: "history cannot be changed or deleted, only appended",
+    Refusal.WRITTEN_BY_HAND: "only the triggers of the ledger may write the journal",
+    Refusal.WRITE_ONCE: "this column cannot be changed",
+    Refusal.NOT_MONOTONE: "this number cannot decrease",
+    Refusal.UNSIGNED: "a change of state needs a new move_id, a higher version and a later updated_at",
+    Refusal.GRANT_REQUIRED: "this change needs a grant that the same move has consumed",
+    Refusal.SECOND_COMMIT: "the job already has a committed execution",
+    Refusal.DOOR_LEFT_OPEN: "the maintenance door must be shut before the transaction ends or opens it again",
+    Refusal.SLIMMED: "retention has deleted the payload, so the record cannot change its state",
 }
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A refusal and the condition under which it is made."""
+    """A refusal and the SQL condition that is true for a row to refuse."""
 
     refusal: Refusal
     condition: str
 
 
 def birth_violations(guarded: Guarded, new: str, no_door: str) -> Iterator[Violation]:
-    """Yield what an INSERT may not do. `new` is the row's alias, `no_door` is true when no maintenance is under way."""
+    """Yield the violations of an INSERT. `new` is the alias of the row; `no_door` is true outside of maintenance."""
     legal = " OR ".join(
         "("
         + " AND ".join(
@@ -88,7 +89,7 @@ def birth_violations(guarded: Guarded, new: str, no_door: str) -> Iterator[Viola
 
 
 def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Iterator[Violation]:
-    """Yield what any UPDATE may not do; the other write-once columns are guarded only where a statement names them."""
+    """Yield the violations of any UPDATE; `write_once_violation` covers the statements that name write-once columns."""
     yield Violation(Refusal.WRITE_ONCE, f"{new}.{guarded.id} <> {old}.{guarded.id} AND {no_door}")
     moved = f"{new}.{guarded.state} IS DISTINCT FROM {old}.{guarded.state}"
     shrinks = " OR ".join(f"{new}.{column} < {old}.{column}" for column in ("version", *guarded.only_grow))
@@ -101,23 +102,23 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
     governed = [path for path in guarded.machine.moves() if path.governed]
     if governed:
         ends = " OR ".join(f"({_ends(guarded, path, old, new)})" for path in governed)
-        # A row that was governed before keeps that grant, and must not ride on it again.
+        # A row keeps the grant_id of its last governed move; the same grant must not permit a second one.
         own = f"{_granted(guarded, new, born=False)} AND {new}.grant_id IS DISTINCT FROM {old}.grant_id"
         if guarded.one_a_grant:
-            # One that is as it was born has not been moved by the grant that it names.
+            # A record at version 1 has not moved yet, so its grant_id is not that of a move.
             used = f"r.grant_id = {new}.grant_id AND r.{guarded.id} <> {new}.{guarded.id} AND r.version > 1"
             own += f" AND NOT EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE {used})"
         if guarded.put_back:
             name, there = _text(guarded.machine.name), f"j.target = {new}.{guarded.state} AND j.grant_id IS NOT NULL"
-            told = f"j.subject = {new}.{guarded.id} AND j.machine = {name} AND {there}"
-            own += f" OR (NOT {no_door} AND EXISTS (SELECT 1 FROM {{schema}}holdfast_journal j WHERE {told}))"
+            recorded = f"j.subject = {new}.{guarded.id} AND j.machine = {name} AND {there}"
+            own += f" OR (NOT {no_door} AND EXISTS (SELECT 1 FROM {{schema}}holdfast_journal j WHERE {recorded}))"
         yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT ({own})")
         if guarded.slimmed:
-            # Looked up, and only for this edge: naming the column of the row would read it in every move.
+            # A subquery, and only for this edge: naming the column of the row would read it in every move.
             gone = f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} s WHERE s.{guarded.id} = {new}.{guarded.id}"
             yield Violation(Refusal.SLIMMED, f"({ends}) AND {gone} AND s.{guarded.slimmed} IS NULL)")
     if guarded.built_by_runs:
-        # Whether a value shows is no state of it: a build of its collection says so, as long as it is under way.
+        # `standing` is not part of the state machine: only a running build of the collection may change it.
         under_way = _texts([ProcedureState.RUNNING, ProcedureState.COMPENSATING])
         building = f"p.lease = 'registry:' || {new}.collection AND p.state IN ({under_way})"
         placed = f"{new}.standing IS DISTINCT FROM {old}.standing"
@@ -130,25 +131,25 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
 
 
 def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> Violation:
-    """Return the condition under which an UPDATE that names a write-once column changes one."""
+    """Return the violation of an UPDATE that changes a write-once column."""
     changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.write_once)
     return Violation(Refusal.WRITE_ONCE, f"({changed}) AND {no_door}")
 
 
 def evidence_violation(old: str, new: str) -> Violation:
-    """Return the condition under which an UPDATE does more to a piece of evidence than to declare it void."""
+    """Return the violation of an UPDATE of evidence that does more than declare it void."""
     changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in EVIDENCE)
     return Violation(Refusal.APPEND_ONLY, f"{old}.voided_at IS NOT NULL OR {changed}")
 
 
 def lease_violation(old: str, new: str) -> Violation:
-    """Return the condition under which an UPDATE of a named lease lets an old token count again."""
+    """Return the violation of an UPDATE of a named lease that would make an old token valid again."""
     taken = f"{new}.holder <> {old}.holder AND {new}.token = {old}.token"
     return Violation(Refusal.NOT_MONOTONE, f"{new}.name <> {old}.name OR {new}.token < {old}.token OR ({taken})")
 
 
 def just_moved(guarded: Guarded, row: str, written_here: str | None = None) -> str:
-    """Return the condition that a journal row tells of its record's latest move: any other is written by hand."""
+    """Return the condition that a journal row is part of the latest move of its record; others are refused."""
     reached = f"{row}.version BETWEEN r.version - {guarded.longest - 1} AND r.version"
     reached += f" AND {written_here}" if written_here else ""
     return (
@@ -158,7 +159,7 @@ def just_moved(guarded: Guarded, row: str, written_here: str | None = None) -> s
 
 
 def granted(guarded: Guarded, old: str | None, new: str) -> str:
-    """Return the grant that a journal row names: the row's own if the move was governed, else none."""
+    """Return the SQL of the grant that a journal row names: that of the record if the move was governed, else NULL."""
     if guarded.machine is GRANT:
         return f"{new}.{guarded.id}"
     ends = [
@@ -170,7 +171,7 @@ def granted(guarded: Guarded, old: str | None, new: str) -> str:
 
 
 def long_paths(machine: Machine) -> Iterator[Path]:
-    """Yield one path of several edges for each pair of ends: a write between them is journalled edge by edge."""
+    """Yield one path of several edges for each source and target; such a write has a journal row for each edge."""
     return (path for path in _one_for_each_ends(machine) if len(path.edges) > 1)
 
 
@@ -197,7 +198,7 @@ def _one_for_each_ends(machine: Machine) -> Iterator[Path]:
 
 
 def _ends(guarded: Guarded, path: Path, old: str, new: str) -> str:
-    invariant(path.source, "a birth has no row before it")
+    invariant(path.source, f"the path {path} has no source state")
     state = guarded.state
     return f"{old}.{state} = {_text(path.source or '')} AND {new}.{state} = {_text(path.target)}"
 
@@ -210,11 +211,11 @@ def _taken(guarded: Guarded, path: Path, old: str, new: str) -> str:
 
 
 def _granted(guarded: Guarded, new: str, *, born: bool) -> str:
-    # A governed move is one act: its grant is consumed by that very move.
+    # A governed move and the consumption of its grant have the same move_id.
     own = f"g.move_id = {new}.move_id"
     if born and guarded.built_by_runs:
-        # A build consumes its grant once, at its start, and then writes many values under it, as long as it runs.
-        # None of them shows before the build has come to its end.
+        # A build consumes its grant at its start, and then admits many values under it while it is running.
+        # These values are `staged`: they are not in force before the build has finished.
         running = f"p.run_id = {new}.run_id AND p.grant_id = g.grant_id AND p.state = {_text(ProcedureState.RUNNING)}"
         running += f" AND {new}.standing = 'staged'"
         own = f"({own} OR EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {running}))"
@@ -230,5 +231,5 @@ def _texts(words: Iterator[str] | list[str]) -> str:
 
 
 def _text(word: str) -> str:
-    invariant("'" not in word, "a state or event with a quote in it")
+    invariant("'" not in word, f"the state or event {word!r} contains a quote")
     return f"'{word}'"

@@ -1,7 +1,7 @@
-"""Files that appear under their names whole or not at all, and stay there when the power fails.
+"""Writes files atomically and durably: under a temporary name, synced to disk, then renamed.
 
-Invariants: a file gets its name only when it is complete and on disk; a file that exists is replaced only by a caller
-that says so; a name that was given is durable; a draft that is given up leaves no file behind.
+Invariants: a file gets its name only when it is complete and on disk; an existing file is replaced only if the caller
+requests it; the name itself is synced too; a discarded draft leaves no file.
 """
 
 import os
@@ -15,19 +15,19 @@ from holdfast.core.errors import FileThereError, InputError
 
 
 class Draft:
-    """A file that is written under a name of its own, beside the path at which `publish` makes it appear."""
+    """A file that is written under a temporary name in the directory of its path; `publish` renames it."""
 
     def __init__(self, path: Path, *, mode: int | None = None, name: str | None = None) -> None:
-        """Create the draft, with exactly this mode if one is given; raise OSError if that fails."""
+        """Create the draft; `mode` is applied regardless of the umask. Raise OSError if that fails."""
         self._path = path
         self._draft = path.with_name(name or f".holdfast-{uuid4().hex}.part")
         descriptor = os.open(self._draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode)
         self.file: BinaryIO = os.fdopen(descriptor, "wb")
         if mode is not None:
-            os.fchmod(descriptor, mode)  # the umask does not count
+            os.fchmod(descriptor, mode)  # regardless of the umask
 
     def publish(self, *, replace: bool = False) -> None:
-        """Make the file durable under its path; raise FileThereError if that is taken and not to be replaced."""
+        """Make the file durable under its path; raise FileThereError if the path exists, unless `replace` is given."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
@@ -38,7 +38,7 @@ class Draft:
             raise _exists(self._path)
 
     def discard(self) -> None:
-        """Remove the draft; what was published stays."""
+        """Remove the draft; a published file stays."""
         with suppress(OSError):
             self.file.close()
         with suppress(OSError):
@@ -47,9 +47,9 @@ class Draft:
 
 @contextmanager
 def new_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Yield a file to write, which appears at `path` when the block ends without an error.
+    """Yield a file to write; it is published at `path` when the block ends without an error.
 
-    Raise FileThereError if there is one already, and InputError if the file cannot be written.
+    Raise FileThereError if the path exists, and InputError if the file cannot be written.
     """
     try:
         if path.exists() or path.is_symlink():
@@ -63,13 +63,13 @@ def new_file(path: Path, *, mode: int | None = None) -> Iterator[BinaryIO]:
     except OSError as error:
         raise InputError(
             f"{path} cannot be written: {error.strerror or error}",
-            next_step="Make room on the disk, or name a file in a directory that can be written.",
+            next_step="Free space on the disk, or give a path in a writable directory.",
             context={"path": str(path)},
         ) from error
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Give a file new contents, whole or not at all, whether it exists or not; raise OSError if that fails."""
+    """Create a file, or replace its contents, atomically; raise OSError if that fails."""
     draft = Draft(path)
     try:
         draft.file.write(data)
@@ -79,9 +79,9 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def give_name(draft: Path, path: Path) -> bool:
-    """Give a finished file its name; return False if that is taken."""
+    """Give a finished file its name; return False if the path exists."""
     try:
-        os.link(draft, path)  # unlike a rename, it never replaces what is there
+        os.link(draft, path)  # unlike a rename, this never replaces a file
     except FileExistsError:
         return False
     except OSError:
@@ -102,4 +102,4 @@ def sync_directory(directory: Path) -> None:
 
 
 def _exists(path: Path) -> FileThereError:
-    return FileThereError(f"{path} exists already", context={"path": str(path)})
+    return FileThereError(f"{path} already exists", context={"path": str(path)})

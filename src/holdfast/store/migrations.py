@@ -1,8 +1,8 @@
-"""Numbered migrations, and everything that must be true of a ledger before it is used.
+"""Applies the numbered migrations, and verifies a ledger before it is used.
 
-Invariants: a migration is one numbered `.sql` file a dialect, applied in order, all in one transaction with the
-triggers that follow from the transition table; what was applied is recorded with its digest; a ledger with unknown,
-changed or newer migrations, or with other machines or triggers than this code generates, is refused and left as it is.
+Invariants: a migration is one numbered `.sql` file for each dialect; all are applied in order, in one transaction, with
+the triggers that follow from the transition table; each applied migration is recorded with its digest; a ledger with
+unknown, changed or newer migrations, or with other machines or triggers, is refused and not changed.
 """
 
 import re
@@ -26,7 +26,7 @@ RECORD = (
 )
 _UNIQUE_INDEX = re.compile(r"CREATE UNIQUE INDEX (\w+)")
 BUILT_IN = {"noop": Declared()}
-DOOR_OPEN = "the maintenance door stands open"
+DOOR_OPEN = "the maintenance door is open"
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -38,11 +38,11 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Return the digest that the ledger keeps of it."""
+        """Return the digest that the ledger stores."""
         return sha256(self.text)
 
     def statements(self) -> list[str]:
-        """Return its statements; migrations hold no trigger bodies, so a semicolon at a line's end is one's end."""
+        """Return its statements: each ends with a semicolon at the end of a line, as there are no trigger bodies."""
         text = re.sub(r"^\s*--.*$\n?", "", self.text, flags=re.MULTILINE)
         return [part.strip() for part in re.split(r";\s*\n", text) if part.strip()]
 
@@ -60,13 +60,13 @@ def migrations(dialect: str) -> list[Migration]:
 
 @cache
 def unique_indexes(dialect: str) -> dict[str, str]:
-    """Return the statements that make the unique indexes, each of which enforces a promise, by name."""
+    """Return the statements that create the unique indexes, by name of the index."""
     every = (statement for migration in migrations(dialect) for statement in migration.statements())
     return {match[1]: statement for statement in every if (match := _UNIQUE_INDEX.match(statement))}
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What `migrate` would do: the migrations to apply, and every statement in order."""
+    """What `migrate` executes: the migrations to apply, and all statements in order."""
 
     pending: tuple[Migration, ...]
     statements: tuple[str, ...]
@@ -75,9 +75,9 @@ class Plan(msgspec.Struct, frozen=True):
 def plan(
     store: Store[Any], connection: Any, *, environment: str = "dev", governed: bool = False, epoch: int | None = None
 ) -> Plan:
-    """Return what is missing. Raise if the ledger has what this code does not know.
+    """Return the migrations and statements that a ledger needs; raise SchemaVersionError if it is newer or changed.
 
-    With an epoch, the triggers are those of that epoch, and the setting is for the caller to write.
+    With an epoch, the triggers are those of that epoch; the caller writes the setting.
     """
     applied = _applied(store, connection)
     pending = tuple(m for m in migrations(store.dialect) if m.number not in applied)
@@ -102,9 +102,9 @@ def plan(
 def migrate(
     store: Store[Any], *, environment: str = "dev", governed: bool = False, only_empty: bool = False
 ) -> tuple[str, ...]:
-    """Bring a ledger, or an empty database, to this version; return the names of the migrations applied.
+    """Bring a ledger, or an empty database, to this version; return the names of the applied migrations.
 
-    With `only_empty`, a ledger that somebody else has made meanwhile is left as it is.
+    With `only_empty`, nothing happens if another process has created a ledger since the caller looked.
     """
     with store.transaction() as transaction:
         connection = transaction.connection
@@ -118,13 +118,13 @@ def migrate(
 
 
 def is_empty(store: Store[Any]) -> bool:
-    """Tell whether the database holds nothing of Holdfast's yet."""
+    """Return whether the database has no tables of Holdfast."""
     with store.reading() as reading:
         return not store.tables(reading.connection)
 
 
 def verify(store: Store[Any]) -> dict[str, str]:
-    """Return the ledger's settings if it is one that this code may use; raise a StoreError that says why not."""
+    """Return the settings of the ledger; raise a StoreError if this version of Holdfast cannot use it."""
     with store.reading() as reading:
         connection = reading.connection
         require_ledger(store, connection)
@@ -132,28 +132,28 @@ def verify(store: Store[Any]) -> dict[str, str]:
         differing = drift(store, connection)
         if differing:
             raise EnforcementDriftError(
-                f"what the ledger enforces differs from this version of Holdfast: {', '.join(differing)}",
+                f"the triggers or machines of the ledger differ from this version of Holdfast: {', '.join(differing)}",
                 context={"differs": differing},
             )
         return reading.settings.read()
 
 
 def require_ledger(store: Store[Any], connection: Any) -> None:
-    """Raise a StoreError unless the database holds a ledger with the schema of this version."""
+    """Raise a StoreError unless the database contains a ledger with the schema of this version."""
     applied = _applied(store, connection)
     if not applied:
-        raise NotALedgerError("the database holds no ledger")
+        raise NotALedgerError("the database contains no ledger")
     missing = [m.number for m in migrations(store.dialect) if m.number not in applied]
     if missing:
         raise SchemaVersionError(
-            f"the ledger's schema is older: migration {missing[0]:04d} is missing",
+            f"the schema of the ledger is older than this Holdfast: migration {missing[0]:04d} is missing",
             next_step="Run `holdfast migrate`.",
             context={"missing": missing},
         )
 
 
 def drift(store: Store[Any], connection: Any) -> list[str]:
-    """Return what the ledger enforces otherwise than this version would: an open door, machines, triggers, indexes."""
+    """Return the names of what differs from this version: an open door, machines, triggers, functions, indexes."""
     return [
         *([DOOR_OPEN] if door_is_open(store, connection) else []),
         *_machine_drift(store, connection),
@@ -167,29 +167,29 @@ def _applied(store: Store[Any], connection: Any) -> dict[int, str]:
         if tables:
             raise NotALedgerError(
                 f"the database has a table {min(tables)} but no record of migrations",
-                next_step="Use another database or schema: this one holds something else under Holdfast's names.",
+                next_step="Use another database or schema; this one has other tables with names of Holdfast.",
             )
         return {}
     rows = store.execute(connection, "SELECT number, digest FROM holdfast_migrations ORDER BY number")
     applied = {int(number): str(digest) for number, digest in rows}
     if not applied:
         raise SchemaVersionError(
-            "the ledger's record of its migrations is empty, so its schema is unknown",
+            "the table holdfast_migrations is empty, so the version of the schema is unknown",
             next_step="Restore the table holdfast_migrations from a backup.",
         )
     known = {migration.number: migration.digest for migration in migrations(store.dialect)}
     unknown = sorted(applied.keys() - known.keys())
     if unknown:
         raise SchemaVersionError(
-            f"the ledger's schema is newer: it has migration {unknown[-1]:04d}, this Holdfast ends at {max(known):04d}",
+            f"the schema of the ledger is newer: it has migration {unknown[-1]:04d}, this Holdfast {max(known):04d}",
             next_step="Upgrade Holdfast on this machine.",
             context={"ledger": unknown[-1], "holdfast": max(known)},
         )
     changed = [number for number, digest in applied.items() if known[number] != digest]
     if changed:
         raise SchemaVersionError(
-            f"migration {changed[0]:04d} of the ledger is not the one that this Holdfast knows",
-            next_step="Use the version of Holdfast that made this ledger.",
+            f"migration {changed[0]:04d} of the ledger differs from migration {changed[0]:04d} of this Holdfast",
+            next_step="Use the version of Holdfast that created this ledger.",
             context={"changed": changed},
         )
     return applied
@@ -203,7 +203,7 @@ def _recorded(store: Store[Any], migration: Migration) -> str:
 
 
 def machine_rows() -> list[str]:
-    """Return the statements that write the digest of each machine, and the table of transitions for people."""
+    """Return the statements that write the digest of each machine, and the transitions for people to read."""
     machines = [f"('{machine.name}', '{machine.digest}')" for machine in MACHINES.values()]
     edges = [
         f"('{machine.name}', '{path.event}', {step}, {_literal(edge.source)}, '{edge.target}', '{path}', '{path.rule}')"
@@ -241,7 +241,7 @@ def epoch_of(store: Store[Any], connection: Any) -> int:
 
 
 def door_is_open(store: Store[Any], connection: Any) -> bool:
-    """Tell whether a finished transaction has left the maintenance door open."""
+    """Return whether a finished transaction has left the maintenance door open."""
     return bool(store.execute(connection, "SELECT 1 FROM holdfast_maintenance"))
 
 

@@ -1,7 +1,7 @@
-"""How a row becomes a record.
+"""Turns rows into records.
 
-Invariants: a record's fields stand in the order of the columns that a statement returns; a row that holds what no
-version of Holdfast has written is an error that says so.
+Invariants: the fields of a record have the order of the columns that a statement returns; a row with a value that
+Holdfast never writes raises StoreDamagedError.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ Reader = Callable[[Sequence[Any], Callable[[Any], datetime]], _Record]
 
 
 def unreadable(what: str) -> StoreDamagedError:
-    """Return the error for a row that holds what no version of Holdfast has written."""
+    """Return the error for a record with a value that Holdfast never writes."""
     return StoreDamagedError(
-        f"the record {what} holds what was never written",
-        next_step="See what is wrong with `holdfast check`, and what would put it right with `holdfast repair`.",
+        f"the record {what} has a value that Holdfast never writes",
+        next_step="To see the damage, run `holdfast check`; to plan its repair, run `holdfast repair`.",
     )
 
 
 def reader(record: type[_Record]) -> Reader[_Record]:
-    """Return what turns a row into a record. Which columns need turning is worked out here, once."""
+    """Return a function that turns a row into a record; the columns to convert are determined once, here."""
     kinds = [
         next(kind for kind in (*get_args(hint), hint) if kind is not type(None))
         for hint in get_type_hints(record).values()

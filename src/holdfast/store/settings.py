@@ -1,7 +1,7 @@
-"""What a ledger keeps of itself: its settings, and the defaults of its operations, read so that damage is told.
+"""The settings of a ledger and the defaults of its operations, with a check of their values.
 
-Invariants: a setting without which the ledger cannot be used is never guessed: where it is asked for by its name and is
-missing, or is none that was ever written, the answer is a StoreDamagedError that says what to restore.
+Invariants: a required setting has no default: reading one that is missing or invalid raises StoreDamagedError, which
+names the row to restore.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ REQUIRED: dict[str, Callable[[str], object]] = {
     "environment": lambda value: value in ENVIRONMENTS,
     "governed": lambda value: value in ("yes", "no"),
 }
-"""The settings that every ledger has, and what tells whether a value is one."""
+"""The settings that every ledger has, each with a function that returns whether a value is valid."""
 
 
 class Settings(dict[str, str]):
-    """The settings of a ledger by name. One that must be there is, or asking for it raises."""
+    """The settings of a ledger by name; `settings[name]` raises StoreDamagedError if it is missing or invalid."""
 
     def __getitem__(self, name: str) -> str:
         value = self.get(name)
         if value is None:
             raise _damaged(f"the ledger has no {name}", f"the row {name!r} of the table holdfast_meta")
         if name in REQUIRED and not REQUIRED[name](value):
-            raise _damaged(f"the ledger's {name} cannot be read", f"the row {name!r} of the table holdfast_meta")
+            raise _damaged(f"the {name} of the ledger is invalid", f"the row {name!r} of the table holdfast_meta")
         return value
 
 
 def declared_from(operation: str, defaults: str) -> Declared:
-    """Return what an operation was declared with, or raise StoreDamagedError."""
+    """Return the declaration of an operation from its stored JSON; raise StoreDamagedError if it is invalid."""
     try:
         return msgspec.json.decode(defaults, type=Declared)
     except (msgspec.DecodeError, UnicodeError) as error:
         where = f"the row {operation!r} of the table holdfast_operations"
-        raise _damaged(f"the defaults of the operation {operation!r} cannot be read", where) from error
+        raise _damaged(f"the defaults of the operation {operation!r} are invalid", where) from error
 
 
 def _damaged(what: str, where: str) -> StoreDamagedError:

@@ -146,7 +146,7 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         ).fetchall()
         if last is not None and last >= next_xid:
             raise EpochError(
-                f"the journal is sealed up to transaction {last}, and this database has come to {next_xid} only",
+                f"the journal is sealed up to transaction {last}, but the database has only reached {next_xid}",
                 context={"epoch": epoch, "transaction": last, "next": next_xid},
             )
 

@@ -1,7 +1,7 @@
 """The store on PostgreSQL, for a fleet.
 
-Invariants: READ COMMITTED with synchronous_commit=on; the database's clock measures leases, whatever a worker's clock
-says; set-based statements lock with SKIP LOCKED, so workers never queue for each other's jobs.
+Invariants: READ COMMITTED with synchronous_commit=on; leases expire by the clock of the database, not of the workers;
+claims lock with SKIP LOCKED, so workers do not wait for each other.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PostgresStore(PostgresSchema):
         self._identity: list[int] | None = None
 
     def now(self) -> datetime:
-        """Return the database's time: asked once a connection, carried on by this process's monotonic clock."""
+        """Return the time of the database: read at each new connection, and continued by the monotonic clock."""
         if self.clock is not None:
             return self.clock()
         if self._server_time is None:
@@ -87,7 +87,7 @@ class PostgresStore(PostgresSchema):
             for text in self._statements[name]:
                 cursor.execute(text, params)
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
-            # These statements name only what migrations made.
+            # These statements name only tables and columns that the migrations made.
             raise StoreDamagedError(_first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
 
@@ -112,7 +112,8 @@ class PostgresStore(PostgresSchema):
                         cursor.execute(as_pyformat(text), effect.params)
                         require_rows(effect, cursor.rowcount)
                 if connection.info.transaction_status != TransactionStatus.INTRANS:
-                    raise EffectError("an effect ended the transaction")  # at once: the next would begin another
+                    # Raised here, before the next effect would begin another transaction.
+                    raise EffectError(f"an effect ended the transaction: {text[:80]}")
         except psycopg.Error as error:
             unavailable = self.translate(error)
             if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
@@ -127,9 +128,9 @@ class PostgresStore(PostgresSchema):
         if not isinstance(connection, psycopg.Connection):
             raise ConnectionUnfitError(f"a psycopg connection is needed, not a {type(connection).__name__}")
         if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
-            raise ConnectionUnfitError("the connection commits by itself: begin a transaction first")
+            raise ConnectionUnfitError("the connection is in autocommit mode; begin a transaction first")
         if connection.info.transaction_status == TransactionStatus.INERROR:
-            raise ConnectionUnfitError("the transaction has failed already: roll it back first")
+            raise ConnectionUnfitError("the transaction has failed; roll it back first")
         [isolation, durable, *database] = cast(
             "tuple[str, str, int, int]",
             connection.cursor(row_factory=tuple_row)
@@ -143,10 +144,10 @@ class PostgresStore(PostgresSchema):
         if durable not in ("on", "remote_apply"):
             raise ConnectionUnfitError(f"synchronous_commit is {durable}; on is needed")
         if database != self._database():
-            raise ConnectionUnfitError("the connection is to another database than the ledger's")
+            raise ConnectionUnfitError("the connection is to another database than that of the ledger")
 
     def _database(self) -> list[int]:
-        """Return what tells the ledger's database from any other: two of them may hold the same tables."""
+        """Return the identity of the database: its cluster and its oid. Another database may have the same tables."""
         if self._identity is None:
             connection = self.take()
             try:
@@ -163,7 +164,7 @@ class PostgresStore(PostgresSchema):
         return self.clock() if self.clock is not None else None
 
     def judged_at(self, at: datetime) -> datetime | None:
-        return None if self.clock is None else at  # its own clock, and SKIP LOCKED never waits
+        return None if self.clock is None else at  # None: the clock of the database, as SKIP LOCKED never waits
 
     def lease_until(self, seconds: float) -> float:
         return seconds
@@ -206,7 +207,8 @@ class PostgresStore(PostgresSchema):
             return StoreBusyError(text)
         if state == "3F000":
             return StoreUnavailableError(
-                f"there is no schema {self.schema!r}", next_step="Create it (CREATE SCHEMA …), or name another."
+                f"there is no schema {self.schema!r}",
+                next_step=f'Create it with CREATE SCHEMA "{self.schema}", or give another schema.',
             )
         if state in ("25006", "42501"):
             return StoreReadOnlyError(text)
@@ -218,7 +220,7 @@ class PostgresStore(PostgresSchema):
         try:
             connection = psycopg.connect(self.url, connect_timeout=CONNECT_S, application_name="holdfast")
         except psycopg.ProgrammingError as error:
-            raise BadUrlError(f"the URL is not a PostgreSQL one: {_without_password(str(error), self.url)}") from None
+            raise BadUrlError(f"the PostgreSQL URL is invalid: {_without_password(str(error), self.url)}") from None
         try:
             self._prepare(connection)
         except BaseException:
@@ -229,16 +231,16 @@ class PostgresStore(PostgresSchema):
     def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         if connection.info.server_version < POSTGRES_OLDEST:
             raise StoreError(
-                f"PostgreSQL {connection.info.server_version // 10000} is too old",
+                f"PostgreSQL {connection.info.server_version // 10000} is not supported",
                 next_step="Use PostgreSQL 14 or newer.",
             )
         connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
         connection.execute("SET timezone TO 'UTC'")
-        # What the ledger reads is hot, in memory or on a disk without a head: an index is the way to it.
+        # Pages of the ledger are in memory or on an SSD, so random reads cost little: prefer indexes.
         connection.execute("SET random_page_cost TO 1.1")
-        # A user's lock may hold up one effect; it must not hold up the ledger.
+        # A lock of a user's table may delay one effect; it must not stop the ledger.
         connection.execute(sql.SQL("SET lock_timeout TO {}").format(sql.Literal(f"{LOCK_S}s")))
-        asked = time.monotonic()  # before the question: time that lags would take work that is due for work to come
+        read_at = time.monotonic()  # before the query: a time that lags would make due work look not due
         [durable, at] = cast(
             "tuple[str, datetime]",
             connection.execute("SELECT current_setting('synchronous_commit'), statement_timestamp()").fetchone(),
@@ -248,22 +250,22 @@ class PostgresStore(PostgresSchema):
             raise DurabilityError(
                 f"synchronous_commit is {durable}; on is needed", context={"synchronous_commit": durable}
             )
-        self._server_time = at, asked
+        self._server_time = at, read_at
 
     def _disconnect(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.close()
 
     def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Leave it to psycopg, which begins with the first statement; but first let go of plans that have aged.
+        """Discard old query plans; psycopg begins the transaction with the first statement.
 
-        A plan that was made while a table was small would read it whole when it has grown. Plans are made anew whenever
-        a connection has lived twice as long, and then every ten seconds.
+        A plan that was made while a table was small would scan the whole table after it has grown. Plans are discarded
+        at intervals that double with the age of the connection, up to ten seconds.
         """
         due, age_s = self._plans_due.get(connection, (0.0, 0.0))
         now = time.monotonic()
         if now >= due:
             if due:
-                with suppress(psycopg.OperationalError):  # a connection that died is found by the first statement
+                with suppress(psycopg.OperationalError):  # the first statement reports a lost connection
                     connection.execute("DISCARD PLANS")
             age_s = min(max(2 * age_s, PLANS_S_MIN), PLANS_S_MAX)
             self._plans_due[connection] = now + age_s, age_s
@@ -272,7 +274,7 @@ class PostgresStore(PostgresSchema):
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
     def _end_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        # After a rollback psycopg forgets every statement that it has prepared on the connection.
+        # Commit, not roll back: after a rollback psycopg forgets the prepared statements of the connection.
         if not connection.closed:
             connection.commit()
 
@@ -283,7 +285,7 @@ class PostgresStore(PostgresSchema):
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
 
     def _qualified(self, text: str) -> str:
-        """Name the schema: a borrowed connection may look elsewhere."""
+        """Add the schema to the table names: a borrowed connection may have another search_path."""
         return _TABLE.sub(lambda table: self._prefix() + table[0], text)
 
 
@@ -296,5 +298,5 @@ def _without_password(text: str, url: str) -> str:
         password = psycopg.conninfo.conninfo_to_dict(url).get("password")
     except psycopg.ProgrammingError:
         # The text of a URL that cannot be parsed may quote any part of it.
-        return "it cannot be parsed"
+        return "cannot parse it"
     return text.replace(str(password), "***") if password else text

@@ -4,7 +4,7 @@
 CREATE FUNCTION holdfast_journal_refuse() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF004',
-      MESSAGE = 'HF004 history is append-only: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: ' || TG_OP || ' of ' || TG_TABLE_NAME;
 END
 $holdfast$;
 
@@ -13,7 +13,7 @@ CREATE FUNCTION holdfast_journal_by_hand() RETURNS trigger LANGUAGE plpgsql AS $
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
-      MESSAGE = 'HF005 the journal is written by the database alone: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN NEW;
 END
@@ -165,7 +165,7 @@ BEGIN
       END)
     AND NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
-      MESSAGE = 'HF005 the journal is written by the database alone: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN NULL;
 END
@@ -176,7 +176,7 @@ CREATE FUNCTION holdfast_journal_delete() RETURNS trigger LANGUAGE plpgsql AS $h
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF004',
-      MESSAGE = 'HF004 history is append-only: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN OLD;
 END
@@ -190,7 +190,7 @@ BEGIN
   SELECT s.seal_id, s.hash INTO last FROM {schema}holdfast_seals s ORDER BY s.seal_id DESC LIMIT 1;
   IF NEW.seal_id <> coalesce(last.seal_id, 0) + 1 OR NEW.previous <> coalesce(last.hash, NEW.previous) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
-      MESSAGE = 'HF005 the journal is written by the database alone: ' || 'seal ' || NEW.seal_id;
+      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: ' || 'seal ' || NEW.seal_id;
   END IF;
   RETURN NEW;
 END
@@ -210,7 +210,7 @@ BEGIN
     OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
     OR NEW.created_at IS DISTINCT FROM OLD.created_at THEN
     RAISE EXCEPTION USING ERRCODE = 'HF004',
-      MESSAGE = 'HF004 history is append-only: ' || 'holdfast_evidence ' || OLD.evidence_id;
+      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: ' || 'holdfast_evidence ' || OLD.evidence_id;
   END IF;
   RETURN NEW;
 END
@@ -221,7 +221,7 @@ CREATE FUNCTION holdfast_leases_update() RETURNS trigger LANGUAGE plpgsql AS $ho
 BEGIN
   IF NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF007',
-      MESSAGE = 'HF007 this number only grows: ' || 'holdfast_leases ' || OLD.name;
+      MESSAGE = 'HF007 this number cannot decrease: ' || 'holdfast_leases ' || OLD.name;
   END IF;
   RETURN NEW;
 END
@@ -231,7 +231,7 @@ $holdfast$;
 CREATE FUNCTION holdfast_leases_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF003',
-      MESSAGE = 'HF003 a record is never deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF003 records cannot be deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
 END
 $holdfast$;
 
@@ -239,7 +239,7 @@ $holdfast$;
 CREATE FUNCTION holdfast_truncate() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF003',
-      MESSAGE = 'HF003 a record is never deleted: ' || 'TRUNCATE of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF003 records cannot be deleted: ' || 'TRUNCATE of ' || TG_TABLE_NAME;
 END
 $holdfast$;
 
@@ -248,7 +248,7 @@ CREATE FUNCTION holdfast_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF003',
-      MESSAGE = 'HF003 a record is never deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF003 records cannot be deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN OLD;
 END
@@ -258,7 +258,7 @@ $holdfast$;
 CREATE FUNCTION holdfast_maintenance_write_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'UPDATE of the maintenance door';
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'UPDATE of the maintenance door';
 END
 $holdfast$;
 
@@ -303,7 +303,7 @@ BEGIN
   IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m
     WHERE m.maintenance_id = NEW.maintenance_id) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF011',
-      MESSAGE = 'HF011 the maintenance door is shut before its transaction ends: ' || NEW.who;
+      MESSAGE = 'HF011 the maintenance door must be shut before the transaction ends or opens it again: ' || NEW.who;
   END IF;
   RETURN NULL;
 END
@@ -336,7 +336,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_jobs ' || OLD.job_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_jobs ' || OLD.job_id;
   END IF;
   RETURN NEW;
 END
@@ -361,7 +361,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -419,18 +419,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version OR n.attempts < o.attempts OR n.excused < o.excused)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.state IS DISTINCT FROM o.state
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -498,7 +498,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       WHEN
         ((o.state = 'quarantined' AND n.state = 'pending'))
         AND NOT (
@@ -510,11 +510,11 @@ BEGIN
           )
           AND n.grant_id IS DISTINCT FROM o.grant_id
         )
-        THEN 'HF009 a governed move needs a grant of its own'
+        THEN 'HF009 this change needs a grant that the same move has consumed'
       WHEN
         ((o.state = 'quarantined' AND n.state = 'pending'))
         AND EXISTS (SELECT 1 FROM {schema}holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
-        THEN 'HF012 a slimmed record never moves again'
+        THEN 'HF012 retention has deleted the payload, so the record cannot change its state'
       WHEN
         o.state IN ('quarantined', 'succeeded')
         AND (n.result IS DISTINCT FROM o.result)
@@ -522,7 +522,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
     WHERE (
@@ -689,7 +689,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_executions ' || OLD.exec_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_executions ' || OLD.exec_id;
   END IF;
   RETURN NEW;
 END
@@ -715,7 +715,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -775,18 +775,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.status IS DISTINCT FROM o.status
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -836,7 +836,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.exec_id = o.exec_id
     WHERE (
@@ -961,7 +961,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_grants ' || OLD.grant_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_grants ' || OLD.grant_id;
   END IF;
   RETURN NEW;
 END
@@ -980,7 +980,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -1028,18 +1028,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.state IS DISTINCT FROM o.state
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -1083,7 +1083,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
     WHERE (
@@ -1196,7 +1196,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_procedures ' || OLD.run_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_procedures ' || OLD.run_id;
   END IF;
   RETURN NEW;
 END
@@ -1215,7 +1215,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -1263,18 +1263,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version OR n.step < o.step)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.state IS DISTINCT FROM o.state
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -1330,7 +1330,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
     WHERE (
@@ -1454,7 +1454,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_steps ' || OLD.step_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_steps ' || OLD.step_id;
   END IF;
   RETURN NEW;
 END
@@ -1473,7 +1473,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -1521,18 +1521,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.state IS DISTINCT FROM o.state
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -1552,7 +1552,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
     WHERE (
@@ -1645,7 +1645,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_values ' || OLD.value_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_values ' || OLD.value_id;
   END IF;
   RETURN NEW;
 END
@@ -1664,7 +1664,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       WHEN
         n.state IN ('active')
         AND NOT EXISTS (
@@ -1686,7 +1686,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF009 a governed move needs a grant of its own'
+        THEN 'HF009 this change needs a grant that the same move has consumed'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -1755,18 +1755,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.state IS DISTINCT FROM o.state
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -1792,7 +1792,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       WHEN
         ((o.state = 'active' AND n.state = 'superseded') OR (o.state = 'active' AND n.state = 'retired'))
         AND NOT (
@@ -1823,7 +1823,7 @@ BEGIN
             )
           )
         )
-        THEN 'HF009 a governed move needs a grant of its own'
+        THEN 'HF009 this change needs a grant that the same move has consumed'
       WHEN
         n.standing IS DISTINCT FROM o.standing
         AND NOT EXISTS (
@@ -1835,7 +1835,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF009 a governed move needs a grant of its own'
+        THEN 'HF009 this change needs a grant that the same move has consumed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
     WHERE (
@@ -1974,7 +1974,7 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column never changes: ' || 'holdfast_switches ' || OLD.switch_id;
+      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_switches ' || OLD.switch_id;
   END IF;
   RETURN NEW;
 END
@@ -1993,7 +1993,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF002 a record is born in an initial state, once'
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
       END AS refusal
     INTO bad FROM new_rows n
     WHERE (
@@ -2041,18 +2041,18 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF006 this column never changes'
+        THEN 'HF006 this column cannot be changed'
       WHEN
         (n.version < o.version)
         AND NOT EXISTS (
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF007 this number only grows'
+        THEN 'HF007 this number cannot decrease'
       WHEN
         n.state IS DISTINCT FROM o.state
         AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a move carries its own event and move_id'
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
       WHEN
         (
           (
@@ -2067,7 +2067,7 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
-        THEN 'HF001 no listed path has this event, these ends and this version'
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
       WHEN
         ((o.state = 'on' AND n.state = 'off'))
         AND NOT (
@@ -2098,7 +2098,7 @@ BEGIN
             )
           )
         )
-        THEN 'HF009 a governed move needs a grant of its own'
+        THEN 'HF009 this change needs a grant that the same move has consumed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
     WHERE (

@@ -1,7 +1,7 @@
-"""A SQLite ledger in the making: it gets its name when it is whole.
+"""Creates a SQLite ledger under a temporary name, and renames it when it is complete.
 
-Invariants: whoever makes a ledger at the same time wins or loses as a whole; a draft that fails leaves no file behind,
-and its errors name the file that was asked for.
+Invariants: of several processes that create the same ledger, exactly one succeeds; a draft that fails leaves no file,
+and its errors name the path of the ledger, not of the draft.
 """
 
 import os
@@ -13,24 +13,24 @@ from uuid import uuid4
 from holdfast.core.errors import FileThereError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from holdfast.store.files import give_name
 
-# What SQLite and the turnstile put beside a database file.
+# The suffixes of a database file, and of the files that SQLite and the turnstile create in its directory.
 _BESIDE = ("", "-wal", "-shm", "-journal", "-gate", "-turn")
 
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yield a path to make a ledger at; raise FileThereError at the end if another process has taken the name."""
+    """Yield a path for the new ledger; raise FileThereError at the end if another process has created `path`."""
     if not os.access(path.parent, os.W_OK):
-        raise StoreReadOnlyError(f"the directory {path.parent} cannot be written")
+        raise StoreReadOnlyError(f"the directory {path.parent} is not writable")
     draft = path.with_name(f".holdfast-{uuid4().hex}")
     try:
         yield draft
         if not give_name(draft, path):
-            raise FileThereError(f"{path} was made by somebody else meanwhile")
+            raise FileThereError(f"another process has created {path}")
     except StoreError as error:
-        # The draft is gone, so that even a commit of unknown fate has none.
+        # The draft is deleted, so even after a commit of unknown result no ledger exists.
         reason = error.message.replace(str(draft), str(path))
-        raise StoreUnavailableError(f"no ledger could be made: {reason}", context=error.context) from error
+        raise StoreUnavailableError(f"could not create the ledger: {reason}", context=error.context) from error
     finally:
         for suffix in _BESIDE:
             with suppress(FileNotFoundError):

@@ -68,7 +68,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         try:
             self._refuse_unusable(create=create)
         except OSError as error:  # a name that is too long, a directory that may not be entered
-            raise StoreUnavailableError(f"{path} cannot be reached: {error.strerror}") from error
+            raise StoreUnavailableError(f"cannot access {path}: {error.strerror}") from error
         self._turnstile = Turnstile(path, BUSY_S)
         close_for_forks(self.pool)
         self._statements = statements(self.dialect)
@@ -126,7 +126,7 @@ class SqliteStore(Store[sqlite3.Connection]):
                 raise EffectError(f"the database refused an effect: {error}") from error
             require_rows(effect, cursor.rowcount)
             if not connection.in_transaction:
-                raise EffectError("an effect ended the transaction")
+                raise EffectError(f"an effect ended the transaction: {effect.sql[:80]}")
 
     def is_open(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
@@ -134,15 +134,15 @@ class SqliteStore(Store[sqlite3.Connection]):
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, sqlite3.Connection):
             raise ConnectionUnfitError(f"a sqlite3 connection is needed, not a {type(connection).__name__}")
-        # Attached is not enough: in WAL mode a commit over two files is not atomic.
+        # The ledger must be the main file, not an attached one: in WAL mode a commit of two files is not atomic.
         files = [file for _, name, file in plain_cursor(connection).execute("PRAGMA database_list") if name == "main"]
         if [self.path.resolve()] != [Path(file).resolve() for file in files]:
-            raise ConnectionUnfitError("the connection is to another file than the ledger's")
+            raise ConnectionUnfitError(f"the connection is to another file than {self.path}")
         [synchronous] = plain_cursor(connection).execute("PRAGMA main.synchronous").fetchone()
         if synchronous < _FULL:
             raise ConnectionUnfitError("the connection does not have synchronous=FULL")
         if not connection.in_transaction:
-            raise ConnectionUnfitError("the connection is not inside a transaction: begin with BEGIN IMMEDIATE")
+            raise ConnectionUnfitError("the connection has no open transaction; begin one with BEGIN IMMEDIATE")
 
     def stored(self, moment: datetime | None) -> str | None:
         return None if moment is None else time_text(moment)
@@ -167,7 +167,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         self._turnstile.close()
 
     def translate(self, error: Exception) -> HoldfastError | None:
-        if isinstance(error, UnicodeDecodeError):  # so Python's driver says that SQLite's own words are garbled
+        if isinstance(error, UnicodeDecodeError):  # raised by the driver for a message of SQLite that is not UTF-8
             return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
         if not isinstance(error, sqlite3.Error):
             return None
@@ -175,25 +175,25 @@ class SqliteStore(Store[sqlite3.Connection]):
         name = getattr(error, "sqlite_errorname", "") or ""
         if text.startswith("HF") and name.startswith("SQLITE_CONSTRAINT"):
             return RefusedByDatabaseError(text, context={"refusal": text[:5]})
-        if isinstance(error, sqlite3.IntegrityError):  # by class: Python does not know every name
+        if isinstance(error, sqlite3.IntegrityError):  # by class: Python has no name for some codes
             return RefusedByDatabaseError(text)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return StoreBusyError(f"another process holds the write lock of {self.path}")
         if name.startswith("SQLITE_READONLY"):
-            return StoreReadOnlyError(f"{self.path} cannot be written")
+            return StoreReadOnlyError(f"{self.path} is not writable")
         if name.startswith("SQLITE_NOTADB") and not self._was_a_ledger():
-            next_step = "Name another file: this one holds something else."
+            next_step = "Give another file name; this file is not a ledger."
             return NotALedgerError(f"{self.path} is not a SQLite database", next_step=next_step)
-        if text.startswith("Could not decode to UTF-8"):  # which has no name, and goes on to quote what it read
+        if text.startswith("Could not decode to UTF-8"):  # has no error name; the rest of the text quotes the data
             return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
-        if name.startswith(_DAMAGE) or text == "unsupported file format":  # a byte of the header says so
+        if name.startswith(_DAMAGE) or text == "unsupported file format":  # a damaged header
             return self._damaged(text, name)
         if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
             return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
         return None
 
     def schema_damage(self, error: sqlite3.OperationalError) -> StoreDamagedError | None:
-        """Return what a statement of Holdfast's own fails with where the schema is not what migrations made."""
+        """Return the error for a failed statement of Holdfast if the schema differs from that of the migrations."""
         plain = getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR"
         return self._damaged(str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
 
@@ -201,7 +201,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         return StoreDamagedError(f"{self.path} is damaged: {text}", context={"sqlite": name})
 
     def _was_a_ledger(self) -> bool:
-        """Tell whether a file that SQLite does not know as its own looks as if it had been a ledger."""
+        """Return whether a file that SQLite cannot read contains names of the ledger's tables."""
         try:
             with self.path.open("rb") as file:
                 head = file.read(HEAD_BYTES)
@@ -226,9 +226,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         if mode != "wal":
             tables = self.tables(connection)
             if "holdfast_migrations" not in tables and (tables or not self._create):
-                # Now, before the pragma writes to somebody else's file.
+                # Check this before the pragma, which would write to a file that is not a ledger.
                 also = f", but has a table {min(tables)}" if tables else ""
-                raise NotALedgerError(f"the database holds no ledger{also}")
+                raise NotALedgerError(f"{self.path} contains no ledger{also}")
             mode = self._switched_to_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -243,7 +243,7 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     @staticmethod
     def _switched_to_wal(connection: sqlite3.Connection) -> str:
-        """Switch to WAL and return the mode. Two who switch at once are told "locked" at once, whatever the timeout."""
+        """Switch to WAL and return the mode. If two processes switch, SQLite refuses one at once; so poll here."""
         deadline = time.monotonic() + BUSY_S
         while True:
             try:
@@ -264,7 +264,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             try:
                 held.enter_context(self._turnstile.turn())
             except PermissionError as error:
-                raise StoreReadOnlyError(f"the lock files beside {self.path} cannot be written") from error
+                raise StoreReadOnlyError(f"the lock files {self.path}-gate and -turn are not writable") from error
             yield
 
     def _begin(self, connection: sqlite3.Connection) -> None:
@@ -317,7 +317,7 @@ class SqliteStore(Store[sqlite3.Connection]):
 
 
 def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
-    """Return the type of the file system that holds a directory, where the system tells."""
+    """Return the type of the file system of a directory; None if the system does not list its mounts."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -327,7 +327,7 @@ def file_system_of(directory: Path, mounts: Path = MOUNTS) -> str | None:
 
 
 def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
-    """Return a cursor that gives tuples, whatever row factory the owner of a borrowed connection has set."""
+    """Return a cursor that returns tuples, even if the owner of a borrowed connection has set a row factory."""
     cursor = connection.cursor()
     cursor.row_factory = None
     return cursor

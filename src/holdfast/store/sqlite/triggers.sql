@@ -17,11 +17,11 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE client = NEW.client AND key = NEW.key AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (
       NOT (
         ((NEW.state = 'pending' AND NEW.event = 'submit' AND NEW.version = 1))
@@ -57,7 +57,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.operation IS DISTINCT FROM OLD.operation
       OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
@@ -165,15 +165,15 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version OR NEW.attempts < OLD.attempts OR NEW.excused < OLD.excused)
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.state IS DISTINCT FROM OLD.state
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.state IS DISTINCT FROM OLD.state
@@ -237,7 +237,7 @@ BEGIN
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
     ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
     AND NOT (
       EXISTS (
@@ -248,10 +248,10 @@ BEGIN
       )
       AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
     );
-  SELECT RAISE(ABORT, 'HF012 a slimmed record never moves again') WHERE
+  SELECT RAISE(ABORT, 'HF012 retention has deleted the payload, so the record cannot change its state') WHERE
     ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
     AND EXISTS (SELECT 1 FROM holdfast_jobs s WHERE s.job_id = NEW.job_id AND s.payload IS NULL);
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     OLD.state IN ('quarantined', 'succeeded')
     AND (NEW.result IS DISTINCT FROM OLD.result)
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -263,7 +263,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -381,11 +381,11 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_executions WHERE exec_id = NEW.exec_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_executions WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (
       NOT (
         (
@@ -416,7 +416,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.job_id IS DISTINCT FROM OLD.job_id
       OR NEW.attempt IS DISTINCT FROM OLD.attempt
@@ -493,14 +493,14 @@ WHEN (
     )
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.exec_id <> OLD.exec_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.status IS DISTINCT FROM OLD.status
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.status IS DISTINCT FROM OLD.status
@@ -546,7 +546,7 @@ BEGIN
       OR (NEW.status = OLD.status AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF010 a job has at most one committed execution') WHERE
+  SELECT RAISE(ABORT, 'HF010 the job already has a committed execution') WHERE
     NEW.status IN ('COMMITTED', 'DONE')
     AND OLD.status NOT IN ('COMMITTED', 'DONE')
     AND EXISTS (
@@ -563,7 +563,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -664,9 +664,9 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_grants WHERE grant_id = NEW.grant_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.state IN ('draft', 'active')
     AND EXISTS (
       SELECT 1 FROM holdfast_grants
@@ -676,7 +676,7 @@ BEGIN
       AND state IN ('draft', 'active')
       AND grant_id IS NOT NEW.grant_id
     );
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (NOT (((NEW.state = 'draft' AND NEW.event = 'request' AND NEW.version = 1))))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
@@ -706,7 +706,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.action IS DISTINCT FROM OLD.action
       OR NEW.target IS DISTINCT FROM OLD.target
@@ -771,14 +771,14 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.grant_id <> OLD.grant_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.state IS DISTINCT FROM OLD.state
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.state IS DISTINCT FROM OLD.state
@@ -826,7 +826,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -871,11 +871,11 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_procedures WHERE run_id = NEW.run_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_procedures WHERE idempotency_root = NEW.idempotency_root AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (NOT (((NEW.state = 'planned' AND NEW.event = 'plan' AND NEW.version = 1))))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
@@ -903,7 +903,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.idempotency_root IS DISTINCT FROM OLD.idempotency_root
       OR NEW.procedure IS DISTINCT FROM OLD.procedure
@@ -979,14 +979,14 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.run_id <> OLD.run_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version OR NEW.step < OLD.step) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.state IS DISTINCT FROM OLD.state
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.state IS DISTINCT FROM OLD.state
@@ -1046,7 +1046,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -1098,9 +1098,9 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_steps WHERE step_id = NEW.step_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.state IN ('performed')
     AND EXISTS (
       SELECT 1 FROM holdfast_steps
@@ -1109,7 +1109,7 @@ BEGIN
       AND state IN ('performed')
       AND step_id IS NOT NEW.step_id
     );
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (NOT (((NEW.state = 'performed' AND NEW.event = 'perform' AND NEW.version = 1))))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
@@ -1135,7 +1135,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.run_id IS DISTINCT FROM OLD.run_id
       OR NEW.number IS DISTINCT FROM OLD.number
@@ -1174,14 +1174,14 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.step_id <> OLD.step_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.state IS DISTINCT FROM OLD.state
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.state IS DISTINCT FROM OLD.state
@@ -1205,7 +1205,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -1286,18 +1286,18 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_values WHERE value_id = NEW.value_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (
       SELECT 1 FROM holdfast_values
       WHERE operation_code = NEW.operation_code
       AND protocol_version = NEW.protocol_version
       AND 1
     );
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_values WHERE vocab_id = NEW.vocab_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.state IN ('active')
     AND NEW.standing <> 'withheld'
     AND EXISTS (
@@ -1308,10 +1308,10 @@ BEGIN
       AND standing <> 'withheld'
       AND value_id IS NOT NEW.value_id
     );
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (NOT (((NEW.state = 'active' AND NEW.event = 'admit' AND NEW.version = 1))))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
     NEW.state IN ('active')
     AND NOT EXISTS (
       SELECT 1 FROM holdfast_grants g
@@ -1362,7 +1362,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.vocab_id IS DISTINCT FROM OLD.vocab_id
       OR NEW.collection IS DISTINCT FROM OLD.collection
@@ -1459,14 +1459,14 @@ WHEN (
     )
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.value_id <> OLD.value_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.state IS DISTINCT FROM OLD.state
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.state IS DISTINCT FROM OLD.state
@@ -1488,7 +1488,7 @@ BEGIN
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
     ((OLD.state = 'active' AND NEW.state = 'superseded') OR (OLD.state = 'active' AND NEW.state = 'retired'))
     AND NOT (
       EXISTS (
@@ -1515,7 +1515,7 @@ BEGIN
         )
       )
     );
-  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
     NEW.standing IS DISTINCT FROM OLD.standing
     AND NOT EXISTS (
       SELECT 1 FROM holdfast_procedures p
@@ -1523,7 +1523,7 @@ BEGIN
       AND p.state IN ('running', 'compensating')
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.standing <> OLD.standing
     AND NEW.state IN ('active')
     AND NEW.standing <> 'withheld'
@@ -1543,7 +1543,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -1600,9 +1600,9 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_switches WHERE switch_id = NEW.switch_id AND 1);
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.state IN ('on')
     AND EXISTS (
       SELECT 1 FROM holdfast_switches
@@ -1610,7 +1610,7 @@ BEGIN
       AND state IN ('on')
       AND switch_id IS NOT NEW.switch_id
     );
-  SELECT RAISE(ABORT, 'HF002 a record is born in an initial state, once') WHERE
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (NOT (((NEW.state = 'on' AND NEW.event = 'throw' AND NEW.version = 1))))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
@@ -1632,7 +1632,7 @@ WHEN (
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.name IS DISTINCT FROM OLD.name
       OR NEW.thrown_by IS DISTINCT FROM OLD.thrown_by
@@ -1691,14 +1691,14 @@ WHEN (
     )
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.switch_id <> OLD.switch_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a move carries its own event and move_id') WHERE
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
     NEW.state IS DISTINCT FROM OLD.state
     AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 no listed path has this event, these ends and this version') WHERE
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
         NEW.state IS DISTINCT FROM OLD.state
@@ -1709,7 +1709,7 @@ BEGIN
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF009 a governed move needs a grant of its own') WHERE
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
     ((OLD.state = 'on' AND NEW.state = 'off'))
     AND NOT (
       EXISTS (
@@ -1744,7 +1744,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -1857,7 +1857,7 @@ WHEN (
     )
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF005 the journal is written by the database alone') WHERE
+  SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     EXISTS (
       SELECT 1 FROM holdfast_journal
       WHERE machine = NEW.machine
@@ -1940,7 +1940,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
 END;
 
@@ -1950,7 +1950,7 @@ WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -1963,7 +1963,7 @@ WHEN (
     )
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF005 the journal is written by the database alone') WHERE
+  SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     NEW.seal_id <> 1 + (SELECT coalesce(max(seal_id), 0) FROM holdfast_seals)
     OR NEW.previous IS NOT coalesce(
       (SELECT hash FROM holdfast_seals ORDER BY seal_id DESC LIMIT 1), NEW.previous
@@ -1976,7 +1976,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
 END;
 
@@ -1986,7 +1986,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
 END;
 
@@ -1996,7 +1996,7 @@ WHEN (
     EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF005 the journal is written by the database alone') WHERE
+  SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
     EXISTS (SELECT 1 FROM holdfast_archives WHERE archive_id = NEW.archive_id);
 END;
 
@@ -2006,7 +2006,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
 END;
 
@@ -2016,7 +2016,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
 END;
 
@@ -2035,7 +2035,7 @@ WHEN (
     )
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     EXISTS (SELECT 1 FROM holdfast_evidence WHERE evidence_id = NEW.evidence_id AND 1)
     OR (
       NEW.voided_at IS NULL
@@ -2063,7 +2063,7 @@ WHEN (
     OR NEW.created_at IS DISTINCT FROM OLD.created_at
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     OLD.voided_at IS NOT NULL
     OR NEW.evidence_id IS DISTINCT FROM OLD.evidence_id
     OR NEW.run_id IS DISTINCT FROM OLD.run_id
@@ -2082,7 +2082,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF004 history is append-only') WHERE
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
     1;
 END;
 
@@ -2092,7 +2092,7 @@ WHEN (
     EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     EXISTS (SELECT 1 FROM holdfast_leases WHERE name = NEW.name AND token >= NEW.token);
 END;
 
@@ -2102,7 +2102,7 @@ WHEN (
     NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF007 this number only grows') WHERE
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
     NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token);
 END;
 
@@ -2112,7 +2112,7 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF003 a record is never deleted') WHERE
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     1;
 END;
 
@@ -2153,7 +2153,7 @@ WHEN (
     NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF011 the maintenance door is shut before its transaction ends') WHERE
+  SELECT RAISE(ABORT, 'HF011 the maintenance door must be shut before the transaction ends or opens it again') WHERE
     NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -2163,6 +2163,6 @@ WHEN (
     1
   )
 BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column never changes') WHERE
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     1;
 END;

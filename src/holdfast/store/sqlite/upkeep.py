@@ -50,7 +50,7 @@ class SqliteUpkeep(Upkeep):
 
     @contextmanager
     def long_view(self, beside: Path) -> Iterator[Reading]:
-        """Yield a view of a copy: a long read of the file itself would keep its log from being written back."""
+        """Yield a view of a copy: a long read of the file itself would block checkpoints of its log."""
         draft = beside / f".holdfast-{uuid4().hex}.copy"
         try:
             copied = self._copied(draft)
@@ -58,10 +58,10 @@ class SqliteUpkeep(Upkeep):
             damaged = self.store.translate(error)
             if isinstance(damaged, StoreDamagedError | NotALedgerError):
                 raise damaged from error
-            raise StoreUnavailableError(f"{self.store.path} could not be copied to {beside}: {error}") from error
+            raise StoreUnavailableError(f"could not copy {self.store.path} to {beside}: {error}") from error
         finally:
             with suppress(OSError):
-                draft.unlink()  # an open file stays readable without its name, and goes with its reader
+                draft.unlink()  # an open file stays readable without a name; the system deletes it at close
         try:
             yield Reading(self.store, copied)
         except HoldfastError:
@@ -79,7 +79,7 @@ class SqliteUpkeep(Upkeep):
             with closing(sqlite3.connect(draft, isolation_level=None)) as copy:
                 copy.execute("PRAGMA journal_mode = OFF")
                 copy.execute("PRAGMA synchronous = OFF")
-                source.backup(copy)  # in one step: between steps, every write of others would begin it anew
+                source.backup(copy)  # in one step: between steps, any write would restart the backup
             sound = True
         finally:
             self.store.pool.give(source, sound=sound)
@@ -100,7 +100,7 @@ class SqliteUpkeep(Upkeep):
     def tables_beside(self) -> list[str]:
         if not self.store.path.exists():
             return []
-        # Not through `_open`, which would change a foreign file's journal mode before anybody has agreed to it.
+        # Not through `_open`, which would change the journal mode of a file that may not be a ledger.
         refuse_inherited(self.store.path)
         place = f"file:{quote(str(self.store.path.resolve()))}?mode=ro"
         try:
@@ -118,7 +118,7 @@ class SqliteUpkeep(Upkeep):
                 SqliteUpkeep(store).settle()
 
     def settle(self) -> None:
-        """Write the log back into the file, so that the file alone is the whole ledger."""
+        """Checkpoint the log, so that the file alone contains the whole ledger; raise StoreBusyError if it is read."""
         connection = self.store.take()
         try:
             [[busy, *_]] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -127,7 +127,7 @@ class SqliteUpkeep(Upkeep):
         finally:
             self.store.pool.give(connection, sound=True)
         if busy:
-            raise StoreBusyError(f"somebody reads {self.store.path}, so that its log cannot be written back")
+            raise StoreBusyError(f"cannot checkpoint {self.store.path}: another connection is reading it")
 
     def journal_is_full(self, connection: sqlite3.Connection) -> bool:
         [[last]] = connection.execute("SELECT max(seq) FROM holdfast_journal").fetchall()
@@ -142,9 +142,9 @@ class SqliteUpkeep(Upkeep):
         found = [("LEDGER", text) for (text,) in pages if text != "ok"]
         machines = {guarded.table: guarded.machine.name for guarded in GUARDED}
         for table, rowid, parent, _ in references:
-            if table.startswith("holdfast_") and table != "holdfast_maintenance":  # an open door refers to nothing
+            if table.startswith("holdfast_") and table != "holdfast_maintenance":  # the reference of a door is deferred
                 subject = f"{machines[table]} {rowid}" if table in machines else f"TABLE {table}"
-                found.append((subject, f"a row of {table} refers to a row of {parent} that is not there"))
+                found.append((subject, f"a row of {table} refers to a row of {parent} that does not exist"))
         return found + _altered(connection)
 
 

@@ -234,9 +234,9 @@ class RegistryWrites(RegistryReads, WritingVerbs):
         context: dict[str, object] = {"operation": name.code, "version": name.version}
         if collection is None or collection.standing != RegistryStatus.IN_FORCE:
             return RegistryError(
-                f"this ledger is governed, and no registry says which operations it takes: {name} is refused",
+                f"the ledger is governed, but its registry of operations is not in force; {name} is refused",
                 code=RegistryCode.VOCABULARY_ABSENT,
-                next_step="Build one: `holdfast registry build --help`.",
+                next_step="Build the registry: `holdfast registry build --help`.",
                 context=context,
             )
         instead = self.operation_in_force(name.code)
@@ -247,19 +247,19 @@ class RegistryWrites(RegistryReads, WritingVerbs):
             return RegistryError(
                 f"{name} is not in the registry of operations; {use}",
                 code=RegistryCode.VALUE_ABSENT,
-                next_step="Use a version that is in force (`holdfast registry list`), or have this one admitted.",
+                next_step="Use a version that is in force (`holdfast registry list`), or have this one added.",
                 context=context,
             )
         successor = self._last_of_line(name)
         context["successor"] = None if successor is None else str(successor)
-        then, next_step = f"nothing follows it; {use}", None
+        then, next_step = f"it has no successor; {use}", None
         if successor is not None:
             last = self.value_in_force(successor.code, successor.version)
             usable = last is not None and last.state == ValueState.ACTIVE
-            then = f"it was followed by {successor}" + ("" if usable else ", which is not for new work either")
+            then = f"its successor is {successor}" + ("" if usable else ", which is not in force for new work either")
             next_step = f"Submit {successor} instead." if usable else None
         return RegistryError(
-            f"{name} is {value.state}, and not for new work: {then}",
+            f"{name} is {value.state} and cannot be used for new work: {then}",
             code=RegistryCode.RETIRED,
             next_step=next_step,
             context=context,

@@ -184,7 +184,7 @@ def _between(start: Key, seal: Seal) -> dict[str, object]:
 def _require_all(found: int, expected: int, what: str) -> None:
     if found != expected:
         raise PlanStaleError(
-            f"{expected} {what} were archived, and the ledger has {found} of them now",
-            next_step="Run `holdfast gc` again; if it says so again, run `holdfast check`.",
+            f"{expected} {what} were archived, but the ledger has only {found} of them now",
+            next_step="Run `holdfast gc` again. If the error repeats, run `holdfast check`.",
             context={"archived": expected, "found": found},
         )
