@@ -1,7 +1,7 @@
 """The golden files of the ledger's own files: a snapshot and an archive of one small ledger, as readable lines.
 
-Invariants: the ledger's clock stands still, so its times and the digests of payloads are kept as they are; a random id,
-and a hash of what has one in it, is a number of its own: the same one wherever it comes again.
+Invariants: the ledger's clock does not move, so its times and the digests of payloads are kept; a random id, and a hash
+that depends on one, is replaced by a number, the same number wherever it occurs.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 def environment_of(reading: Reading) -> str:
     """Return the ledger's environment: dev, stage or prod. A missing or unknown value counts as prod."""
-    said = reading.settings.read().get("environment")
-    return said if said in (DEV, STAGE) else PROD
+    stored = reading.settings.read().get("environment")
+    return stored if stored in (DEV, STAGE) else PROD
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class _Admission:
 
     def admit(self, read: Sequence[tuple[FeedMessage, ParsedMessage]]) -> list[Admitted]:
         """Admit the parsed messages; return the fate of each notice."""
-        notices = [(message, notice) for message, said in read for notice in said.notices]
+        notices = [(message, notice) for message, parsed in read for notice in parsed.notices]
         units = [(message, notice) for message, notice in notices if notice.sidecar_of is None]
         known = self._latest({_source(notice) for _, notice in units})
         jobs = {
@@ -153,8 +153,8 @@ class _Admission:
             fates[id(notice)] = msgspec.structs.replace(fates[id(notice)], fate=Fate.SUPERSEDED, reason=later)
         self._write_units(fresh, known, jobs)
         self._keep_sidecars([notice for _, notice in notices if notice.sidecar_of is not None])
-        self._keep_rejected([(message, said) for message, said in read if said.rejected])
-        answer = [fate for message, said in read for fate in self._fates(message, said, fates)]
+        self._keep_rejected([(message, parsed) for message, parsed in read if parsed.rejected])
+        answer = [fate for message, parsed in read for fate in self._fates(message, parsed, fates)]
         self._count(answer)
         return answer
 
@@ -163,20 +163,20 @@ class _Admission:
         moves = [(job, answer) for job, answer in self._moved if isinstance(answer, Move)]
         return [event for job, move in moves for event in of_move(job, move, self._at, actor=self._actor)]
 
-    def _fates(self, message: FeedMessage, said: ParsedMessage, fates: Mapping[int, Admitted]) -> Iterable[Admitted]:
-        for notice in said.notices:
+    def _fates(self, message: FeedMessage, parsed: ParsedMessage, fates: Mapping[int, Admitted]) -> Iterable[Admitted]:
+        for notice in parsed.notices:
             if notice.sidecar_of is None:
                 yield fates[id(notice)]
             else:
                 yield _admitted(Fate.SIDECAR, notice, message, reason=f"sidecar of {notice.sidecar_of}", wal_id=None)
-        for ignored in said.ignored:
+        for ignored in parsed.ignored:
             yield Admitted(
                 fate=Fate.IGNORED,
                 object_uri=ignored.subject or None,
                 reason=ignored.reason,
                 message_id=message.message_id,
             )
-        for rejected in said.rejected:
+        for rejected in parsed.rejected:
             yield Admitted(
                 fate=Fate.REJECTED, reason=f"{rejected.code}: {rejected.message}", message_id=message.message_id
             )
@@ -303,9 +303,9 @@ class _Admission:
 
     def _keep_rejected(self, rejected: Sequence[tuple[FeedMessage, ParsedMessage]]) -> None:
         kept: dict[str, list[Any]] = {}
-        for message, said in rejected:
+        for message, parsed in rejected:
             body = message.body.encode(errors="backslashreplace").decode().replace("\x00", "\\x00")
-            first = said.rejected[0]
+            first = parsed.rejected[0]
             row = kept.setdefault(sha256(body), [sha256(body), body, first.code, first.message, 0, self._now])
             row[4] += 1
         self._write("keep_rejected", sorted(kept.values()))

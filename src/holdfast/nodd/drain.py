@@ -80,18 +80,18 @@ class Drain:
 
     def _settle(self, message: Received, counts: Counter[str]) -> bool:
         """Process one message; return whether it can be deleted."""
-        said = parse(message.body, self._datasets, sqs_message_id=message.message_id)
-        settled = self._settled(message, said, counts)
+        parsed = parse(message.body, self._datasets, sqs_message_id=message.message_id)
+        settled = self._settled(message, parsed, counts)
         if self._reporter is not None:
-            self._reporter.dead_letter(next((notice.dataset for notice in said.notices), None), settled=settled)
+            self._reporter.dead_letter(next((notice.dataset for notice in parsed.notices), None), settled=settled)
         return settled
 
-    def _settled(self, message: Received, said: ParsedMessage, counts: Counter[str]) -> bool:
-        if said.rejected:
+    def _settled(self, message: Received, parsed: ParsedMessage, counts: Counter[str]) -> bool:
+        if parsed.rejected:
             self._admit(message)
             counts["rejected"] += 1
             return True
-        units = [notice for notice in said.notices if notice.sidecar_of is None]
+        units = [notice for notice in parsed.notices if notice.sidecar_of is None]
         job_ids, unknown = self._known(units)
         if unknown and not self._admit_unknown:
             counts["uncorrelated"] += 1

@@ -96,8 +96,8 @@ def _from_item(unit: _Unit, item: _Item | None, kinds: Collection[str]) -> dict[
     if item is None:
         return None
     text = decoded(item.item)
-    said = text.get("properties") if isinstance(text, dict) else None
-    properties = said if isinstance(said, dict) else {}
+    raw = text.get("properties") if isinstance(text, dict) else None
+    properties = raw if isinstance(raw, dict) else {}
     writer = properties.get("nodd:wal_id")
     # The item has the statuses of the unit that wrote it; a no-op means that this unit had the same ones.
     own = properties if unit.wal_id in (writer, item.wal_id) else {}

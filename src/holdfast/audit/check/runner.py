@@ -91,7 +91,7 @@ class LedgerCheck:
             for invariant in self._invariants:
                 for rule in (invariant.at_open,) if cheap else invariant.of_ledger:
                     if rule is not None:
-                        self._walker.ask(invariant, partial(self._survey, rule))
+                        self._walker.check_whole(invariant, partial(self._survey, rule))
             if not cheap and (self._of_record or self._of_job):
                 self._walker.walk(self._check_jobs, 0, kind="jobs")
                 for machine in OTHERS:

@@ -1,6 +1,6 @@
 """The walker: applies the rules of a catalogue to a ledger, page by page, and collects the violations.
 
-Invariants: nothing is written; each page, and each question about the whole ledger, is one short read transaction, and
+Invariants: nothing is written; each page, and each rule about the whole ledger, is one short read transaction, and
 memory is that of one page; a rule that fails on a record is itself reported as a violation; a check stops at its limit.
 """
 
@@ -21,7 +21,7 @@ Key = TypeVar("Key")
 
 View = Callable[[], AbstractContextManager[Reading]]
 """Opens a read transaction."""
-Question = Callable[[Reading, int], Iterator[Finding]]
+WholeLedgerRule = Callable[[Reading, int], Iterator[Finding]]
 """Yields what is wrong with the whole ledger; the number is how many findings are wanted at most."""
 Progress = Callable[[str, int], None]
 """Called after each page with the kind of record, and how many of them have been checked."""
@@ -77,11 +77,11 @@ class Walker:
         """Return what was found."""
         return CheckReport.of(self.violations[: self._limit], self.checked, more=self.full)
 
-    def ask(self, invariant: Invariant, question: Question) -> None:
-        """Ask a question about the whole ledger, unless the report is full."""
+    def check_whole(self, invariant: Invariant, rule: WholeLedgerRule) -> None:
+        """Apply a rule about the whole ledger, unless the report is full."""
         if not self.full:
             with self.view() as reading:
-                self.apply(invariant, question, reading, self.room)
+                self.apply(invariant, rule, reading, self.room)
 
     def walk(
         self, step: Callable[[Reading, Key], tuple[int, Key | None]], start: Key, *, kind: str | None = None

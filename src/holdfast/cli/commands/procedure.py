@@ -129,8 +129,8 @@ def _print_report(what: Procedure, report: ProcedureReport, next_steps: list[str
     kind = {Mode.PLAN_ONLY: "plan", Mode.VERIFY_ONLY: "verification", Mode.DRY_RUN: "dry run"}.get(
         report.mode, "refused"
     )
-    said = f"{report.verdict}: {what.name} {what.version}, {kind}; nothing was written"
-    output.console().print(output.styled(said, "bold green" if report.ok else "bold red"))
+    title = f"{report.verdict}: {what.name} {what.version}, {kind}; nothing was written"
+    output.console().print(output.styled(title, "bold green" if report.ok else "bold red"))
     output.fields(
         (name, value)
         for name, value in (
@@ -261,8 +261,8 @@ def _next(found: RunStatus) -> list[str]:
         return ["", "next: make it possible to undo the step, then continue:", again]
     if state == ProcedureState.STOPPED:
         return ["", "next: everything was undone; to run it again:", again]
-    said = "it may be running; if its process has crashed" if found.lease else "it was interrupted"
-    lines = ["", f"next: {said}, continue it:", again]
+    cause = "it may be running; if its process has crashed" if found.lease else "it was interrupted"
+    lines = ["", f"next: {cause}, continue it:", again]
     other = f"  holdfast procedure undo {shlex.quote(root)}{flags}"
     return [*lines, "or undo it:", other] if state == ProcedureState.RUNNING else lines
 

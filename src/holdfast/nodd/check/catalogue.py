@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.audit.check.findings import Finding, Invariant, Severity
-from holdfast.audit.check.walker import Question
+from holdfast.audit.check.walker import WholeLedgerRule
 from holdfast.nodd.check import ledger_rules, row_rules
 from holdfast.nodd.dataset import Datasets
 
@@ -23,7 +23,7 @@ class NoddInvariant(Invariant, frozen=True, kw_only=True):
     of_item: Rule | None = None
     of_observation: Rule | None = None
     of_body: Rule | None = None
-    of_whole: tuple[Question, ...] = ()
+    of_whole: tuple[WholeLedgerRule, ...] = ()
 
 
 _RESTORE = "restore the newest database backup; snapshots of the ledger do not contain these tables"

@@ -58,8 +58,8 @@ def _unit_named(payload: str | None, key: str | None) -> str | None:
     """Return the wal_id of a job's unit: from its payload, or from its key, which starts with it."""
     if payload is None:
         return None if key is None else key.partition("#")[0]
-    said = decoded(payload)
-    wal_id = said.get("wal_id") if isinstance(said, dict) else None
+    content = decoded(payload)
+    wal_id = content.get("wal_id") if isinstance(content, dict) else None
     return wal_id if isinstance(wal_id, str) else None
 
 

@@ -109,22 +109,24 @@ def carried_on(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
 def outcome_kept(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield a unit whose outcome is missing, too early, or differs from its job's result or its item."""
     unit, item = case.unit, case.item
-    said: dict[str, str | None] = {name: getattr(unit, name) for name in (*OUTCOME, RUN)}
+    recorded: dict[str, str | None] = {name: getattr(unit, name) for name in (*OUTCOME, RUN)}
     if not unit.is_ingest:
         return
     if not unit.has_succeeded:
-        early: list[Json] = [name for name, value in said.items() if value is not None]
+        early: list[Json] = [name for name, value in recorded.items() if value is not None]
         if early:
             detail = f"stores an outcome, but its job {unit.job_id} has not committed"
             yield _of_unit(unit, "early", detail, fields=early)
         return
-    missing: list[Json] = [name for name in OUTCOME if said[name] is None]
+    missing: list[Json] = [name for name in OUTCOME if recorded[name] is None]
     if missing:
         names = ", ".join(map(str, missing))
         yield _of_unit(unit, "outcome", f"succeeded without: {names}", fields=missing)
     result = decoded(unit.result)
     if isinstance(result, dict):
-        wrong: list[Json] = [name for name, value in said.items() if value is not None and value != result.get(name)]
+        wrong: list[Json] = [
+            name for name, value in recorded.items() if value is not None and value != result.get(name)
+        ]
         if wrong:
             names = ", ".join(map(str, wrong))
             yield _of_unit(unit, "differs", f"the result of its job {unit.job_id} differs in: {names}", fields=wrong)
@@ -133,7 +135,7 @@ def outcome_kept(case: UnitCase, _datasets: Datasets) -> Iterator[Finding]:
     if item is None or item.wal_id != unit.wal_id:
         return
     stored = {"stac_collection_id": item.collection_id, "stac_item_href": item.href}
-    moved: list[Json] = [name for name, value in stored.items() if said[name] not in (None, value)]
+    moved: list[Json] = [name for name, value in stored.items() if recorded[name] not in (None, value)]
     if moved:
         names = ", ".join(map(str, moved))
         yield _of_unit(unit, "moved", f"its item differs in: {names}", fields=moved, item_id=item.item_id)
@@ -219,19 +221,19 @@ def provenance_unchanged(case: UnitCase, _datasets: Datasets) -> Iterator[Findin
 
 def item_whole(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an item whose text has changed since it was catalogued, or differs from its row or its unit."""
-    item, said = case.item, case.said
-    if said is None:
+    item, document = case.item, case.document
+    if document is None:
         yield _of_item(item.item_id, "unreadable", "its text cannot be read", wal_id=item.wal_id)
         return
-    if stac.content_digest(said) != item.content:
+    if stac.content_digest(document) != item.content:
         yield _of_item(item.item_id, "digest", "its text has changed: another digest", wal_id=item.wal_id)
-    properties = said["properties"]
+    properties = document["properties"]
     wanted: dict[str, tuple[object, object]] = {
-        "id": (said["id"], item.item_id),
-        "collection": (said["collection"], item.collection_id),
+        "id": (document["id"], item.item_id),
+        "collection": (document["collection"], item.collection_id),
         "created": (properties["created"], item.created),
         "updated": (properties["updated"], item.updated),
-        "href": (stac.href_of(said), item.href),
+        "href": (stac.href_of(document), item.href),
     }
     if item.source_uri is not None and item.time_range_start is not None and item.unit_dataset is not None:
         own = stac.item_id_of(item.unit_dataset, key_of(item.source_uri), item.time_range_start)
@@ -249,11 +251,11 @@ def item_whole(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
 
 def item_fits(case: ItemCase, _datasets: Datasets) -> Iterator[Finding]:
     """Yield an item whose size or ETag differs from that of its unit or its provenance."""
-    item, said = case.item, case.said
-    if said is None or item.source_uri is None:
+    item, document = case.item, case.document
+    if document is None or item.source_uri is None:
         return
-    size = said["assets"]["data"]["file:size"]
-    issues = said["properties"].get("nodd:issues", ())
+    size = document["assets"]["data"]["file:size"]
+    issues = document["properties"].get("nodd:issues", ())
     if item.size is not None and size != item.size and "size_mismatch" not in issues:
         detail = f"has {size} bytes, but {item.size} were announced"
         yield _of_item(item.item_id, "size", detail, wal_id=item.wal_id, size=size, announced=item.size)
@@ -311,11 +313,11 @@ def _file_agrees(case: ObservationCase, file: ObservationFile) -> Iterator[Findi
         detail = f"lists item {file.item_id}, which does not exist"
         yield Finding(subject, detail, evidence={"kind": "item", **facts})
         return
-    href, said = case.items[file.item_id]
+    href, document = case.items[file.item_id]
     if href != file.href:
         detail = f"lists item {file.item_id} at {file.href}, but it is at {href}"
         yield Finding(subject, detail, evidence={"kind": "href", **facts})
-    elif said is not None and observations.with_marks(dict(said), file, case.files or ()) != said:
+    elif document is not None and observations.with_marks(dict(document), file, case.files or ()) != document:
         detail = f"does not have the links of its position in observation {case.name}"
         yield _of_item(file.item_id, "marks", detail, wal_id=file.wal_id, observation=case.name)
 

@@ -128,7 +128,7 @@ class ItemCase(msgspec.Struct, frozen=True, gc=False):
     """An item, what provenance states about its object, and the observation that must list it."""
 
     item: ItemRow
-    said: dict[str, Any] | None  # None if it cannot be read
+    document: dict[str, Any] | None  # None if it cannot be read
     sources: Sequence[Mapping[str, Any]]
     observation: str | None = None  # None if its dataset has no `same_observation`
     listed: bool = False
@@ -281,8 +281,8 @@ def rejected_rows(reading: Reading, after: str, n: int, _datasets: Datasets) -> 
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    said = decoded(text)
-    return said if isinstance(said, dict) else None
+    content = decoded(text)
+    return content if isinstance(content, dict) else None
 
 
 def _files(text: str) -> list[ObservationFile] | None:

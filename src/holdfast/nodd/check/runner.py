@@ -54,12 +54,12 @@ def check(
 
 def _check(walker: Walker, row_rules: Sequence[NoddInvariant], datasets: Datasets) -> None:
     """Test every invariant; if tables are missing, report only that."""
-    walker.ask(BY_NAME["tables"], missing_tables)
+    walker.check_whole(BY_NAME["tables"], missing_tables)
     if walker.violations:
         return
     for invariant in row_rules:
-        for question in invariant.of_whole:
-            walker.ask(invariant, question)
+        for rule in invariant.of_whole:
+            walker.check_whole(invariant, rule)
     walk = partial(_walk, walker, datasets)
     walk("units", rows.unit_cases, [(one, one.of_unit) for one in row_rules if one.of_unit])
     walk("items", rows.item_cases, [(one, one.of_item) for one in row_rules if one.of_item])

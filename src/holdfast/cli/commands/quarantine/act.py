@@ -53,8 +53,8 @@ def add(
 
     added = put(store, job_id, code, operator=actor() if operator is None else operator, reason=reason)
     held = added.job.quarantine_code
-    said = f"Job {job_id} {'is' if added.changed else 'was already'} quarantined with code {held}."
-    return Answer({**quarantined_value(added.job), "changed": added.changed}, said)
+    message = f"Job {job_id} {'is' if added.changed else 'was already'} quarantined with code {held}."
+    return Answer({**quarantined_value(added.job), "changed": added.changed}, message)
 
 
 @command(Location.unopened)

@@ -61,8 +61,8 @@ def draft(
     if out is not None:
         write_new(out, text)
         value = {"file": str(out), "manifest_hash": manifest.digest, "op_count": len(manifest.values)}
-        said = f"Wrote {out}: {_count(len(manifest.values))}, manifest {manifest.digest}."
-        return Answer(value, said)
+        message = f"Wrote {out}: {_count(len(manifest.values))}, manifest {manifest.digest}."
+        return Answer(value, message)
     return Answer(manifest.text, text.rstrip("\n"))
 
 

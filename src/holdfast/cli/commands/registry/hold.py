@@ -49,5 +49,5 @@ def hold(
             thrown = reading.switches.last(REGISTRATION_HOLD)
     value = {"held": held, "changed": changed, "switch": row_value(thrown) if thrown else None}
     by = f", by {thrown.actor}: {thrown.reason}" if thrown else ": the default of this ledger"
-    said = f"{REGISTRATION_HOLD} is {'on' if held else 'off'}{by}"
-    return Answer(value, output.clean(said))
+    message = f"{REGISTRATION_HOLD} is {'on' if held else 'off'}{by}"
+    return Answer(value, output.clean(message))
