@@ -211,7 +211,7 @@ ATTEMPTS = (
         "_complete",
         "lease_live=True",
         "lease_live=None",
-        breaks=Broken("fleet: nothing is given back", LOST),
+        breaks=Broken("fleet: no job is given back", LOST),
     ),
 )
 
