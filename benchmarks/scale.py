@@ -195,13 +195,13 @@ def queries(jobs: int) -> dict[str, Callable[[Reading], object]]:
 
     def show(reading: Reading) -> object:
         job_id = chance.randint(1, jobs)
-        found = reading.jobs.get(job_id), reading.executions.of_job(job_id), reading.journal.of(job_id)
+        found = reading.jobs.get(job_id), reading.lists.executions(job_id), reading.journal.of(job_id)
         return (*found, reading.journal.of_executions(job_id))
 
     return {
         "stats": lambda reading: reading.counts.current(),
-        "jobs": lambda reading: reading.jobs.page(limit=PAGE),
-        "jobs --before": lambda reading: reading.jobs.page(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
+        "jobs": lambda reading: reading.lists.jobs(limit=PAGE),
+        "jobs --before": lambda reading: reading.lists.jobs(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
         **{f"jobs --state {state}": partial(_page, state=state) for state in JobState},
         "show": show,
         READS_EVERY_JOB: lambda reading: reading.counts.as_of(BEGAN),
@@ -209,7 +209,7 @@ def queries(jobs: int) -> dict[str, Callable[[Reading], object]]:
 
 
 def _page(reading: Reading, state: JobState) -> object:
-    return reading.jobs.page(state=state, limit=PAGE)
+    return reading.lists.jobs(state=state, limit=PAGE)
 
 
 def measure(ledgers: Mapping[int, Store[Any]], database: str, *, quick: bool) -> list[Figure]:

@@ -185,6 +185,6 @@ def _next_moment(ledger: Ledger) -> datetime | None:
     """Return the next moment at which a job becomes due or a lease expires."""
     with ledger.store.reading() as reading:
         due = reading.jobs.next_due(ledger.queues())
-        running = reading.jobs.page(state=JobState.RUNNING, limit=1_000_000)
-        leases = [reading.executions.of_job(job.job_id)[-1].lease_expires_at for job in running]
+        running = reading.lists.jobs(state=JobState.RUNNING, limit=1_000_000)
+        leases = [reading.lists.executions(job.job_id)[-1].lease_expires_at for job in running]
     return min([*leases, *([] if due is None else [due])], default=None)

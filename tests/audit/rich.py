@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.seals.sealer import seal
-from holdfast.core.commands import Cancel, Commit, Complete, Fail, Finish, GiveBack, Quarantine, Release, Replay
+from holdfast.core.commands import Cancel, Commit, Complete, Fail, Finish, GiveBack, Quarantine, Replay
 from holdfast.core.decide import Move
-from holdfast.core.governed import GrantEvent
+from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.records import Attempt, time_text
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.testing import VirtualClock
@@ -311,7 +311,7 @@ def _done_late(make: Maker) -> int:
     token = attempt.execution.lease_token
     make.work(attempt, Commit(token, '"late"'))
     with make.store.transaction() as transaction:
-        now = transaction.executions.attempt(attempt.execution.exec_id)
+        now = transaction.lists.attempt(attempt.execution.exec_id)
     assert now
     make.work(now, Finish(token))
     return job_id

@@ -101,11 +101,11 @@ class Historian:
 
     def look(self) -> Snapshot:
         with self.verbs.store.reading() as reading:
-            jobs = [job for job in reading.jobs.page(limit=1000) if job.job_id > self.first]
+            jobs = [job for job in reading.lists.jobs(limit=1000) if job.job_id > self.first]
             return Snapshot(
                 _by_place(reading.counts.current()),
                 {job.job_id: job for job in jobs},
-                {job.job_id: reading.executions.of_job(job.job_id) for job in jobs},
+                {job.job_id: reading.lists.executions(job.job_id) for job in jobs},
                 {
                     job.job_id: sorted(
                         [*reading.journal.of(job.job_id), *reading.journal.of_executions(job.job_id)],

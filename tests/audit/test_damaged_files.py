@@ -64,14 +64,14 @@ def facts_of(path: Path) -> list[tuple[Any, ...]]:
 def look(path: Path, clock: VirtualClock) -> None:
     """Open the ledger, and read everything that commands read."""
     with open_store(str(path), clock) as store, store.reading() as reading:
-        jobs = reading.jobs.page(limit=1000)
+        jobs = reading.lists.jobs(limit=1000)
         reading.counts.current()
         reading.settings.read()
         reading.operations.declared()
-        reading.executions.stalled()
-        reading.workers.all()
+        reading.lists.stalled()
+        reading.lists.workers()
         for job in jobs:
-            reading.executions.of_job(job.job_id)
+            reading.lists.executions(job.job_id)
             reading.journal.of(job.job_id)
             reading.journal.of_executions(job.job_id)
             reading.executions.checkpoints(job.job_id)
@@ -262,7 +262,7 @@ def test_damaged_pages_on_postgres(pg_server: Server, rich_postgres_url: str, ri
             [found] = [v for v in report.violations if v.invariant == "database"]
             assert (found.subject, found.evidence["sqlstate"]) == ("LEDGER", "XX001")
             with pytest.raises(StoreDamagedError, match="invalid page"), store.reading() as reading:
-                reading.jobs.page()
+                reading.lists.jobs()
     finally:
         pg_server.stop()
         _overwrite(path, whole)

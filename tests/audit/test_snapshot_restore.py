@@ -111,7 +111,7 @@ def test_an_empty_ledger_becomes_the_one_of_the_snapshot(kind: str, snapshot: Pa
             # A process that has declared an operation goes on believing so; what the snapshot knows is the snapshot's.
             assert reading.operations.declared().keys() == {"echo", "écho", "mine", "noop"}
             assert reading.operations.declared()["echo"].version == "1.0.0"
-            assert [worker.worker_id for worker in reading.workers.all()] == ["worker-9"]
+            assert [worker.worker_id for worker in reading.lists.workers()] == ["worker-9"]
     compared = diff(str(snapshot), url)
     assert {name: table.keys_only_b for name, table in compared.tables.items()} == {
         "operations": [("mine",)],

@@ -87,9 +87,9 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
         rich = make_rich(store, clock)
         with store.reading() as reading:
             held = {
-                job_id: reading.executions.of_job(job_id)[-1] for job_id in (rich.running, rich.leased, rich.committed)
+                job_id: reading.lists.executions(job_id)[-1] for job_id in (rich.running, rich.leased, rich.committed)
             }
-            attempts = {job_id: reading.executions.attempt(held[job_id].exec_id) for job_id in held}
+            attempts = {job_id: reading.lists.attempt(held[job_id].exec_id) for job_id in held}
     snapshot = taken(old, tmp_path / "a.snapshot", clock)
     clock.advance(60)
     made = put(snapshot, new, clock)
@@ -103,7 +103,7 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
         }
         assert states[rich.committed].result == "null"
         for job_id, status in ((rich.running, "ABORTED"), (rich.leased, "ABORTED"), (rich.committed, "DONE")):
-            [execution] = transaction.executions.of_job(job_id)
+            [execution] = transaction.lists.executions(job_id)
             assert (execution.status, execution.lease_expires_at) == (status, clock())
             moves = [row for row in transaction.journal.of_executions(job_id) if row.actor == "restore"]
             assert [(row.event, row.target) for row in moves] == [

@@ -57,7 +57,7 @@ def test_a_filled_ledger_is_what_real_work_would_have_left(ledger_url: str, monk
             counts = {count.state.value: count.n for count in reading.counts.current()}
             assert counts == {"pending": 200, "running": 200, "failed": 205, "quarantined": 200, "succeeded": 695}
             for job_id in (*range(1, 11), OLDEST + 1, OLDEST + 100):
-                job, executions = reading.jobs.get(job_id), reading.executions.of_job(job_id)
+                job, executions = reading.jobs.get(job_id), reading.lists.executions(job_id)
                 journal = reading.journal.of(job_id)
                 assert [row.version for row in journal] == list(range(1, job.version + 1))
                 assert (journal[-1].target, len(executions)) == (job.state, job.attempts)

@@ -275,6 +275,6 @@ def check_history(url: str, queue: IdempotentJobQueue, job_ids: Iterable[str]) -
             assert chain[-1][2] == state
             assert sum(step[1:3] == ("pending", "running") for step in chain) == attempts
             assert numbers.get(ledger_id, []) == list(range(1, attempts + 1))
-            assert project(reading.executions.of_job(ledger_id), rulings_of(reading.journal.of(ledger_id))) == state
+            assert project(reading.lists.executions(ledger_id), rulings_of(reading.journal.of(ledger_id))) == state
             ended[JobStatus(state)] += 1
     return ended

@@ -46,7 +46,7 @@ def test_it_leases_what_is_named_and_nothing_else(store: Store[object], ledger_u
     ]
     with store.reading() as reading:
         for attempt in won:
-            assert reading.executions.attempt(attempt.execution.exec_id) == attempt
+            assert reading.lists.attempt(attempt.execution.exec_id) == attempt
     clock.advance(1)
     with store.transaction() as transaction:
         [late] = transaction.executions.claim_these([not_due], LEASE)

@@ -6,10 +6,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.compat import VALID_TRANSITIONS, IdempotentJobQueue, JobStatus, StateTransition
-from holdfast.core.commands import Release
 from holdfast.core.decide import Move
 from holdfast.core.errors import RefusedError
-from holdfast.core.governed import GrantEvent
+from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import JobState
 from holdfast.testing import START, VirtualClock
 from tests.compat.support import job, job_row, mark, put, rows

@@ -175,7 +175,7 @@ def _of_a_job(source: str | None, event: str) -> Question | None:
         "replay": ask.Replay("test"),
         "quarantine": ask.Quarantine("c"),
         "cancel": ask.Cancel(),
-        "release": ask.Release("op", "why", 4),
+        "release": governed.Release("op", "why", 4),
     }
     while_running = {
         "retry": ask.Fail(TOKEN, "c", "m", retry_at=NOW),

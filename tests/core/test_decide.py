@@ -73,7 +73,7 @@ OUTSIDE: dict[str, msgspec.Struct] = {
     "replay": ask.Replay("incident"),
     "quarantine": ask.Quarantine("poison", "it keeps failing"),
     "cancel": ask.Cancel(),
-    "release": ask.Release("ann", "repaired", 4),
+    "release": governed.Release("ann", "repaired", 4),
 }
 
 FROM_OUTSIDE = {
@@ -224,7 +224,7 @@ def test_cancelling_is_quarantine_with_a_code_of_its_own() -> None:
 def test_a_release_names_its_operator_its_reason_and_its_grant(
     operator: str, reason: str, grant_id: int | None, code: str | None
 ) -> None:
-    answer = decide(job(JobState.QUARANTINED), ask.Release(operator, reason, grant_id, SOON), NOW)
+    answer = decide(job(JobState.QUARANTINED), governed.Release(operator, reason, grant_id, SOON), NOW)
     if code is None:
         step = Step("JOB", 1, "release", "quarantined", "pending", 1, 3)
         assert answer == Move(steps=(step,), run_at=SOON)
@@ -236,14 +236,14 @@ def test_a_release_names_its_operator_its_reason_and_its_grant(
 @pytest.mark.req("K-17")
 def test_a_release_has_no_budget_to_keep() -> None:
     spent = job(JobState.QUARANTINED, attempts=10)
-    assert told(spent, ask.Release("ann", "repaired", 4)) == "JOB release: quarantined → pending"
+    assert told(spent, governed.Release("ann", "repaired", 4)) == "JOB release: quarantined → pending"
 
 
 @pytest.mark.req("K-17", "X-09")
 def test_a_job_that_retention_has_emptied_is_not_released() -> None:
     emptied = job(JobState.QUARANTINED, payload=None)
-    assert told(emptied, ask.Release("ann", "repaired", 4)) == "slimmed"
-    assert told(job(JobState.PENDING, payload=None), ask.Release("ann", "repaired", 4)) == "no-op"
+    assert told(emptied, governed.Release("ann", "repaired", 4)) == "slimmed"
+    assert told(job(JobState.PENDING, payload=None), governed.Release("ann", "repaired", 4)) == "no-op"
 
 
 # -- an attempt -------------------------------------------------------------------------------------------------------
@@ -627,7 +627,7 @@ def test_a_refusal_names_the_record_its_state_the_event_and_what_to_do() -> None
     for record, command, code, named in (
         (job(JobState.SUCCEEDED), ask.Retry(), "wrong_state", ("job 1 ", "succeeded", "retry")),
         (job(JobState.QUARANTINED), ask.Retry(), "wrong_state", ("job 1 ", "`holdfast quarantine release 1 ")),
-        (job(JobState.FAILED), ask.Release("ann", "why", 4), "wrong_state", ("job 1 ", "`holdfast retry 1`")),
+        (job(JobState.FAILED), governed.Release("ann", "why", 4), "wrong_state", ("job 1 ", "`holdfast retry 1`")),
         (job(JobState.RUNNING), ask.Retry(), "wrong_state", ("job 1 ", "`holdfast show 1`")),
         (grant(GrantState.DRAFT), governed.GrantEvent("fly", "bob"), "wrong_state", ("grant ", "'fly'")),
         (

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core import commands as ask
+from holdfast.core import governed
 from holdfast.core.decide import CANCELLED, Move, decide
 from holdfast.core.machines import COMMITTED, JOB, MACHINES, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project, rulings_of
@@ -146,7 +147,7 @@ class History:
                 ask.Replay("test"),
                 ask.Quarantine("poison"),
                 ask.Cancel(),
-                ask.Release("ann", "repaired", 4),
+                governed.Release("ann", "repaired", 4),
             )
         ]
         for held in self.executions:

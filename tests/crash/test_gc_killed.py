@@ -112,7 +112,7 @@ def require_sound(run: Run, rows: set[tuple[Any, ...]]) -> None:
         assert (report.held, [made.file for made in report.archives]) == (None, FILES[len(named) :])
         assert require_clean(ledger, run.folder, rows) == FILES
         with ledger.store.reading() as reading:
-            jobs = reading.jobs.page()
+            jobs = reading.lists.jobs()
             assert [(job.state.value, job.slimmed) for job in jobs] == [("quarantined", True)] + [
                 ("succeeded", True)
             ] * 3

@@ -42,7 +42,7 @@ def crowd(forks: ForkServer, url: str, *, processes: int, threads: int, jobs: in
         # Nobody died, so nobody's work was done again.
         assert Counter(job.attempts for job in facts.jobs.values()) == {1: jobs}
         with ledger.store.reading() as reading:
-            workers = reading.workers.all()
+            workers = reading.lists.workers()
         assert len(workers) == processes
         assert all(worker.stopped_at is not None for worker in workers)
 

@@ -95,7 +95,7 @@ def effects(ledger: Ledger, wal: Wal) -> Counter[str]:
 
 def entries(ledger: Ledger, wal: Wal) -> Counter[str]:
     with ledger.store.reading() as reading:
-        jobs = reading.jobs.page(queue=wal.queue, limit=1000)
+        jobs = reading.lists.jobs(queue=wal.queue, limit=1000)
     return Counter(job.key or "" for job in jobs)
 
 

@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
-LINES_MAX = 5_160
-ENGINE_LINES_MAX = 2_070
+LINES_MAX = 5_000
+ENGINE_LINES_MAX = 2_030
 ELSEWHERE = ("governance", "audit", "nodd", "compat", "model", "cli", "explain", "telemetry", "demo", "diagrams")
 TRIES = 5
 # The keeper of a worker looks for due duties after one second: a run that took that long shows more than one job.

@@ -28,7 +28,7 @@ from tests.engine.database import Database
 def jobs(ledger: Ledger) -> list[Job]:
     """Return every job, oldest first."""
     with ledger.store.reading() as reading:
-        return reading.jobs.page()[::-1]
+        return reading.lists.jobs()[::-1]
 
 
 def render(path: str, width: int) -> bytes:

@@ -17,7 +17,7 @@ from holdfast import Execution, Ledger, Operations
 from holdfast.core.errors import RefusedByDatabaseError
 from holdfast.core.machines import JobState
 from holdfast.core.redaction import MESSAGE_MAX, redacted
-from holdfast.engine.failures import error_code, error_message
+from holdfast.engine.error_texts import error_code, error_message
 from holdfast.engine.tasks import EndTask, Task
 from holdfast.testing import VirtualClock
 from tests.engine import handlers

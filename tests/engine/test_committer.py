@@ -106,7 +106,7 @@ class Watched:
 
     def jobs(self) -> list[tuple[int, str]]:
         with self.store.reading() as reading:
-            return sorted((job.job_id, job.state.value) for job in reading.jobs.page(limit=1000))
+            return sorted((job.job_id, job.state.value) for job in reading.lists.jobs(limit=1000))
 
 
 @pytest.fixture

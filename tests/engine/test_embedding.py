@@ -46,7 +46,7 @@ def own(ledger: Ledger, database: Database) -> Iterator[Any]:
 
 def states(ledger: Ledger) -> list[str]:
     with ledger.store.reading() as reading:
-        return [job.state.value for job in reading.jobs.page()]
+        return [job.state.value for job in reading.lists.jobs()]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

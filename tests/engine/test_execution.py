@@ -40,7 +40,7 @@ def things(database: Database) -> Callable[[], list[str]]:
 
 def jobs(ledger: Ledger, operation: str) -> list[Job]:
     with ledger.store.reading() as reading:
-        return reading.jobs.page(operation=operation)[::-1]
+        return reading.lists.jobs(operation=operation)[::-1]
 
 
 def ended(job: Job) -> tuple[Any, ...]:
@@ -326,7 +326,7 @@ def test_progress_is_visible_while_the_job_runs(ledger_url: str) -> None:
             seen: list[tuple[float | None, str | None]] = []
             while seen in ([], [(None, None)]):
                 with ledger.store.reading() as reading:
-                    seen = [(run.progress, run.progress_note) for run in reading.executions.of_job(receipt.job_id)]
+                    seen = [(run.progress, run.progress_note) for run in reading.lists.executions(receipt.job_id)]
             assert seen == [(0.25, "a quarter")]
             assert ledger.receipt(receipt.job_id).state is JobState.RUNNING
             go_on.set()
@@ -348,7 +348,7 @@ def test_progress_is_from_0_to_1(ledger: Ledger) -> None:
     receipt = ledger.submit(half.call())
     drain(ledger)
     with ledger.store.reading() as reading:
-        [execution] = reading.executions.of_job(receipt.job_id)
+        [execution] = reading.lists.executions(receipt.job_id)
     assert (execution.status.value, execution.progress, execution.progress_note) == ("DONE", 0.5, None)
 
 
@@ -434,7 +434,7 @@ def test_a_commit_by_hand_is_fenced(
     assert things() == []
     assert ledger.receipt(run.job.job_id).result is None
     with ledger.store.reading() as reading:
-        assert [e.status.value for e in reading.executions.of_job(run.job.job_id)] == ["ABORTED", "DONE"]
+        assert [e.status.value for e in reading.lists.executions(run.job.job_id)] == ["ABORTED", "DONE"]
 
 
 def test_a_commit_by_hand_and_staged_effects_do_not_mix(ledger: Ledger, database: Database) -> None:

@@ -88,13 +88,13 @@ def scene(database: Database, clock: VirtualClock) -> Iterator[Scene]:
 
 def executions(ledger: Ledger, job_id: int) -> list[tuple[int, str, str | None]]:
     with ledger.store.reading() as reading:
-        return [(e.attempt, e.status.value, e.error_code) for e in reading.executions.of_job(job_id)]
+        return [(e.attempt, e.status.value, e.error_code) for e in reading.lists.executions(job_id)]
 
 
 def committed(ledger: Ledger, job_id: int) -> list[int]:
     """Return the executions past the commit boundary."""
     with ledger.store.reading() as reading:
-        found = reading.executions.of_job(job_id)
+        found = reading.lists.executions(job_id)
     return [e.exec_id for e in found if e.status in (ExecutionStatus.COMMITTED, ExecutionStatus.DONE)]
 
 
@@ -218,7 +218,7 @@ def test_the_late_holder_is_refused_and_the_effect_happens_once(
     job = a.ledger.receipt(job_id)
     assert (job.state, job.result) == (JobState.SUCCEEDED, {"order": 7, "exec_id": second})
     with a.ledger.store.reading() as reading:
-        first = reading.executions.of_job(job_id)[0].exec_id
+        first = reading.lists.executions(job_id)[0].exec_id
     assert targets(a.ledger, first) == ["LEASED", "IN_PROGRESS", "ABORTED"]
     assert targets(a.ledger, second) == ["LEASED", "IN_PROGRESS", "COMMITTED", "DONE"]
 

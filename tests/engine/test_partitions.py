@@ -183,7 +183,7 @@ def test_a_partition_is_added_beside_a_writer_that_takes_its_time(
     writer.commit()
     writer.close()
     with ledger.store.reading() as reading:
-        assert len(reading.jobs.page()) == 1
+        assert len(reading.lists.jobs()) == 1
 
 
 def test_keepers_at_once_add_one_partition(ledger: Ledger, shell: psycopg.Connection[Any]) -> None:

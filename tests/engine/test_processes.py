@@ -81,7 +81,7 @@ def test_an_execution_in_another_process_can_do_what_one_in_a_thread_can(
     result = json.loads(after.result or "")
     assert result.pop("pid") != os.getpid()
     with live.store.reading() as reading:
-        [execution] = reading.executions.of_job(job_id)
+        [execution] = reading.lists.executions(job_id)
         assert reading.executions.checkpoints(job_id) == {"word": '["é\'\\n"]'}
         [follow] = reading.jobs.by_key([("web", "follow")]).values()
     assert result == {

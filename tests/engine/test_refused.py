@@ -41,7 +41,7 @@ def number(ledger: Ledger) -> int:
 
 def only(ledger: Ledger, operation: str) -> Job:
     with ledger.store.reading() as reading:
-        [job] = reading.jobs.page(operation=operation)
+        [job] = reading.lists.jobs(operation=operation)
     return job
 
 

@@ -405,7 +405,7 @@ def test_what_others_refer_to_stays(worked: Ledger, clock: VirtualClock, folder:
     assert (report.finished, report.blocks) == (2, 0)
     assert report.held == HeldBlock(1, "JOB", child.job_id + 1, "pending")
     with worked.store.reading() as reading:
-        assert [(job.state.value, job.slimmed, job.replaces) for job in reading.jobs.page()] == [
+        assert [(job.state.value, job.slimmed, job.replaces) for job in reading.lists.jobs()] == [
             ("pending", False, child.job_id), ("succeeded", True, None), ("succeeded", True, None),
         ]  # fmt: skip
     worked.run_until_idle()
@@ -431,7 +431,7 @@ def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: V
     clock.advance(10)
     before = rows_of(worked)
     with worked.store.reading() as reading:
-        executions = [e for job_id in (1, 2) for e in reading.executions.of_job(job_id)]
+        executions = [e for job_id in (1, 2) for e in reading.lists.executions(job_id)]
         ledger_id = reading.settings.read()["ledger_id"]
     report = gc(worked.store, whole(folder), who=WHO, why="it is time")
 
@@ -453,7 +453,7 @@ def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: V
         assert reading.seals.archives() == [
             Archive(1, 1, 1, made.file, str(made.sha256), len(before), 3, time_text(clock()))
         ]
-        assert [reading.executions.of_job(job_id) for job_id in (1, 2)] == [[], []]
+        assert [reading.lists.executions(job_id) for job_id in (1, 2)] == [[], []]
     assert histories(worked, "holdfast_jobs", "job_id") == {1: 4, 2: 7}
     assert notes(worked, "archive") == [
         {"archive": made.file, "sha256": made.sha256, "first_seal": 1, "last_seal": 1, "rows": len(before),

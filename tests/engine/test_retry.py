@@ -174,7 +174,7 @@ class Failing:
     def began_after_s(self) -> list[float]:
         """Return when each attempt began, in seconds since the clock's start."""
         with self.ledger.store.reading() as reading:
-            return [(e.created_at - VirtualClock()()).total_seconds() for e in reading.executions.of_job(self.job_id)]
+            return [(e.created_at - VirtualClock()()).total_seconds() for e in reading.lists.executions(self.job_id)]
 
 
 Fail = Callable[..., Failing]

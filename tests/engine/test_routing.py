@@ -177,7 +177,7 @@ def test_a_call_made_of_an_operation_has_its_version(ledger: Ledger) -> None:
     assert [receipt.wait(0).result for receipt in receipts] == [1, 2]
     with ledger.store.reading() as reading:
         followed = [
-            (job.operation_version, job.result) for job in reading.jobs.page(operation="echo", client="holdfast")
+            (job.operation_version, job.result) for job in reading.lists.jobs(operation="echo", client="holdfast")
         ]
     assert followed == [("2.0.0", "8"), ("2.0.0", "6"), ("1.0.0", "3")]
     # By name, the arguments are checked by the handler of the version that was asked for.
@@ -283,7 +283,7 @@ def test_a_worker_gives_back_what_it_does_not_speak(ledger: Ledger, clock: Virtu
         assert (job.state, job.attempts, job.excused, job.spent) == (JobState.PENDING, 1, 1, 0)
         assert (job.last_error_code, job.last_error_message) == (None, None)  # it has not failed
         with upgraded.store.reading() as reading:
-            [execution] = reading.executions.of_job(job_id)
+            [execution] = reading.lists.executions(job_id)
             told = explain(reading, job_id, clock())
         missing = "ship needs a handler for version 1.0.0; this worker has handlers only for 2.0.0, 0.9.0"
         assert (execution.error_code, execution.error_message) == ("handler_missing", missing)
@@ -302,7 +302,7 @@ def test_a_worker_without_any_handler_says_so(ledger: Ledger, clock: VirtualCloc
     with Ledger(ledger_url, world=virtual_world(clock)) as ignorant:
         drained(ignorant, executor="inline")
         with ignorant.store.reading() as reading:
-            [execution] = reading.executions.of_job(job_id)
+            [execution] = reading.lists.executions(job_id)
     assert (
         execution.error_message == "ship needs a handler for version 1.0.0; this worker has no handler for any version"
     )
@@ -340,7 +340,7 @@ def test_a_worker_tells_which_versions_it_has(sqlite_url: str) -> None:
         declare(ledger, "1.0.0", "2.0.0")
         drained(ledger)
         with ledger.store.reading() as reading:
-            [worker] = reading.workers.all()
+            [worker] = reading.lists.workers()
     assert worker.operations == ["noop@1.0.0", "ship@1.0.0", "ship@2.0.0"]
 
 

@@ -95,7 +95,7 @@ def test_drain_until_goes_from_moment_to_moment(ledger: Ledger, clock: VirtualCl
     assert clock.monotonic() == 119 + 3600
     assert ledger.receipt(receipt.job_id).result == 3
     with ledger.store.reading() as reading:
-        begun = [e.created_at for e in reading.executions.of_job(receipt.job_id)]
+        begun = [e.created_at for e in reading.lists.executions(receipt.job_id)]
     assert [(at - VirtualClock()()).total_seconds() for at in begun] == [100, 110, 120]
 
 
@@ -362,9 +362,9 @@ def run_pytest(directory: Path) -> subprocess.CompletedProcess[str]:
 
 def jobs(ledger: Ledger) -> list[Any]:
     with ledger.store.reading() as reading:
-        return list(reading.jobs.page())
+        return list(reading.lists.jobs())
 
 
 def workers(ledger: Ledger) -> list[Any]:
     with ledger.store.reading() as reading:
-        return list(reading.workers.all())
+        return list(reading.lists.workers())

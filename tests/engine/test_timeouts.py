@@ -379,7 +379,7 @@ def test_a_note_that_no_database_keeps_does_not_stop_the_heartbeats_of_others(
     heartbeat.beat()
     heartbeat.stop()
     with ledger.store.reading() as reading:
-        found = reading.executions.attempt(running.record.execution.exec_id)
+        found = reading.lists.attempt(running.record.execution.exec_id)
     assert found is not None
     assert (found.execution.progress, found.execution.progress_note) == (0.5, "half way password=***")
     assert found.execution.lease_expires_at == clock.after(30)

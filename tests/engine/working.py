@@ -73,4 +73,4 @@ def ended(job: Job) -> tuple[str, str | None, str | None]:
 def excuses(ledger: Ledger, job_id: int) -> list[str | None]:
     """Return why each excused attempt at a job was."""
     with ledger.store.reading() as reading:
-        return [execution.error_code for execution in reading.executions.of_job(job_id) if execution.excused]
+        return [execution.error_code for execution in reading.lists.executions(job_id) if execution.excused]

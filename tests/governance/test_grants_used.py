@@ -20,7 +20,7 @@ from holdfast.audit.repair.repair import plan, repair
 from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify as sealed_history
 from holdfast.core.authority import Act, Reject, Slip, Wanted
-from holdfast.core.commands import Quarantine, Release, Replay, Retry
+from holdfast.core.commands import Quarantine, Replay, Retry
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import (
     GovernanceError,
@@ -30,6 +30,7 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
     SpecInvalidError,
 )
+from holdfast.core.governed import Release
 from holdfast.governance.grants import Identity, approve, authorise, permission
 from holdfast.store import Lease, Store, Submission, create_store, open_store
 from holdfast.testing import VirtualClock

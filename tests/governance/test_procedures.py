@@ -118,10 +118,10 @@ def test_what_must_happen_elsewhere_is_a_job_that_a_step_submits(store: Store[An
     with pytest.raises(Crash):
         run(store, what, {}, root="r", world=crashing("inside TELL"), **REAL)
     with store.reading() as reading:
-        assert reading.jobs.page() == []
+        assert reading.lists.jobs() == []
     assert run(store, what, {}, root="r", **REAL).verdict == "DONE"
     with store.reading() as reading:
-        assert [(job.operation, job.key) for job in reading.jobs.page()] == [("noop", "r")]
+        assert [(job.operation, job.key) for job in reading.lists.jobs()] == [("noop", "r")]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_a_followup_is_replaced_under_the_name_that_only_the_ledger_may_use(
     report = replay.run(store, repair(store), sleep=clock.advance, **WHO)
     assert report.replayed == 1
     with store.reading() as reading:
-        [old, new] = reading.jobs.page(client="holdfast", limit=2)[::-1]
+        [old, new] = reading.lists.jobs(client="holdfast", limit=2)[::-1]
     assert (old.key, new.key, new.replaces) == (f"{parent}/1", f"{parent}/1#{report.run_id}", old.job_id)
     assert check(store).violations == ()
 

@@ -121,7 +121,7 @@ def test_after_a_supersession_nothing_is_taken_at_the_old_version(
         for client in ("both", "none"):
             assert {said for _, _, said, *_ in answers(client)} == {"taken"}
         with store.reading() as reading:
-            jobs = reading.jobs.page(limit=100_000)
+            jobs = reading.lists.jobs(limit=100_000)
             old = reading.registry.value("ship", "1.0.0")
             assert old is not None
             moved = reading.journal.of(old.value_id, "VALUE")[-1]

@@ -273,7 +273,7 @@ def test_follow_ups_go_by_the_registry_too(store: Store[Any]) -> None:
         ledger.run_until_idle()
         job = ledger.job(receipt.job_id)
         with ledger.store.reading() as reading:
-            ships = reading.jobs.page(operation="ship", client="holdfast")
+            ships = reading.lists.jobs(operation="ship", client="holdfast")
         mine = [job.operation_version for job in ships if (job.key or "").startswith(f"{receipt.job_id}/")]
         return job.state.value, job.last_error_code, mine
 
@@ -285,7 +285,7 @@ def test_follow_ups_go_by_the_registry_too(store: Store[Any]) -> None:
         assert followed(ledger) == ("succeeded", None, ["2.0.0"])
         assert followed(ledger, version="1.0.0") == ("failed", RETIRED, [])
         with ledger.store.reading() as reading:
-            assert [job.attempts for job in reading.jobs.page(operation="pack")] == [1] * 4
+            assert [job.attempts for job in reading.lists.jobs(operation="pack")] == [1] * 4
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def lineage(store: Store[Any]) -> list[provenance.ProvenanceRecord]:
 def undisturbed(ledger: Ledger, tmp_path: Path, hours: range) -> tuple[list[Any], set[str]]:
     """Return the items, and the ids of PROV, that the same notices give where every object is there."""
     with ledger.store.reading() as reading:
-        payloads = [job.payload or "" for job in reading.jobs.page(limit=100)]
+        payloads = [job.payload or "" for job in reading.lists.jobs(limit=100)]
     told = [msgspec.json.decode(payload, type=Unit).notice for payload in payloads]
     source = MemorySource()
     appear(source, hours)

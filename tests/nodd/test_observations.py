@@ -144,7 +144,7 @@ def test_what_was_superseded_is_carried_out_again_as_a_no_op(ledger: Ledger, sou
         ledger.run_until_idle()
     before = items(ledger)
     with ledger.store.transaction() as transaction:
-        jobs = transaction.jobs.page(limit=10)
+        jobs = transaction.lists.jobs(limit=10)
         transaction.jobs.submit([
             Submission(operation=job.operation, payload=job.payload or "", client="nodd", key=f"{job.key}#again",
                        queue=job.queue, replaces=job.job_id)

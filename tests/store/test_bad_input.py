@@ -458,8 +458,8 @@ def test_a_job_that_does_not_exist(verbs: Verbs) -> None:
         verbs.job(12345)
     assert (caught.value.exit_code, caught.value.context) == (1, {"job_id": 12345})
     with verbs.store.reading() as reading:
-        assert reading.executions.attempt(12345) is None
-        assert reading.executions.of_job(12345) == []
+        assert reading.lists.attempt(12345) is None
+        assert reading.lists.executions(12345) == []
         assert reading.journal.of(12345) == []
         assert reading.jobs.get_many([12345]) == []
         assert reading.grants.get(12345) is None

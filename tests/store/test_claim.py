@@ -244,7 +244,7 @@ def test_what_a_claim_answers_is_what_it_stored(ledger_url: str) -> None:
         with store.transaction() as transaction:
             attempts = transaction.executions.claim(Lease(owner=WORKER, seconds=30, n=2))
         with store.reading() as reading:
-            assert [reading.executions.attempt(attempt.execution.exec_id) for attempt in attempts] == attempts
+            assert [reading.lists.attempt(attempt.execution.exec_id) for attempt in attempts] == attempts
     for attempt in attempts:
         assert attempt.execution.started_at == attempt.execution.created_at == attempt.execution.updated_at
 

@@ -16,6 +16,6 @@ def test_the_reason_of_an_excuse_is_kept_with_its_attempt(ledger_url: str) -> No
             back = GiveBack(attempt.execution.lease_token, store.now(), "not_published")
             transaction.executions.move([(attempt, back)], actor="w")
         with store.reading() as reading:
-            [execution] = reading.executions.of_job(attempt.job.job_id)
+            [execution] = reading.lists.executions(attempt.job.job_id)
             assert (execution.error_code, execution.excused) == ("not_published", True)
             assert reading.jobs.get(attempt.job.job_id).last_error_code is None

@@ -25,7 +25,6 @@ from holdfast.core.commands import (
     Finish,
     GiveBack,
     Quarantine,
-    Release,
     Replay,
     Retry,
     Start,
@@ -36,6 +35,7 @@ from holdfast.core.governed import (
     PerformedStep,
     ProcedureEvent,
     ProcedureRun,
+    Release,
     StepEvent,
     Switch,
     SwitchEvent,
@@ -138,7 +138,7 @@ def test_a_move_of_an_attempt_is_written_exactly_when_decide_would_make_it(
                 with verbs.undone() as transaction:
                     with deciding(monkeypatch, move):
                         [answer] = transaction.executions.move([(truth, command)], actor=WORKER)
-                    after = transaction.executions.attempt(truth.execution.exec_id)
+                    after = transaction.lists.attempt(truth.execution.exec_id)
                     assert (answer == move) == expected, (truth, command)
                     assert isinstance(answer, Refused) != expected
                     assert (after == truth) == (not expected), (truth, command)

@@ -14,7 +14,7 @@ def test_a_name_that_cannot_be_held_is_refused(ledger_url: str, where: str, word
         with pytest.raises(InputError), store.transaction() as transaction:
             transaction.jobs.submit([replace(Submission(operation="noop", payload="{}"), **{where: word})])
         with store.reading() as reading:
-            assert reading.jobs.page() == []
+            assert reading.lists.jobs() == []
 
 
 @pytest.mark.parametrize("word", ["é" * 512, "x" * 1024, "tab\tand\nline", "🪸"])
@@ -38,7 +38,7 @@ def test_an_operation_whose_declaration_was_rolled_back_is_unknown(ledger_url: s
 
 def test_a_page_of_no_jobs_is_refused(ledger_url: str) -> None:
     with create_store(ledger_url) as store, store.reading() as reading, pytest.raises(InputError):
-        reading.jobs.page(limit=0)
+        reading.lists.jobs(limit=0)
 
 
 def _declare_submit_and_fail(transaction: Transaction, submission: Submission) -> None:

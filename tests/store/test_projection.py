@@ -123,8 +123,8 @@ class History:
         """Compare the jobs of this history, and the counts of the whole ledger."""
         with self.verbs.store.reading() as reading:
             for job in reading.jobs.get_many(self.jobs):
-                self._check_job(job, reading.executions.of_job(job.job_id), reading.journal.of(job.job_id))
-            real = Counter((job.operation, job.queue, job.state) for job in reading.jobs.page(limit=1_000_000))
+                self._check_job(job, reading.lists.executions(job.job_id), reading.journal.of(job.job_id))
+            real = Counter((job.operation, job.queue, job.state) for job in reading.lists.jobs(limit=1_000_000))
             assert {(c.operation, c.queue, c.state): c.n for c in reading.counts.current()} == dict(real)
 
     def _check_job(self, job: Job, executions: list[Execution], journal: list[JournalRow]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.commands import Cancel, Quarantine, Release, Replay, Retry
+from holdfast.core.commands import Cancel, Quarantine, Replay, Retry
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import BrokenError, RefusedByDatabaseError
-from holdfast.core.governed import GrantEvent
+from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import GrantState, JobState
 from tests.store.verbs import OPERATOR, Verbs, changed, fail, refusal, steps
 

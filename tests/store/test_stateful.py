@@ -25,14 +25,13 @@ from holdfast.core.commands import (
     Finish,
     GiveBack,
     Quarantine,
-    Release,
     Replay,
     Retry,
     Start,
 )
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedByDatabaseError
-from holdfast.core.governed import Grant, GrantEvent
+from holdfast.core.governed import Grant, GrantEvent, Release
 from holdfast.core.project import project, rulings_of
 from holdfast.core.records import Execution, Job
 from holdfast.store import Lease, Submission
@@ -241,8 +240,7 @@ class LedgerMachine(RuleBasedStateMachine):
             wanted[exec_id] = verb, token, command, given
         with self.verbs.store.transaction() as transaction:
             asked = [
-                (found(transaction.executions.attempt(exec_id)), command)
-                for exec_id, (_, _, command, _) in wanted.items()
+                (found(transaction.lists.attempt(exec_id)), command) for exec_id, (_, _, command, _) in wanted.items()
             ]
             answers = transaction.executions.move(asked, actor=WORKER)
         for (exec_id, (verb, token, _, given)), answer in zip(wanted.items(), answers, strict=True):

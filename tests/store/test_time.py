@@ -175,5 +175,5 @@ def test_the_databases_clock_decides_about_leases_on_postgresql(pg_url: str) -> 
             assert found.execution.exec_id == exec_id
             assert isinstance(answer, Move)
         with store.reading() as reading:
-            [execution] = reading.executions.of_job(attempt.job.job_id)
+            [execution] = reading.lists.executions(attempt.job.job_id)
             assert execution.status == ExecutionStatus.ABORTED

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import Complete, Fail, Quarantine, Release
+from holdfast.core.commands import Complete, Fail, Quarantine
 from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import RefusedError
-from holdfast.core.governed import Grant, GrantEvent
+from holdfast.core.governed import Grant, GrantEvent, Release
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Execution, Job, JournalRow
 from holdfast.store import Admission, Lease, Store, Submission, Transaction
@@ -164,11 +164,11 @@ class Verbs:
 
     def attempt(self, exec_id: int) -> Attempt:
         with self.store.reading() as reading:
-            return found(reading.executions.attempt(exec_id))
+            return found(reading.lists.attempt(exec_id))
 
     def executions(self, job_id: int) -> list[Execution]:
         with self.store.reading() as reading:
-            return reading.executions.of_job(job_id)
+            return reading.lists.executions(job_id)
 
     def journal(self, job_id: int) -> list[JournalRow]:
         with self.store.reading() as reading:

@@ -24,7 +24,7 @@ class Facts:
 
     def __init__(self, ledger: Ledger, *, effects: bool = True) -> None:
         with ledger.store.reading() as reading:
-            self.jobs: dict[int, Job] = {job.job_id: job for job in reading.jobs.page(limit=EVERYTHING)}
+            self.jobs: dict[int, Job] = {job.job_id: job for job in reading.lists.jobs(limit=EVERYTHING)}
             self.executions: dict[int, list[Execution]] = defaultdict(list)
             for row in _rows(ledger, reading, Execution, "holdfast_executions", "job_id, attempt"):
                 execution = reading.executions._execution(row)

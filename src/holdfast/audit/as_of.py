@@ -109,7 +109,7 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
     kept = [row for row in rows if row.version >= begins[row.machine, row.subject]]
     executions = tuple(
         _execution_then(execution, _JournalAt(EXECUTION.name, execution.exec_id, kept, begins, at))
-        for execution in reading.executions.of_job(job_id)
+        for execution in reading.lists.executions(job_id)
         if execution.created_at <= at
     )
     history = _JournalAt(JOB.name, job_id, kept, begins, at)

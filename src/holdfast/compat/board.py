@@ -67,7 +67,7 @@ class JobBoard:
         """Return jobs, newest first."""
         _require_count(limit)
         with self.store.reading() as reading:
-            return [row(job) for job in reading.jobs.page(state=status, queue=QUEUE, client=CLIENT, limit=limit)]
+            return [row(job) for job in reading.lists.jobs(state=status, queue=QUEUE, client=CLIENT, limit=limit)]
 
     def pending_count(self, since: datetime | None = None) -> int:
         """Return how many jobs are pending; with `since`, those that entered this status at that time or later."""

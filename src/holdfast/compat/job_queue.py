@@ -18,7 +18,7 @@ from holdfast.compat.invariants import validate_database_integrity
 from holdfast.compat.jobs import CLIENT, QUEUE, LeaseToken, after, find, lease_token
 from holdfast.compat.states import JobStatus
 from holdfast.compat.validator import StateMachineValidator
-from holdfast.core.commands import Cancel, Claim, Complete, Expire, Fail, Finish, Quarantine, Release, Retry
+from holdfast.core.commands import Cancel, Claim, Complete, Expire, Fail, Finish, Quarantine, Retry
 from holdfast.core.decide import Move, Refused, decide
 from holdfast.core.errors import (
     InputError,
@@ -29,10 +29,11 @@ from holdfast.core.errors import (
     StateTransitionRaceError,
     invariant,
 )
+from holdfast.core.governed import Release
 from holdfast.core.machine import Path
 from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.records import Attempt, Job
-from holdfast.engine.failures import short_code
+from holdfast.engine.error_texts import short_code
 from holdfast.governance.switches import stopping, switched_off_error
 from holdfast.store import Clock, Lease
 from holdfast.store.transaction import Reading
@@ -234,7 +235,7 @@ class IdempotentJobQueue(JobBoard):
             if shown is None:
                 raise LeaseLostError(f"Job {job_id} is not held by this worker", context={"job_id": job_id})
             with self.store.transaction() as transaction:
-                attempt = transaction.executions.attempt(shown)
+                attempt = transaction.lists.attempt(shown)
                 if attempt is None or attempt.job.job_id != job.job_id:
                     raise LeaseLostError(
                         f"The token {shown} does not belong to job {job_id}", context={"job_id": job_id}
@@ -330,8 +331,8 @@ class IdempotentJobQueue(JobBoard):
 
 def _latest(reading: Reading, job_id: str) -> Attempt | None:
     """Return a job with its latest attempt, read in one statement, or None if it was never claimed."""
-    executions = reading.executions.of_job(find(reading, job_id).job_id)
-    return reading.executions.attempt(executions[-1].exec_id) if executions else None
+    executions = reading.lists.executions(find(reading, job_id).job_id)
+    return reading.lists.attempt(executions[-1].exec_id) if executions else None
 
 
 def _taken(job_id: str, answer: Move | Refused) -> Path:

@@ -125,7 +125,7 @@ def find(reading: Reading, job_id: str) -> Job:
 def every(reading: Reading, status: JobStatus | None = None) -> Iterator[Job]:
     """Yield all jobs of the queue, or those with one status, newest first."""
     before = None
-    while page := reading.jobs.page(state=status, queue=QUEUE, client=CLIENT, before=before, limit=_PAGE):
+    while page := reading.lists.jobs(state=status, queue=QUEUE, client=CLIENT, before=before, limit=_PAGE):
         yield from page
         before = page[-1].job_id
 

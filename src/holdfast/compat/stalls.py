@@ -37,7 +37,7 @@ class DeadlockDetector:
         stalled = []
         with self._queue.store.reading() as reading:
             for job in every(reading, JobStatus.RUNNING):
-                execution = reading.executions.of_job(job.job_id)[-1]
+                execution = reading.lists.executions(job.job_id)[-1]
                 heard = max(execution.created_at, execution.lease_expires_at - lease)
                 silent_s = (now - heard).total_seconds()
                 if execution.lease_expires_at <= now or silent_s > self._timeout_s:

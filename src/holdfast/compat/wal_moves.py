@@ -142,7 +142,7 @@ class EntryMover:
         """End an attempt by a command; do nothing if its lease was lost, because another worker has ended it."""
 
         def write(transaction: Transaction) -> None:
-            now = transaction.executions.attempt(attempt.execution.exec_id)
+            now = transaction.lists.attempt(attempt.execution.exec_id)
             if now is not None:
                 transaction.executions.move([(now, command)], actor=self.worker)
 
@@ -188,8 +188,8 @@ class EntryMover:
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
         """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has expired."""
-        latest = transaction.executions.of_job(job.job_id)[-1]
-        attempt = transaction.executions.attempt(latest.exec_id)
+        latest = transaction.lists.executions(job.job_id)[-1]
+        attempt = transaction.lists.attempt(latest.exec_id)
         if attempt is None or attempt.job.version != job.version:
             return transaction.jobs.get(job.job_id)
         if latest.lease_expires_at > self._now():

@@ -45,15 +45,6 @@ class Cancel(msgspec.Struct, frozen=True):
     """Quarantine the job because its work is no longer wanted."""
 
 
-class Release(msgspec.Struct, frozen=True):
-    """Make a quarantined job pending again; requires an operator, a reason and a grant."""
-
-    operator: str
-    reason: str
-    grant_id: int | None
-    run_at: datetime | None = None
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Commands on an attempt: a job with its execution
 

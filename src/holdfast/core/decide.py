@@ -25,7 +25,6 @@ from holdfast.core.commands import (
     Finish,
     GiveBack,
     Quarantine,
-    Release,
     Replay,
     Retry,
     Start,
@@ -138,7 +137,7 @@ def _claim(job: Job, command: Claim, now: datetime) -> Answer:
     if job.run_at > now:
         return Refused("not_due", f"job {job.job_id} is not due before {job.run_at.isoformat()}")
     birth = _birth(EXECUTION, "begin" if command.begin else "lease")
-    return Move(steps=(_job_step(job, "claim"), birth))
+    return Move(steps=(job_step(job, "claim"), birth))
 
 
 @guards(Retry)
@@ -164,7 +163,7 @@ def _put_back(job: Job, event: str, run_at: datetime | None) -> Answer:
         return Refused(
             "attempts_exhausted", f"job {job.job_id} has no attempts left: {job.spent} used; its limit is {budget}"
         )
-    return Move(steps=(_job_step(job, event),), run_at=run_at)
+    return Move(steps=(job_step(job, event),), run_at=run_at)
 
 
 @guards(Quarantine)
@@ -187,26 +186,11 @@ def _take_out(job: Job, event: str, code: str, message: str | None) -> Answer:
     # A job that failed before keeps its last error; a job that never failed gets the reason of its quarantine.
     first = job.last_error_code is None
     return Move(
-        steps=(_job_step(job, event),),
+        steps=(job_step(job, event),),
         error_code=code if first else None,
         error_message=message if first else None,
         quarantine_code=code,
     )
-
-
-@guards(Release)
-def _release(job: Job, command: Release, _now: datetime) -> Answer:
-    if job.state == JobState.PENDING:
-        return Move()
-    if job.state != JobState.QUARANTINED:
-        return wrong_state(JOB, job.job_id, "release", job.state)
-    if job.slimmed:
-        return Refused("slimmed", f"retention has deleted the payload of job {job.job_id}; submit the work again")
-    if not command.operator.strip() or not command.reason.strip():
-        return Refused("operator_required", f"the release of job {job.job_id} requires an operator and a reason")
-    if command.grant_id is None:
-        return Refused("grant_required", f"the release of job {job.job_id} requires a grant of its own")
-    return Move(steps=(_job_step(job, "release"),), run_at=command.run_at)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -255,7 +239,7 @@ def _finish(attempt: Attempt, command: Finish, now: datetime) -> Answer:
         until = execution.lease_expires_at.isoformat()
         return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
     # After the commit boundary no effect can be applied twice, so the worker may finish after its lease has expired.
-    steps = (_execution_step(attempt, "finish"), _job_step(attempt.job, "succeed"))
+    steps = (_execution_step(attempt, "finish"), job_step(attempt.job, "succeed"))
     live = False if command.token is None else None
     return Move(steps=steps, token=execution.lease_token, lease_live=live)
 
@@ -265,7 +249,7 @@ def _complete(attempt: Attempt, command: Complete, now: datetime) -> Answer:
     refused = _held(attempt.execution, "complete", command.token, now)
     if refused:
         return refused
-    steps = (_execution_step(attempt, "complete"), _job_step(attempt.job, "succeed"))
+    steps = (_execution_step(attempt, "complete"), job_step(attempt.job, "succeed"))
     return Move(steps=steps, token=command.token, lease_live=True, result=command.result)
 
 
@@ -285,7 +269,7 @@ def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
         event = "fail"
     quarantine_code = (command.quarantine_code or command.code) if event in ("quarantine", "cancel") else None
     return Move(
-        steps=(_execution_step(attempt, "abort"), _job_step(job, event)),
+        steps=(_execution_step(attempt, "abort"), job_step(job, event)),
         token=command.token,
         lease_live=True,
         run_at=command.retry_at if event == "retry" else None,
@@ -301,7 +285,7 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
     if refused:
         return refused
     return Move(
-        steps=(_execution_step(attempt, "give_back"), _job_step(attempt.job, "give_back")),
+        steps=(_execution_step(attempt, "give_back"), job_step(attempt.job, "give_back")),
         token=command.token,
         lease_live=True,
         run_at=command.run_at,
@@ -321,7 +305,7 @@ def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
         return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
     event = "expire" if job.may_retry else "fail" if job.may_replay else "quarantine"
     return Move(
-        steps=(_execution_step(attempt, "expire"), _job_step(job, event)),
+        steps=(_execution_step(attempt, "expire"), job_step(job, event)),
         token=execution.lease_token,
         lease_live=False,
         run_at=command.retry_at if event == "expire" else None,
@@ -352,7 +336,7 @@ def _birth(machine: Machine, event: str) -> Step:
     return record_step(machine, None, event, None, 0)
 
 
-def _job_step(job: Job, event: str) -> Step:
+def job_step(job: Job, event: str) -> Step:
     return record_step(JOB, job.job_id, event, job.state, job.version)
 
 

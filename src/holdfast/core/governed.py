@@ -12,19 +12,22 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.decide import Answer, Move, Refused, guards, record_step, wrong_state
+from holdfast.core.decide import Answer, Move, Refused, guards, job_step, record_step, wrong_state
 from holdfast.core.machines import (
     GRANT,
+    JOB,
     PROCEDURE,
     STEP,
     SWITCH,
     VALUE,
     GrantState,
+    JobState,
     ProcedureState,
     StepState,
     SwitchState,
     ValueState,
 )
+from holdfast.core.records import Job
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Records
@@ -181,6 +184,15 @@ class Approver(msgspec.Struct, frozen=True):
 # Commands
 
 
+class Release(msgspec.Struct, frozen=True):
+    """Make a quarantined job pending again; requires an operator, a reason and a grant."""
+
+    operator: str
+    reason: str
+    grant_id: int | None
+    run_at: datetime | None = None
+
+
 class GrantEvent(msgspec.Struct, frozen=True):
     """Approve, consume, revoke or expire a grant."""
 
@@ -218,6 +230,21 @@ class ValueEvent(msgspec.Struct, frozen=True):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Guards
+
+
+@guards(Release)
+def _release(job: Job, command: Release, _now: datetime) -> Answer:
+    if job.state == JobState.PENDING:
+        return Move()
+    if job.state != JobState.QUARANTINED:
+        return wrong_state(JOB, job.job_id, "release", job.state)
+    if job.slimmed:
+        return Refused("slimmed", f"retention has deleted the payload of job {job.job_id}; submit the work again")
+    if not command.operator.strip() or not command.reason.strip():
+        return Refused("operator_required", f"the release of job {job.job_id} requires an operator and a reason")
+    if command.grant_id is None:
+        return Refused("grant_required", f"the release of job {job.job_id} requires a grant of its own")
+    return Move(steps=(job_step(job, "release"),), run_at=command.run_at)
 
 
 @guards(GrantEvent)

@@ -165,7 +165,7 @@ def publish_own_commit(ledger: Ledger, attempt: Attempt, move: Move) -> None:
     """Publish a completion that a handler made in a transaction of its own, if that was committed."""
     try:
         with ledger.store.reading() as reading:
-            now = reading.executions.attempt(attempt.execution.exec_id)
+            now = reading.lists.attempt(attempt.execution.exec_id)
     except StoreError as error:
         logger.warning("job %s: its end cannot be published: %s", attempt.job.job_id, error)
         return

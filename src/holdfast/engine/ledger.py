@@ -27,7 +27,6 @@ from holdfast.core.errors import (
 )
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
-from holdfast.core.redaction import redacted
 from holdfast.engine.opened import OpenedLedger
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
@@ -198,6 +197,8 @@ class Ledger:
 
     def quarantine(self, job_id: int, code: str, *, actor: str = "local", reason: str | None = None) -> JobState:
         """Quarantine a pending or failed job, so that nothing runs it automatically. Return its state."""
+        from holdfast.core.redaction import redacted  # noqa: PLC0415 - only here
+
         message = None if reason is None else redacted(reason)
         return self.rule(self.job(job_id), commands.Quarantine(code, message), actor=actor, reason=message)
 

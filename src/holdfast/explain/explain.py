@@ -33,7 +33,7 @@ def explain(reading: Reading, job_id: int, now: datetime) -> Explanation:
 
 
 def _of_running(seen: JobView) -> Iterator[Finding]:
-    executions = [e for e in seen.reading.executions.of_job(seen.job.job_id) if e.status in OPEN]
+    executions = [e for e in seen.reading.lists.executions(seen.job.job_id) if e.status in OPEN]
     if not executions:
         yield seen.finding(
             FindingCode.NO_EXECUTION,

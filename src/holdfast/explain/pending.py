@@ -14,7 +14,7 @@ from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.explain.view import JobView, counted, failure_evidence, last_error, moment_text
 from holdfast.governance.switches import stopping
-from holdfast.store.verbs.workers import WorkerRow
+from holdfast.store.verbs.lists import WorkerRow
 
 AHEAD_MAX = 10_000
 
@@ -36,7 +36,7 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
     if log is not None:
         yield _log_entry(seen, log)
         return
-    pause = seen.reading.queues.pause_of(job.queue)
+    pause = seen.reading.lists.pause_of(job.queue)
     if pause is not None:
         yield seen.finding(
             FindingCode.QUEUE_PAUSED,
@@ -65,7 +65,7 @@ def _log_entry(seen: JobView, name: str) -> Finding:
 
 def _not_due(seen: JobView) -> Finding:
     job = seen.job
-    executions = seen.reading.executions.of_job(job.job_id)
+    executions = seen.reading.lists.executions(job.job_id)
     last = executions[-1] if executions else None
     why = ""
     if last is not None and last.excused:
@@ -125,11 +125,11 @@ def _can_run(job: Job, operation: str) -> bool:
 
 def _turn(seen: JobView, knowing: list[WorkerRow]) -> Iterator[Finding]:
     job = seen.job
-    held = seen.reading.executions.held_by_owner(seen.now)
+    held = seen.reading.lists.held_by_owner(seen.now)
     slots = {worker.worker_id: worker.concurrency for worker in knowing}
     busy = {name: held.get(name, 0) for name in slots}
     full = all(busy[name] >= slots[name] for name in slots)
-    ahead = seen.reading.jobs.due_ahead(job, seen.now, AHEAD_MAX)
+    ahead = seen.reading.lists.due_ahead(job, seen.now, AHEAD_MAX)
     if full:
         yield seen.finding(
             FindingCode.WORKERS_BUSY,

@@ -26,8 +26,8 @@ class JobView:
         self.reading = reading
         self.job = job
         self.now = now
-        self.all_workers = reading.workers.all()
-        since, lost = now - timedelta(seconds=ALIVE_S), reading.executions.lost_by_owner(now)
+        self.all_workers = reading.lists.workers()
+        since, lost = now - timedelta(seconds=ALIVE_S), reading.lists.lost_by_owner(now)
         # Live workers. A worker that let a lease expire and was not seen since is not one.
         self.workers = [
             worker

@@ -18,7 +18,6 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.authority import Act, Reject, Rejected, Wanted
-from holdfast.core.commands import Release
 from holdfast.core.decide import Move, Refused, decide
 from holdfast.core.environments import DEV
 from holdfast.core.errors import (
@@ -30,6 +29,7 @@ from holdfast.core.errors import (
     PlanStaleError,
     StateTransitionRaceError,
 )
+from holdfast.core.governed import Release
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
 from holdfast.engine.tasks import RuleTask

@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cache, partial
 from typing import NamedTuple
 
-from holdfast.core import commands
+from holdfast.core import commands, governed
 from holdfast.core.decide import Move
 from holdfast.core.machines import COMMITTED, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import RULED_EDGES, project
@@ -236,7 +236,7 @@ _FREE_RULINGS: dict[str, object] = {
     "retry": commands.Retry(),
     "replay": commands.Replay("incident"),
 }
-_RULINGS = _FREE_RULINGS | {"release": commands.Release("operator", "repaired", grant_id=1)}
+_RULINGS = _FREE_RULINGS | {"release": governed.Release("operator", "repaired", grant_id=1)}
 
 
 def _commands(fleet: Fleet, token: int, excused: int) -> dict[str, object]:

@@ -14,9 +14,9 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from holdfast.core.authority import Rejected, judge
-from holdfast.core.commands import Quarantine, Release, Submit
+from holdfast.core.commands import Quarantine, Submit
 from holdfast.core.decide import Move, decide
-from holdfast.core.governed import GrantEvent
+from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.machines import GRANT, GrantState, JobState
 from holdfast.model.checker import Model
 from holdfast.model.rules import (

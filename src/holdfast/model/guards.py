@@ -220,10 +220,10 @@ _RULINGS: tuple[tuple[str, object], ...] = (
     ("retry", commands.Retry(at(LATER))),
     ("replay", commands.Replay("incident")),
     ("replay", commands.Replay("because")),
-    ("release", commands.Release("ann", "repaired", grant_id=1)),
-    ("release", commands.Release(" ", "repaired", grant_id=1)),
-    ("release", commands.Release("ann", "", grant_id=1)),
-    ("release", commands.Release("ann", "repaired", grant_id=None)),
+    ("release", governed.Release("ann", "repaired", grant_id=1)),
+    ("release", governed.Release(" ", "repaired", grant_id=1)),
+    ("release", governed.Release("ann", "", grant_id=1)),
+    ("release", governed.Release("ann", "repaired", grant_id=None)),
 )
 
 

@@ -311,7 +311,7 @@ class Simulation:
     def _jobs(self) -> dict[int, Job]:
         """Return the jobs that this simulation has made, follow-ups included, by their ids."""
         with self._processes[0].ledger.store.reading() as reading:
-            made = [job for job in reading.jobs.page(limit=1000) if job.client == self._client]
+            made = [job for job in reading.lists.jobs(limit=1000) if job.client == self._client]
             followups = reading.jobs.by_key([_followup(job) for job in made])
         return {job.job_id: job for job in (*made, *followups.values())}
 

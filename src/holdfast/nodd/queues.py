@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import ExtraMissingError, InputError, StoreUnavailableError
-from holdfast.engine.failures import error_message
+from holdfast.engine.error_texts import error_message
 
 BATCH = 10
 WAIT_S = 20

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.jobs import JobReads, JobWrites
     from holdfast.store.verbs.journal import JournalReads
     from holdfast.store.verbs.leases import LeaseReads, LeaseWrites
+    from holdfast.store.verbs.lists import Lists
     from holdfast.store.verbs.maintenance import MaintenanceReads, MaintenanceWrites
     from holdfast.store.verbs.operations import OperationReads, OperationWrites
     from holdfast.store.verbs.portable import PortableReads, PortableWrites
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.seals import SealReads, SealWrites
     from holdfast.store.verbs.settings import SettingReads, SettingWrites
     from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
-    from holdfast.store.verbs.workers import QueueReads, QueueWrites, WorkerReads, WorkerWrites
+    from holdfast.store.verbs.workers import QueueReads, QueueWrites, WorkerWrites
 
 Verbs_co = TypeVar("Verbs_co", covariant=True)
 
@@ -60,9 +61,9 @@ class Reading:
     jobs: Group[JobReads] = Group("jobs:JobReads")
     executions: Group[ExecutionReads] = Group("executions:ExecutionReads")
     journal: Group[JournalReads] = Group("journal:JournalReads")
+    lists: Group[Lists] = Group("lists:Lists")
     counts: Group[CountReads] = Group("counts:CountReads")
     queues: Group[QueueReads] = Group("workers:QueueReads")
-    workers: Group[WorkerReads] = Group("workers:WorkerReads")
     operations: Group[OperationReads] = Group("operations:OperationReads")
     settings: Group[SettingReads] = Group("settings:SettingReads")
     grants: Group[GrantReads] = Group("grants:GrantReads")

@@ -21,7 +21,7 @@ def _broken(invariant: str) -> Broken:
 
 def _file(function: str) -> str:
     """Return where a guard is: those of governance have a module of their own."""
-    return "core/governed.py" if function.endswith("_event") else FILE
+    return "core/governed.py" if function.endswith("_event") or function == "_release" else FILE
 
 
 def _guard(name: str, meaning: str, function: str, code: str, condition: str, *, instead: str = NEVER) -> SeededFault:

@@ -47,7 +47,7 @@ def show(
             past = job_at(reading, job_id, past_moment(at, "--at", store.now()), store.now())
             return Answer(_past_value(past), lambda: _print_past(past))
         job = reading.jobs.get(job_id)
-        executions = reading.executions.of_job(job_id)
+        executions = reading.lists.executions(job_id)
         journal = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
         now = store.now()
     journal.sort(key=lambda row: row.seq)

@@ -39,7 +39,7 @@ def jobs(
 ) -> Answer:
     """List jobs, newest first."""
     with store.reading() as reading:
-        found = reading.jobs.page(
+        found = reading.lists.jobs(
             state=state, operation=operation, queue=queue, client=client, before=before, limit=limit
         )
         now = store.now()

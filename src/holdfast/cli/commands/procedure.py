@@ -25,7 +25,7 @@ from holdfast.core.errors import InputError, PayloadTooLargeError, SpecInvalidEr
 from holdfast.core.governed import ProcedureRun
 from holdfast.core.machines import ProcedureState
 from holdfast.diagrams.run import FINE, PLAIN, run_lines
-from holdfast.engine.failures import error_message
+from holdfast.engine.error_texts import error_message
 from holdfast.governance.approval import environment_of
 from holdfast.governance.runs import procedure as procedures
 from holdfast.governance.runs.procedure import BUILT_IN, Mode, Procedure, ProcedureReport

@@ -20,7 +20,7 @@ def stalled(store: Store[Any]) -> Answer:
     Their workers crashed or hang. Any running worker recovers these jobs automatically.
     """
     with store.reading() as reading:
-        found = reading.executions.stalled()
+        found = reading.lists.stalled()
         now = store.now()
     rows = [
         {"job_id": attempt.job.job_id, "operation": attempt.job.operation, **row_value(attempt.execution)}

@@ -81,7 +81,7 @@ def worker(
 
 def load(app: str, location: Location) -> "Ledger":
     """Import `module:name` and return that Ledger, or a Ledger with those Operations; raise InputError otherwise."""
-    from holdfast.engine.failures import error_message  # noqa: PLC0415
+    from holdfast.engine.error_texts import error_message  # noqa: PLC0415
     from holdfast.engine.ledger import Ledger  # noqa: PLC0415 - see above
     from holdfast.engine.operations import Operations  # noqa: PLC0415
 

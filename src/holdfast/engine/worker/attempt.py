@@ -22,7 +22,7 @@ from holdfast.engine.failures import FailureKind
 from holdfast.engine.operations import LEASE_S, Operation
 from holdfast.engine.tasks import EndTask
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, handled, raised, staged_again
+from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, failed, handled, staged_again
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -136,7 +136,7 @@ class HeldAttempt(Execution):
             self._agains += 1
             self._conclude(staged_again(self.operation, self, error))
         else:
-            self._task = self._ending(raised(error))
+            self._task = self._ending(failed(error))
         return True
 
     def _conclude(self, outcome: Outcome) -> None:
@@ -144,7 +144,7 @@ class HeldAttempt(Execution):
         try:
             self._task = self._ending(outcome)
         except Exception as error:  # noqa: BLE001 - such as a follow-up that the ledger does not take
-            self._task = self._ending(raised(error))
+            self._task = self._ending(failed(error))
 
     def _end(self) -> bool:
         with self._lock:
@@ -164,7 +164,7 @@ class HeldAttempt(Execution):
         """Return a failure if the transaction in which the handler completed the job was never committed."""
         try:
             with self.ledger.store.reading() as reading:
-                found = reading.executions.attempt(self.record.execution.exec_id)
+                found = reading.lists.attempt(self.record.execution.exec_id)
         except StoreError:
             return None  # not known; if it was not committed, the lease expires
         if found is None or found.execution.status is not ExecutionStatus.IN_PROGRESS:

@@ -32,7 +32,8 @@ from holdfast.core.records import Attempt
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.outcome import Outcome, handled, raised
+from holdfast.engine.worker.outcome import Outcome, handled
+from holdfast.engine.worker.raised import raised
 from holdfast.store.effects import Params
 
 LOOK_S = 0.25  # how often a pooled execution looks into the ledger, at most
@@ -193,7 +194,7 @@ class _PooledExecution(_RemoteExecution):
         if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_S:
             self._looked_at = time.monotonic()
             with self._ledger.store.reading() as reading:
-                found = reading.executions.attempt(self.record.execution.exec_id)
+                found = reading.lists.attempt(self.record.execution.exec_id)
             held = found and found.execution.status not in EXECUTION.final and not found.execution.cancel_asked_at
             self._cancelled = not held
         return self._cancelled

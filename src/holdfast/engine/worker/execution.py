@@ -17,7 +17,6 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import EffectError, InputError, LeaseLostError
 from holdfast.core.records import Attempt, Job
-from holdfast.core.redaction import redacted
 from holdfast.engine.operations import Call
 from holdfast.store.effects import Effect, Params, staged
 
@@ -126,6 +125,8 @@ class Execution:
         if not 0 <= fraction <= 1:
             raise InputError("progress must be between 0 and 1")
         # A note that a database cannot store would make the heartbeat of every job of this worker fail.
+        from holdfast.core.redaction import redacted  # noqa: PLC0415 - few handlers note progress
+
         self._note(float(fraction), None if note is None else redacted(str(note)))
 
     def commit(self, *, connection: Any, result: Json = None) -> None:

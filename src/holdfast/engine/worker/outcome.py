@@ -14,13 +14,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.decide import CANCELLED
 from holdfast.core.digest import payload_text
-from holdfast.core.errors import EffectError, HoldfastError
-from holdfast.engine.failures import FailureKind, classify, error_code, error_message, short_code
+from holdfast.core.errors import EffectError
+from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.worker.execution import Execution, Staged
-from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, Snooze
 from holdfast.engine.world import Crash
 from holdfast.store.effects import Effect
 
@@ -87,27 +85,14 @@ def outcome_of(
         _leave_fork(worker_pid)
         with suppress(Exception):  # why it failed is what matters; a value that was not kept is computed again
             execution.keep_rest()
-        return raised(error, operation.classify)
+        return failed(error, operation.classify)
 
 
-def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
-    """Return an exception as an outcome. Whatever the exception does when it is looked at, this does not raise."""
-    code, message = error_code(error), error_message(error)
-    match error:
-        case Snooze():
-            return Raised(short_code(error.reason), message, Then.GIVE_BACK, error.seconds)
-        case RetryAfter():
-            return Raised(code, message, Then.RETRY, error.seconds)
-        case Cancel():
-            return Raised(CANCELLED, message, Then.CANCEL)
-        case Quarantine():
-            return Raised(short_code(error.reason), message, Then.QUARANTINE)
-        case HoldfastError() if code in HOPELESS:
-            return Raised(code, message, Then.QUARANTINE)
-    try:
-        return Raised(code, message, kind=FailureKind(judge(error)))
-    except BaseException:  # noqa: BLE001 - the judge is the user's code too
-        return Raised(code, message)
+def failed(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
+    """Return an exception as an outcome: see `raised`, which is imported with the first failure."""
+    from holdfast.engine.worker.raised import raised  # noqa: PLC0415 - most attempts do not fail
+
+    return raised(error, judge)
 
 
 def _returned(execution: Execution, result: Any) -> Returned | None:

@@ -24,10 +24,12 @@ from typing import Any
 
 from holdfast.core.errors import InputError
 from holdfast.core.redaction import redacted
-from holdfast.engine.failures import FailureKind, error_code, error_message
+from holdfast.engine.error_texts import error_code, error_message
+from holdfast.engine.failures import FailureKind
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import BOOT, Channel, handler_name, in_pool, outcome_from, plain
-from holdfast.engine.worker.outcome import Outcome, Raised, Then, raised
+from holdfast.engine.worker.outcome import Outcome, Raised, Then
+from holdfast.engine.worker.raised import raised
 from holdfast.engine.worker.slots import AbandonedCount, OnEnd
 
 logger = logging.getLogger("holdfast")

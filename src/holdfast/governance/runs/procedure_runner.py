@@ -26,7 +26,7 @@ from holdfast.core.errors import (
     StoreError,
 )
 from holdfast.core.machines import ProcedureState, StepState
-from holdfast.engine.failures import error_message
+from holdfast.engine.error_texts import error_message
 from holdfast.engine.world import World
 from holdfast.governance.runs.lease import NO_LEASE
 from holdfast.governance.runs.reservation import Reservation

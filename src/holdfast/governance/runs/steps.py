@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.authority import Act, Wanted, require_words
 from holdfast.core.digest import Json, cser_digest, payload_text
 from holdfast.core.errors import EffectError, HoldfastError, InputError
-from holdfast.engine.failures import error_message
+from holdfast.engine.error_texts import error_message
 from holdfast.governance.runs.request import RunRequest
 from holdfast.store.effects import staged
 from holdfast.store.transaction import Transaction

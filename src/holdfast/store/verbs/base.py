@@ -18,7 +18,6 @@ from holdfast.core.decide import Move, Refused, Step, decide, step_of
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
 from holdfast.core.records import Attempt, Execution, Job, time_text
-from holdfast.core.redaction import redacted
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
 
@@ -101,6 +100,8 @@ def redacted_move(answer: Move | Refused) -> Move | Refused:
     """Return an answer with its error message redacted, so that no secret is written."""
     if isinstance(answer, Refused) or answer.error_message is None:
         return answer
+    from holdfast.core.redaction import redacted  # noqa: PLC0415 - only a failure has a message
+
     return msgspec.structs.replace(answer, error_message=redacted(answer.error_message))
 
 

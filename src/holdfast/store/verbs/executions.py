@@ -25,15 +25,6 @@ from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, job_row, reda
 class ExecutionReads(Verbs):
     """Reads executions and their checkpoints."""
 
-    def of_job(self, job_id: int) -> list[Execution]:
-        """Return a job's executions, first attempt first."""
-        return [self._execution(row) for row in self._run("executions_of", job_id=job_id)]
-
-    def attempt(self, exec_id: int) -> Attempt | None:
-        """Return an execution with its job, if it exists."""
-        rows = self._run("get_attempt", exec_id=exec_id)
-        return self._attempt(rows[0]) if rows else None
-
     def anything_to_check(self) -> bool:
         """Return whether a job runs, an execution is open or a seal exists; otherwise the check at open is skipped."""
         [[found]] = self._run("anything_to_check")
@@ -44,22 +35,9 @@ class ExecutionReads(Verbs):
         [[found]] = self._run("any_expired", now=self._time(at))
         return bool(found)
 
-    def stalled(self, limit: int = 1000) -> list[Attempt]:
-        """Return the attempts whose lease has expired, the earliest expiry first."""
-        return [self._attempt(row) for row in self._run("stalled_attempts", now=self._time(None), n=limit)]
-
     def checkpoints(self, job_id: int) -> dict[str, str]:
         """Return the checkpoints of a job, as JSON text by name."""
         return dict(self._run("checkpoints_of", job_id=job_id))
-
-    def held_by_owner(self, now: datetime) -> dict[str, int]:
-        """Return how many executions each owner holds under an unexpired lease."""
-        return dict(self._run("held_by_owner", now=self._store.stored(now)))
-
-    def lost_by_owner(self, now: datetime) -> dict[str, datetime]:
-        """Return, for each owner with open executions under expired leases, the latest expiry."""
-        moment = self._store.moment
-        return {owner: moment(at) for owner, at in self._run("lost_by_owner", now=self._store.stored(now))}
 
 
 class ExecutionWrites(ExecutionReads, WritingVerbs):

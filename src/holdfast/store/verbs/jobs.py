@@ -10,17 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.commands import Release, Replay, Submit
+from holdfast.core.commands import Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide, step_of
-from holdfast.core.errors import IdempotencyConflictError, InputError, JobNotFoundError, invariant
-from holdfast.core.machines import JOB, JobState
+from holdfast.core.errors import IdempotencyConflictError, JobNotFoundError, invariant
+from holdfast.core.machines import JOB
 from holdfast.core.records import Job
 from holdfast.store.requests import Admission, Submission
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, job_row, redacted_move
-
-RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # the states of a partial index
-FEW_WAITING = 20_000  # up to this number all pending jobs are sorted for a page; with more, a scan finds a page soon
 
 
 class JobReads(Verbs):
@@ -43,58 +40,10 @@ class JobReads(Verbs):
         rows = self._run("jobs_by_key", rows=encoded(keys))
         return {(job.client, job.key): job for job in map(self._job, rows) if job.key is not None}
 
-    def page(
-        self,
-        *,
-        state: JobState | None = None,
-        operation: str | None = None,
-        queue: str | None = None,
-        client: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> list[Job]:
-        """Return a page of jobs, newest first. For the next page, `before` is the last id of this one."""
-        if limit < 1:
-            raise InputError(f"limit is {limit}; it must be at least 1")
-        params = {
-            "state": state,
-            "operation": operation,
-            "queue": queue,
-            "client": client,
-            "before": before,
-            "n": limit,
-        }
-        rows = self._run(self._page_statement(state), **params)
-        return [self._job(row) for row in rows]
-
-    def _page_statement(self, state: JobState | None) -> str:
-        """Return the name of the statement that reads a page without reading many jobs in other states."""
-        if state in RESTING:
-            return "list_resting_jobs"
-        if (
-            state is JobState.PENDING
-            and sum(n for _, _, of, n in self._session.counts.raw() if of == state) <= FEW_WAITING
-        ):
-            return "list_waiting_jobs"
-        return "list_jobs"
-
     def next_due(self, queues: Sequence[str]) -> datetime | None:
         """Return the earliest `run_at` of the pending jobs of these queues; None if there is none."""
         [[moment]] = self._run("next_due", queues=encoded(list(queues)))
         return None if moment is None else self._store.moment(moment)
-
-    def due_ahead(self, job: Job, now: datetime, limit: int) -> int:
-        """Return how many due jobs of the same queue are claimed before a job; counts up to `limit`."""
-        [[n]] = self._run(
-            "due_ahead",
-            queue=job.queue,
-            priority=job.priority,
-            run_at=self._store.stored(job.run_at),
-            job_id=job.job_id,
-            now=self._store.stored(now),
-            n=limit,
-        )
-        return int(n)
 
 
 class JobWrites(JobReads, WritingVerbs):
@@ -182,8 +131,8 @@ class JobWrites(JobReads, WritingVerbs):
             if isinstance(answer, Move) and answer.steps
         }
         for _, command in rulings:
-            if isinstance(command, Release):
-                invariant(command.grant_id == grant_id, f"a release names grant {command.grant_id}, not {grant_id}")
+            named = getattr(command, "grant_id", grant_id)
+            invariant(named == grant_id, f"a release names grant {named}, not {grant_id}")
         signature = self._signature(actor, reason, move_id)
         won = self._write(
             "move_jobs", list(rows.values()), shapes=encoded(list(shapes)), grant_id=grant_id, **signature

@@ -12,7 +12,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
-from holdfast.store.verbs.jobs import RESTING
+from holdfast.store.verbs.lists import RESTING
 
 
 class ReplayReads(Verbs):

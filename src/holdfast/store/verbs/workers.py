@@ -8,49 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from holdfast.core.records import time_text
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 
-class Pause(msgspec.Struct, frozen=True):
-    """Since when a queue gives out no work, by whom, and why."""
-
-    at: datetime
-    by: str | None
-    reason: str | None
-
-
-class WorkerRow(msgspec.Struct, frozen=True):
-    """A worker as the ledger last saw it."""
-
-    worker_id: str
-    queues: list[str]
-    operations: list[str]
-    concurrency: int
-    started_at: datetime
-    seen_at: datetime
-    stopped_at: datetime | None
-
-
-class WorkerReads(Verbs):
-    """Reads the workers."""
-
-    def all(self) -> list[WorkerRow]:
-        """Return the workers that have ever said hello, oldest first."""
-        moment = self._store.moment
-        return [
-            WorkerRow(
-                worker_id, msgspec.json.decode(queues), msgspec.json.decode(operations), concurrency, moment(started),
-                moment(seen), None if stopped is None else moment(stopped),
-            )
-            for worker_id, queues, operations, concurrency, started, seen, stopped in self._run("workers")
-        ]  # fmt: skip
-
-
-class WorkerWrites(WorkerReads, WritingVerbs):
+class WorkerWrites(WritingVerbs):
     """Notes what workers do."""
 
     def seen(self, worker_id: str, queues: Sequence[str], operations: Sequence[str], concurrency: int) -> None:
@@ -90,11 +53,6 @@ class QueueReads(Verbs):
     def paused(self) -> list[str]:
         """Return the queues that give out no work."""
         return [queue for (queue,) in self._run("paused_queues")]
-
-    def pause_of(self, queue: str) -> Pause | None:
-        """Return the pause of a queue, if it is paused."""
-        rows = self._run("pause_of", queue=queue)
-        return Pause(self._store.moment(rows[0][0]), *rows[0][1:]) if rows else None
 
 
 class QueueWrites(QueueReads, WritingVerbs):

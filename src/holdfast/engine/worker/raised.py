@@ -1,0 +1,33 @@
+"""How an exception of a handler becomes the outcome of its attempt.
+
+Invariants: whatever the exception does when it is looked at, `raised` does not raise.
+"""
+
+from collections.abc import Callable
+
+from holdfast.core.decide import CANCELLED
+from holdfast.core.errors import HoldfastError
+from holdfast.engine.error_texts import error_code, error_message, short_code
+from holdfast.engine.failures import FailureKind, classify
+from holdfast.engine.worker.outcome import HOPELESS, Raised, Then
+from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, Snooze
+
+
+def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:
+    """Return an exception as an outcome. Whatever the exception does when it is looked at, this does not raise."""
+    code, message = error_code(error), error_message(error)
+    match error:
+        case Snooze():
+            return Raised(short_code(error.reason), message, Then.GIVE_BACK, error.seconds)
+        case RetryAfter():
+            return Raised(code, message, Then.RETRY, error.seconds)
+        case Cancel():
+            return Raised(CANCELLED, message, Then.CANCEL)
+        case Quarantine():
+            return Raised(short_code(error.reason), message, Then.QUARANTINE)
+        case HoldfastError() if code in HOPELESS:
+            return Raised(code, message, Then.QUARANTINE)
+    try:
+        return Raised(code, message, kind=FailureKind(judge(error)))
+    except BaseException:  # noqa: BLE001 - the judge is the user's code too
+        return Raised(code, message)
