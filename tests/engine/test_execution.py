@@ -400,9 +400,9 @@ def test_a_handler_may_complete_its_job_in_its_own_transaction(
         connection.execute("INSERT INTO things (name) VALUES ('own')")
         run.after_commit(_noop(ledger))
         run.commit(connection=connection, result={"by": "hand"})
-        with pytest.raises(InputError, match="has committed"):
+        with pytest.raises(InputError):
             run.effect(INSERT, {"name": "late"})
-        with pytest.raises(InputError, match="has committed"):
+        with pytest.raises(InputError):
             run.commit(connection=connection)
         connection.execute("COMMIT")
         connection.close()
