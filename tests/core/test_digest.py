@@ -154,13 +154,13 @@ FOREIGN: list[tuple[Any, str]] = [
     ({None: "a"}, "an object key is NoneType, not text"),
     ({True: "a"}, "an object key is bool, not text"),
     ({_Colour.RED: "a"}, "an object key is _Colour, not text"),
-    ("\ud800", "a string holds half of a surrogate pair"),
-    (["ok", "\udfff"], "a string holds half of a surrogate pair"),
-    ({"\ud800": 1}, "a string holds half of a surrogate pair"),
+    ("\ud800", "a string contains half of a surrogate pair"),
+    (["ok", "\udfff"], "a string contains half of a surrogate pair"),
+    ({"\ud800": 1}, "a string contains half of a surrogate pair"),
     (2**INTEGER_BITS_MAX, "an integer has more than 1024 bits"),
     (-(2**INTEGER_BITS_MAX), "an integer has more than 1024 bits"),
-    ({"é": 1, "e\u0301": 2}, "two object keys are the same text once normalised"),
-    ([{"x": {"\u212b": 1, "\u00c5": 2}}], "two object keys are the same text once normalised"),
+    ({"é": 1, "e\u0301": 2}, "two keys of an object are equal after Unicode normalisation"),
+    ([{"x": {"\u212b": 1, "\u00c5": 2}}], "two keys of an object are equal after Unicode normalisation"),
 ]
 
 
@@ -326,5 +326,5 @@ def test_both_ways_to_write_agree(value: Any) -> None:
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"b": [{"a": 1, "c": 2, "a": 1}]}'])
 def test_a_key_that_stands_twice_is_refused(text: str) -> None:
     """Which of the two counts is read differently by different readers."""
-    with pytest.raises(PayloadNotJsonError, match="a key twice"):
+    with pytest.raises(PayloadNotJsonError, match="a duplicate key"):
         loads(text)

@@ -192,7 +192,7 @@ def returns_too_much(run: Execution) -> Any:
     return "x" * 2_000_000
 
 
-@ends("quarantined", "payload_too_deep", "PayloadTooDeepError: the payload is nested too deeply")
+@ends("quarantined", "payload_too_deep", "PayloadTooDeepError: the payload has more than 64 levels")
 def returns_too_deep(run: Execution) -> Any:
     value: Any = []
     for _ in range(100):

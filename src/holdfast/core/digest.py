@@ -1,8 +1,8 @@
 """Canonical JSON (`cser-v1`) and SHA-256 digests.
 
 Invariants: equal values have equal bytes on every machine and Python version: keys sorted by code point, strings in
-NFC, UTF-8, no white space, shortest numbers, null distinct from missing. What JSON cannot carry exactly is refused,
-never rounded or renamed.
+NFC, UTF-8, no white space, shortest numbers, null distinct from missing. A value that JSON cannot represent exactly is
+refused, not rounded or renamed.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from holdfast.core.errors import PayloadNotJsonError, PayloadTooDeepError, Paylo
 
 DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1 << 20
-INTEGER_BITS_MAX = 1024  # beyond any real number, and below what makes parsing decimal digits slow
+INTEGER_BITS_MAX = 1024  # more than any float, and few enough that parsing the digits is fast
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
-Json = Any  # what json.loads returns; spelled as a name where it documents a signature
+Json = Any  # a value that json.loads returns
 
 
 def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
-    """Return the canonical text of a JSON value, or raise a typed error that says what is wrong with it."""
+    """Return the canonical text of a JSON value; raise PayloadNotJsonError or PayloadTooDeepError."""
     careful = _refuse_foreign(value, depth_max, depth_max)
     try:
         if not careful:
@@ -36,7 +36,7 @@ def canonical(value: Json, *, depth_max: int = DEPTH_MAX) -> str:
         text = _write(value)
         text.encode()
     except UnicodeEncodeError:
-        msg = "a string holds half of a surrogate pair"
+        msg = "a string contains half of a surrogate pair"
         raise PayloadNotJsonError(msg) from None
     return text
 
@@ -52,14 +52,14 @@ def is_storable(text: str) -> bool:
 
 
 def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> Json:
-    """Parse JSON from outside: size first, then syntax, then depth and exactness."""
+    """Parse JSON from outside; raise PayloadTooLargeError, PayloadNotJsonError or PayloadTooDeepError."""
     raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if len(raw) > size_max:
         raise _too_large(len(raw), size_max)
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
+        value = json.loads(raw, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
     except RecursionError:
-        msg = f"the payload is nested deeper than {depth_max} levels"
+        msg = f"the payload has more than {depth_max} levels"
         raise PayloadTooDeepError(msg) from None
     except (ValueError, UnicodeDecodeError) as error:
         msg = f"the payload is not JSON: {error}"
@@ -69,7 +69,7 @@ def loads(text: str | bytes, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: in
 
 
 def payload_text(value: Json, *, size_max: int = PAYLOAD_BYTES_MAX, depth_max: int = DEPTH_MAX) -> str:
-    """Return the canonical text of a payload, within the limits."""
+    """Return the canonical text of a payload; raise PayloadTooLargeError or PayloadTooDeepError above the limits."""
     text = canonical(value, depth_max=depth_max)
     size = len(text) if text.isascii() else len(text.encode())
     if size > size_max:
@@ -103,17 +103,17 @@ def _refuse_constant(name: str) -> Json:
     raise PayloadNotJsonError(msg)
 
 
-def _refuse_twins(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise PayloadNotJsonError("an object has a key twice")
-    return made
+def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise PayloadNotJsonError("an object has a duplicate key")
+    return fields
 
 
 def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
-    """Refuse what an encoder would take and change: other types, tuples, keys that are not text, NaN.
+    """Refuse values that an encoder would accept but change: other types, tuples, keys that are not text, NaN.
 
-    Return whether a number in it needs care: on floats and on integers beyond 64 bits encoders do not agree.
+    Return whether it contains floats or integers beyond 64 bits, which encoders write in different ways.
     """
     kind = type(value)
     if kind is str or value is None or kind is bool:
@@ -124,14 +124,14 @@ def _refuse_foreign(value: Json, depth_left: int, depth_max: int) -> bool:
     if kind is not dict and kind is not list:
         raise PayloadNotJsonError(f"{kind.__name__} is not a JSON type")
     if depth_left == 0:
-        raise PayloadTooDeepError("the payload is nested too deeply", context={"limit": depth_max})
+        raise PayloadTooDeepError(f"the payload has more than {depth_max} levels", context={"limit": depth_max})
     if kind is dict:
         for key in value:
             if type(key) is not str:
                 raise PayloadNotJsonError(f"an object key is {type(key).__name__}, not text")
     careful = False
     for item in value.values() if kind is dict else value:
-        # Most of what is in a payload is text: it is not worth a call.
+        # Most values of a payload are text: skip the call for them.
         if type(item) is not str and _refuse_foreign(item, depth_left - 1, depth_max):
             careful = True
     return careful
@@ -146,7 +146,7 @@ def _refuse_inexact(number: float) -> None:
 
 
 def _write(value: Json) -> str:
-    """Write the canonical text by hand: the slow path, for floats, large integers, and text that is not in NFC."""
+    """Return the canonical text, without the fast encoder: for floats, large integers, and text that is not in NFC."""
     kind = type(value)
     if kind is str:
         return encode_basestring(unicodedata.normalize("NFC", value))
@@ -155,7 +155,7 @@ def _write(value: Json) -> str:
     if kind is dict:
         fields = {unicodedata.normalize("NFC", key): item for key, item in value.items()}
         if len(fields) != len(value):
-            msg = "two object keys are the same text once normalised"
+            msg = "two keys of an object are equal after Unicode normalisation"
             raise PayloadNotJsonError(msg)
         return "{" + ",".join([f"{encode_basestring(key)}:{_write(fields[key])}" for key in sorted(fields)]) + "}"
     if kind is list:

@@ -1,9 +1,9 @@
-"""What a state machine is here: named events, each a path of edges, and nothing else.
+"""State machines: named events, each of which takes a path of edges from a state.
 
-Invariants, checked when a machine is declared (a table that breaks one is refused):
-- an event has at most one path from a state, so `(event, source)` names a path;
-- `(source, target)` names a path too, so a write's endpoints tell which edges it took;
-- a path visits no state twice; every edge of a longer path is also listed alone;
+Invariants, checked when a machine is declared (a table that violates one raises MachineError):
+- an event has at most one path from a state, so `(event, source)` identifies a path;
+- all paths with the same source and target have the same edges, so the two states of a write identify its edges;
+- a path visits no state twice; every edge of a longer path is also a path of its own;
 - a governed path is one edge, and that edge is part of no other path;
 - every state is reachable from ∅; every state that is not final can reach a final one;
 - a final state has no routine exit.
@@ -18,11 +18,11 @@ import msgspec
 from holdfast.core.digest import digest
 from holdfast.core.errors import InvalidStateTransitionError, MachineError
 
-NOTHING = "∅"  # where a birth comes from, as people read it; None in code and NULL in SQL
+NOTHING = "∅"  # the source of a new record in texts for people; None in code and NULL in SQL
 
 
 class Rule(StrEnum):
-    """Whether a path may be taken in routine work, or needs a grant."""
+    """Whether a path is routine, or needs a grant."""
 
     ROUTINE = "routine"
     GOVERNED = "governed"
@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True, order=True):
-    """One step between two states; `source` is None for a birth."""
+    """One step between two states; `source` is None for a new record."""
 
     source: str | None
     target: str
@@ -56,17 +56,17 @@ class Path(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str | None:
-        """Return where the path begins."""
+        """Return the state in which the path begins; None for a new record."""
         return self.edges[0].source
 
     @property
     def target(self) -> str:
-        """Return where the path ends."""
+        """Return the state in which the path ends."""
         return self.edges[-1].target
 
     @property
     def governed(self) -> bool:
-        """Tell whether taking this path needs a grant."""
+        """Return whether this path needs a grant."""
         return self.rule is Rule.GOVERNED
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class Machine:
-    """A declared machine: look paths up by event and source, or by source and target."""
+    """A declared machine; paths are found by event and source, or by source and target."""
 
     def __init__(self, name: str, rows: Iterable[Row], *, final: Iterable[str]) -> None:
         self.name = name
@@ -107,19 +107,19 @@ class Machine:
         return found
 
     def allows(self, event: str, source: str | None) -> bool:
-        """Tell whether `event` may happen in `source`."""
+        """Return whether the state `source` allows the event."""
         return (event, source) in self._by_event
 
     def between(self, source: str | None, target: str) -> Path | None:
-        """Return a path with these ends, if there is one; all such paths take the same edges."""
+        """Return a path with this source and target, or None; all such paths have the same edges."""
         return self._by_ends.get((source, target))
 
     def births(self) -> Iterator[Path]:
-        """Yield the paths that start from nothing."""
+        """Yield the paths of new records."""
         return (path for path in self.paths if path.source is None)
 
     def moves(self) -> Iterator[Path]:
-        """Yield the paths that start from a state."""
+        """Yield the paths from a state."""
         return (path for path in self.paths if path.source is not None)
 
 

@@ -14,7 +14,7 @@ from holdfast.core.machine import Edge, Machine, Row, Rule
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The states of a job."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -24,7 +24,7 @@ class JobState(StrEnum):
 
 
 class ExecutionStatus(StrEnum):
-    """Where one attempt at a job stands."""
+    """The statuses of an execution."""
 
     LEASED = "LEASED"
     IN_PROGRESS = "IN_PROGRESS"
@@ -34,7 +34,7 @@ class ExecutionStatus(StrEnum):
 
 
 class EntryStatus(StrEnum):
-    """What the write-ahead log calls a job's state."""
+    """The names of a job's states in the write-ahead log."""
 
     PENDING = "Pending"
     COMPLETED = "Completed"
@@ -42,7 +42,7 @@ class EntryStatus(StrEnum):
 
 
 class GrantState(StrEnum):
-    """Where a grant stands."""
+    """The states of a grant."""
 
     DRAFT = "draft"
     ACTIVE = "active"
@@ -52,7 +52,7 @@ class GrantState(StrEnum):
 
 
 class ProcedureState(StrEnum):
-    """Where a run of a procedure stands."""
+    """The states of a run of a procedure."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -62,7 +62,7 @@ class ProcedureState(StrEnum):
 
 
 class ValueState(StrEnum):
-    """Where a governed value of the registry stands."""
+    """The states of a value of the registry."""
 
     ACTIVE = "active"
     SUPERSEDED = "superseded"
@@ -70,14 +70,14 @@ class ValueState(StrEnum):
 
 
 class StepState(StrEnum):
-    """Where one performance of a procedure's step stands."""
+    """The states of a performed step of a procedure."""
 
     PERFORMED = "performed"
     UNDONE = "undone"
 
 
 class SwitchState(StrEnum):
-    """Where a switch that was thrown stands."""
+    """The states of a switch that was thrown."""
 
     ON = "on"
     OFF = "off"
@@ -114,14 +114,14 @@ TABLE = (
     Row("EXECUTION", "expire", "IN_PROGRESS → ABORTED"),
     Row("EXECUTION", "give_back", "LEASED → ABORTED"),
     Row("EXECUTION", "give_back", "IN_PROGRESS → ABORTED"),
-    # A grant: a single-use permission to do one governed thing.
+    # A grant: a permission for one governed act, which works once.
     Row("GRANT", "request", "∅ → draft"),
     Row("GRANT", "approve", "draft → active"),
     Row("GRANT", "consume", "active → consumed"),
     Row("GRANT", "revoke", "draft → revoked"),
     Row("GRANT", "revoke", "active → revoked"),
     Row("GRANT", "expire", "active → expired"),
-    # A run of a procedure. `abort` stops with nothing to undo; `resume` takes up a stopped run at its first open step.
+    # A run of a procedure. `abort` stops with nothing to undo; `resume` continues a stopped run at its first open step.
     Row("PROCEDURE", "plan", "∅ → planned"),
     Row("PROCEDURE", "run", "planned → running"),
     Row("PROCEDURE", "finish", "running → done"),
@@ -130,14 +130,14 @@ TABLE = (
     Row("PROCEDURE", "compensate", "running → compensating"),
     Row("PROCEDURE", "stop", "compensating → stopped"),
     Row("PROCEDURE", "resume", "stopped → running"),
-    # One performance of a step of a run. A step that was undone and is performed again is another record.
+    # One performance of a step of a run. Performing an undone step again makes another record.
     Row("STEP", "perform", "∅ → performed"),
     Row("STEP", "undo", "performed → undone"),
-    # A governed value of the registry: never deleted, only followed by another or retired.
+    # A governed value of the registry: never deleted, only superseded or retired.
     Row("VALUE", "admit", "∅ → active", Rule.GOVERNED),
     Row("VALUE", "supersede", "active → superseded", Rule.GOVERNED),
     Row("VALUE", "retire", "active → retired", Rule.GOVERNED),
-    # A switch that stops something. Whoever sees harm may throw it; to lift it takes a grant.
+    # A switch that stops work. Anyone may throw it; lifting it needs a grant.
     Row("SWITCH", "throw", "∅ → on"),
     Row("SWITCH", "lift", "on → off", Rule.GOVERNED),
 )
@@ -168,7 +168,7 @@ ENTRY_STATUS = {
 
 
 def entry_edges() -> Iterator[Edge]:
-    """Yield the edges of ENTRY: those of JOB that change the entry's status, the governed one left out."""
+    """Yield the edges of ENTRY: those of JOB that change the status of the entry, without the governed edge."""
     seen: set[Edge] = set()
     for edge in JOB.edges:
         if edge in JOB.governed_edges:

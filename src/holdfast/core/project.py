@@ -1,7 +1,7 @@
-"""What a job's state must be, given its executions and the rulings about it.
+"""Computes the state of a job from its executions and its rulings (moves that no execution made).
 
-Invariants: pure; the stored state of every job equals `project(...)` at the end of every transaction. Executions alone
-cannot tell failed from quarantined, and a job cancelled before any claim has none: hence the rulings.
+Invariants: pure; the stored state of every job equals `project(...)` at the end of every transaction. Rulings are
+needed because executions do not show whether a job is failed or quarantined, and a cancelled job may have none.
 """
 
 from collections.abc import Iterable
@@ -14,15 +14,15 @@ from holdfast.core.records import JournalRow, Ruling
 RULED_EDGES = frozenset(
     edge for edge in JOB.edges if edge.source is not None and JobState.RUNNING not in (edge.source, edge.target)
 )
-"""The edges of a job that no execution makes: they do not touch `running`, and are not its birth."""
+"""The edges of a job that no execution takes: neither from nor to `running`, and not that of a new job."""
 
 
 REST = frozenset({JobState.PENDING, JobState.FAILED, JobState.QUARANTINED})
-"""Where a repair can put a job by itself; that a job runs or has succeeded is for its executions to say."""
+"""The states that a repair can set without an execution; `running` and `succeeded` follow from executions."""
 
 
 def rulings_of(journal: Iterable[JournalRow]) -> tuple[Ruling, ...]:
-    """Return the rulings among a job's journal rows, oldest first. What a repair wrote is one, whatever its source."""
+    """Return the rulings among the journal rows of a job, oldest first; rows of a repair count as rulings."""
     rows = sorted((row for row in journal if row.machine == JOB.name), key=lambda row: row.version)
     return tuple(
         Ruling(row.event, JobState(row.target), row.attempt or 0)
@@ -32,7 +32,7 @@ def rulings_of(journal: Iterable[JournalRow]) -> tuple[Ruling, ...]:
 
 
 class Made(Protocol):
-    """What counts of an execution: which attempt it was, and where it stands."""
+    """The fields of an execution that `project` reads: the number of the attempt and the status."""
 
     @property
     def attempt(self) -> int: ...
@@ -42,7 +42,7 @@ class Made(Protocol):
 
 
 def project(executions: Iterable[Made], rulings: Iterable[Ruling]) -> JobState:
-    """Return the state that these facts add up to."""
+    """Return the state of a job with these executions and rulings."""
     latest = max(executions, key=lambda execution: execution.attempt, default=None)
     if latest is None:
         state, attempt = JobState.PENDING, 0

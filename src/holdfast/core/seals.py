@@ -1,10 +1,10 @@
-"""Records of seals and archives: what closes a block of the journal, and the file that keeps what has left it."""
+"""Records of seals and archives: a seal closes a block of the journal, an archive is a file with sealed blocks."""
 
 import msgspec
 
 
 class Seal(msgspec.Struct, frozen=True):
-    """A block of the journal, closed: the rows above the seal before it, up to (epoch, last_xid, last_seq)."""
+    """A closed block of the journal: the rows after the previous seal, up to (epoch, last_xid, last_seq)."""
 
     seal_id: int
     epoch: int
@@ -16,23 +16,23 @@ class Seal(msgspec.Struct, frozen=True):
     digest: str
     previous: str
     hash: str
-    sealed_at: str  # text, as in the journal: it is hashed
+    sealed_at: str  # text, as in the journal, because it is hashed
     horizon_xid: int
     horizon_seq: int
 
     @property
     def mark(self) -> str:
-        """Return what the ledger notes of its last seal."""
+        """Return the id and the hash, as the ledger stores them for its last seal."""
         return f"{self.seal_id} {self.hash}"
 
     @property
     def end(self) -> tuple[int, int, int]:
-        """Return the key of its last row: what sorts after it is not in it."""
+        """Return the key of its last row; rows that sort after it are not part of the block."""
         return self.epoch, self.last_xid, self.last_seq
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """A file that holds the rows of some seals, which may be gone from the journal."""
+    """A file with the rows of some seals; these rows may be deleted from the journal."""
 
     archive_id: int
     first_seal: int

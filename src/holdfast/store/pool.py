@@ -1,7 +1,7 @@
-"""The connections of a store, kept for the next caller.
+"""A pool of the connections of a store.
 
-Invariants: a connection has one user at a time; one that is not sound is closed, never kept; while they are held,
-nobody is given any.
+Invariants: a connection has one user at a time; a broken connection is closed, not reused; while the pool is held,
+`take` waits.
 """
 
 import threading
@@ -12,7 +12,7 @@ Connection = TypeVar("Connection")
 
 
 class Pool(Generic[Connection]):
-    """Connections that are kept for the next caller; as many as are used at once."""
+    """Connections that are reused; the pool has as many as were in use at the same time."""
 
     def __init__(self, connect: Callable[[], Connection], disconnect: Callable[[Connection], None]) -> None:
         self._connect = connect
@@ -21,7 +21,7 @@ class Pool(Generic[Connection]):
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget every connection without a word: in a forked child they are the parent's."""
+        """Forget every connection without closing it: in a forked child they belong to the parent."""
         self._idle: list[Connection] = []
         self._out = 0
         self._holds = 0
@@ -41,7 +41,7 @@ class Pool(Generic[Connection]):
             raise
 
     def give(self, connection: Connection, *, sound: bool) -> None:
-        """Take a connection back; one that is not sound is dropped, and the idle ones with it: they died together."""
+        """Return a connection to the pool; if it is not sound, close it and the idle ones, which may be lost too."""
         with self._changed:
             if sound and not self._closed and not self._holds:
                 self._idle.append(connection)
@@ -57,11 +57,11 @@ class Pool(Generic[Connection]):
 
     @property
     def held(self) -> bool:
-        """Whether connections are wanted back: whoever keeps one for long should give it, and take another."""
+        """Whether the pool waits for connections: a caller that keeps one for long must return it and take another."""
         return self._holds > 0
 
     def hold(self, wait_s: float) -> None:
-        """Let nobody have a connection until `release`, and close all; wait a while for those that are in use."""
+        """Close all connections and let `take` wait until `release`; wait up to `wait_s` for those in use."""
         with self._changed:
             self._holds += 1
         self._drop_idle()

@@ -1,6 +1,6 @@
-"""Writes again what a ledger enforces: its triggers, its unique indexes, its sequences; and begins a new epoch.
+"""Rewrites the triggers, unique indexes and sequences of an existing ledger, and begins new epochs.
 
-Invariants: everything happens in the caller's transaction or in one of its own; a ledger gets what a new one would get.
+Invariants: each function uses one transaction, that of the caller or its own; the result equals that of a new ledger.
 """
 
 import re
@@ -14,7 +14,7 @@ _PARTITION = re.compile(r"_p\d+_")
 
 
 def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes: bool = False) -> None:
-    """Write the machines' digests and every trigger anew; or, with `indexes`, the unique indexes that are gone."""
+    """Rewrite the digests of the machines, every trigger and the sequences; with `indexes`, only the lost indexes."""
     connection = transaction.connection
     epoch = epoch_of(store, connection)
     statements = (
@@ -34,14 +34,14 @@ def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes:
 
 
 def behind(reading: Reading) -> list[tuple[str, int, int]]:
-    """Return the tables whose next number was given out before: the table, the last number, the greatest one known."""
+    """Return the tables whose sequence is behind: the table, the last number of the sequence, the greatest id."""
     last = dict(reading.run("read_sequences"))
     greatest = [(f"holdfast_{name}", int(n)) for name, n in reading.run("greatest_numbers")]
     return [(table, int(last.get(table, 0)), n) for table, n in greatest if int(last.get(table, 0)) < n]
 
 
 def begin_epoch(store: Store[Any]) -> int:
-    """Begin the next epoch, and return it: what is journalled from now on sorts after all that was before."""
+    """Begin the next epoch and return it; journal rows from now on sort after all earlier rows."""
     with store.transaction() as transaction:
         connection = transaction.connection
         require_ledger(store, connection)
@@ -52,14 +52,14 @@ def begin_epoch(store: Store[Any]) -> int:
 
 
 def prepare(store: Store[Any], connection: Any, epoch: int) -> None:
-    """Make the schema where there is none, and write every trigger for an epoch that is about to begin."""
+    """Create the schema if there is none, and write every trigger for the next epoch."""
     store.lock_schema(connection)
     for statement in plan(store, connection, epoch=epoch).statements:
         store.execute(connection, statement)
 
 
 def shut_doors(store: Store[Any], connection: Any) -> list[str]:
-    """Return what removes a door that a finished transaction left open, before its trigger could tell it as shut."""
+    """Return the statements that remove a door that a finished transaction left open, without journalling it."""
     if not door_is_open(store, connection):
         return []
     on = "" if store.dialect == "sqlite" else " ON holdfast_maintenance"
@@ -67,10 +67,10 @@ def shut_doors(store: Store[Any], connection: Any) -> list[str]:
 
 
 def lost_indexes(store: Store[Any], connection: Any) -> list[str]:
-    """Return the statements that make the unique indexes which are gone."""
+    """Return the statements that create the missing unique indexes."""
     made = unique_indexes(store.dialect)
     lost = sorted(store.missing_indexes(connection))
-    # A later partition of the journal has the indexes of the first, under its own name.
+    # The indexes of a later partition of the journal are those of the first, with the name of the partition.
     texts = {}
     for name in lost:
         partition = _PARTITION.search(name)

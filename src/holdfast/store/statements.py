@@ -1,8 +1,8 @@
-"""Named SQL statements, read from `.sql` files: what both databases share stands once in `store/sql/`.
+"""Named SQL statements, read from `.sql` files; `store/sql/` has those that both databases share.
 
-Invariants: a dialect's folder has only the statements that differ, under the same names in both (a test compares them);
-no name stands in both places; values are always parameters, written `:name`; a block may hold several statements, which
-run in order with the same parameters.
+Invariants: the folder of a dialect has only the statements that differ, with the same names in both dialects (a test
+compares them); a name is defined once for each dialect; values are always parameters, written `:name`; a block may have
+several statements, which run in order with the same parameters.
 """
 
 import re
@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.errors import invariant
 
-# How each database says what the shared statements write as {now}, {greatest}, {each} and {ordered}.
+# What {now}, {greatest}, {each} and {ordered} of the shared statements are on each database.
 IDIOMS = {
     "sqlite": {"now": ":now", "greatest": "max", "each": "json_each", "ordered": "CROSS"},
     "postgres": {
@@ -34,7 +34,7 @@ _WORD = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
 
-# What the statements write as {job_columns}: the fields of a record, in its order, each with the alias of its table.
+# The placeholders such as {job_columns}: the fields of a record in their order, each with the alias of its table.
 COLUMNS = {
     "job_columns": ("records:Job", "j"),
     "job_columns_bare": ("records:Job", ""),
@@ -56,7 +56,7 @@ COLUMNS = {
 
 @cache
 def columns(name: str) -> str:
-    """Return the columns that a placeholder of COLUMNS means; the record is imported on first use."""
+    """Return the columns for a placeholder of COLUMNS; the record is imported on first use."""
     home, alias = COLUMNS[name]
     module, record = home.split(":")
     prefix = f"{alias}." if alias else ""
@@ -65,7 +65,7 @@ def columns(name: str) -> str:
 
 
 class Statements(Mapping[str, tuple[str, ...]]):
-    """Statements by name; the text of one is filled in when it is first used."""
+    """Statements by name; the placeholders of a statement are replaced when it is first used."""
 
     def __init__(self, dialect: str, texts: Mapping[str, str]) -> None:
         self._idioms, self._texts = IDIOMS[dialect], texts
@@ -85,7 +85,7 @@ class Statements(Mapping[str, tuple[str, ...]]):
 
 
 def encoded(rows: object) -> str:
-    """Return rows as the JSON text that the statements take."""
+    """Return rows as JSON text, the form of the parameter `rows`."""
     return msgspec.json.encode(rows).decode()
 
 
@@ -96,7 +96,7 @@ def statements(dialect: str) -> Statements:
 
 
 def gathered(dialect: str, *packages: str) -> Statements:
-    """Return the statements in the `.sql` files of packages, by their names; a name stands once in all of them."""
+    """Return the statements in the `.sql` files of packages, by name; raise BrokenError for a duplicate name."""
     found: dict[str, str] = {}
     for package in packages:
         for file in sorted(files(package).iterdir(), key=lambda each: each.name):
@@ -111,9 +111,9 @@ def gathered(dialect: str, *packages: str) -> Statements:
 
 @cache
 def trigger_texts(dialect: str) -> dict[str, str]:
-    """Return the generated statements that make a dialect's triggers and their functions, by name.
+    """Return the generated statements that create the triggers and functions of a dialect, by name.
 
-    `{epoch}`, and on PostgreSQL `{schema}`, are left for the caller to fill in.
+    The caller replaces `{epoch}`, and on PostgreSQL `{schema}`.
     """
     parts = _GENERATED.split(files(f"holdfast.store.{dialect}").joinpath(TRIGGERS).read_text(encoding="utf-8"))[1:]
     return {name: text.strip().removesuffix(";") for name, text in zip(parts[::2], parts[1::2], strict=True)}

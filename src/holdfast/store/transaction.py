@@ -1,7 +1,7 @@
-"""What a caller holds while it reads or writes: a view of the ledger, or a transaction, with its verbs in groups.
+"""`Reading`, a consistent view of the ledger, and `Transaction`, which also writes; both have their verbs in groups.
 
-Invariants: everything read through one Reading comes from one snapshot, and nothing can be written through it; a group
-of verbs is imported when it is first used, so that a process loads only what it needs.
+Invariants: all reads of one Reading see the same snapshot, and it cannot write; a group of verbs is imported when it
+is first used, so that a process loads only the modules that it needs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Verbs_co = TypeVar("Verbs_co", covariant=True)
 
 
 class Group(Generic[Verbs_co]):
-    """A group of verbs that is imported, and made for its transaction, when it is first used."""
+    """A group of verbs, imported and created for its transaction when it is first used."""
 
     def __init__(self, home: str) -> None:
         self._module, self._class = home.split(":")
@@ -51,12 +51,12 @@ class Group(Generic[Verbs_co]):
 
     def __get__(self, session: Reading, _owner: type | None = None) -> Verbs_co:
         verbs: Verbs_co = getattr(import_module(f"holdfast.store.verbs.{self._module}"), self._class)(session)
-        session.__dict__[self._name] = verbs  # found before this descriptor from now on
+        session.__dict__[self._name] = verbs  # the next access finds this, not the descriptor
         return verbs
 
 
 class Reading:
-    """A view of the ledger at one moment."""
+    """A consistent view of the ledger."""
 
     jobs: Group[JobReads] = Group("jobs:JobReads")
     executions: Group[ExecutionReads] = Group("executions:ExecutionReads")
@@ -84,18 +84,18 @@ class Reading:
 
     @property
     def dialect(self) -> str:
-        """Return which kind of database this is: sqlite or postgres."""
+        """Return the kind of database: sqlite or postgres."""
         return self.store.dialect
 
     @property
     def governed(self) -> bool:
-        """Whether a registry decides which operations this ledger takes: written once, when it was made."""
+        """Whether a registry decides which operations this ledger accepts; this is fixed at its creation."""
         if self.store.governed is None:
             self.store.governed = self.settings.read().get("governed") == "yes"
         return self.store.governed
 
     def now(self) -> datetime:
-        """Return the time that leases and grants are measured by."""
+        """Return the time by which leases and grants expire."""
         return self.store.now()
 
     def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
@@ -103,11 +103,11 @@ class Reading:
         return self.store.run(self.connection, name, params)
 
     def ask(self, sql: str, params: Mapping[str, object]) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a statement of the caller's own with `:name` for each value; return its columns' names, and its rows."""
+        """Run a statement of the caller with `:name` parameters; return the names of its columns, and its rows."""
         return self.store.named(self.connection, sql, params)
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run a statement of the caller's own, with the driver's own placeholders, in this transaction."""
+        """Run a statement of the caller, with the placeholders of the driver, in this transaction."""
         return self.store.execute(self.connection, sql, params)
 
 
@@ -135,17 +135,17 @@ class Transaction(Reading):
     def __init__(self, store: Store[Any], connection: Any) -> None:
         super().__init__(store, connection)
         self.queues_to_announce: set[str] = set()
-        self.learned: dict[str, Declared] = {}  # operations: the store knows them once this transaction commits
+        self.learned: dict[str, Declared] = {}  # operations that the store adds to its cache after the commit
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction is still open: a statement may have ended it."""
+        """Whether the transaction is still open; a statement of a caller may have ended it."""
         return self.store.is_open(self.connection)
 
     def apply(self, effects: Sequence[Effect]) -> None:
-        """Apply effects, at or after the commit of the executions that staged them."""
+        """Apply the effects of executions that commit in this transaction."""
         self.store.apply(self.connection, effects)
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Return a block whose writes are undone, and no others, if it raises."""
+        """Return a block; if it raises, only the writes of the block are undone."""
         return self.store.savepoint(self.connection)

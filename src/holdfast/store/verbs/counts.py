@@ -1,6 +1,6 @@
-"""Verbs of counts: how many jobs are in which state, without counting them.
+"""Verbs of counts: how many jobs are in each state, without counting the rows of jobs.
 
-Invariants: a count is the folded counts and the few deltas since; folding and recounting change no sum.
+Invariants: a count is the sum of the folded count and of the deltas since; folding and recounting change no sum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Count(msgspec.Struct, frozen=True):
 def _count(row: Sequence[Any]) -> Count:
     operation, queue, state, n = row
     if state not in JOB.states:
-        raise unreadable(f"of jobs called {state!r}")
+        raise unreadable(f"of counts for the state {state!r}")
     return Count(operation, queue, JobState(state), int(n))
 
 
@@ -37,27 +37,27 @@ class CountReads(Verbs):
     """Reads counts."""
 
     def current(self) -> list[Count]:
-        """Return how many jobs stand where: the folded counts and the few deltas since."""
+        """Return the number of jobs for each operation, queue and state."""
         return [_count(row) for row in self.raw()]
 
     def raw(self) -> list[tuple[str, str, str, int]]:
-        """Return the counts as (operation, queue, state, n), whatever the states are called."""
+        """Return the counts as (operation, queue, state, n), without checking the states."""
         return [(operation, queue, state, int(n)) for operation, queue, state, n in self._run("read_counts")]
 
     def as_of(self, at: datetime) -> tuple[list[Count], int]:
-        """Return how many jobs stood where at a time, and of how many the journal no longer tells."""
+        """Return the counts at a time, and the number of jobs whose history of that time is archived."""
         rows = self._run("counts_as_of", at=time_text(at))
-        told = [_count(row) for row in rows if row[2] is not None]
-        return told, sum(row[3] for row in rows if row[2] is None)
+        known = [_count(row) for row in rows if row[2] is not None]
+        return known, sum(row[3] for row in rows if row[2] is None)
 
 
 class CountWrites(CountReads, WritingVerbs):
-    """Keeps counts small and right."""
+    """Folds and recounts."""
 
     def fold(self) -> None:
-        """Fold the deltas into the counts."""
+        """Add the deltas to the counts, and delete them."""
         self._run("fold_counts")
 
     def recount(self) -> None:
-        """Count jobs anew, and forget what was counted before."""
+        """Count all jobs again, and replace the counts and deltas."""
         self._run("recount")

@@ -1,6 +1,6 @@
-"""Verbs of grants and approvers: permissions that work once, and who may give them.
+"""Verbs of grants and of approvers.
 
-Invariants: a grant moves as `core.decide` says, matching id, state and version; zero rows is a refusal.
+Invariants: a grant moves as `core.decide` says, matching id, state and version; a write of zero rows is a refusal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class GrantReads(Verbs):
     """Reads grants and approvers."""
 
     def get(self, grant_id: int) -> Grant | None:
-        """Return a grant, if it exists."""
+        """Return a grant, or None if it does not exist."""
         rows = self._run("get_grant", grant_id=grant_id)
         return self._grant(rows[0]) if rows else None
 
@@ -39,18 +39,18 @@ class GrantReads(Verbs):
         before: int | None = None,
         limit: int = 100,
     ) -> list[Grant]:
-        """Return a page of grants, newest first; `state` is where one stands by now: what has run out is expired."""
-        asked = {"state": state, "action": action, "target": target, "before": before}
-        rows = self._run("list_grants", **asked, now=self._store.time_parameter(), n=limit)
+        """Return a page of grants, newest first; for `state`, a grant past its expiry counts as expired."""
+        filters = {"state": state, "action": action, "target": target, "before": before}
+        rows = self._run("list_grants", **filters, now=self._store.time_parameter(), n=limit)
         return [self._grant(row) for row in rows]
 
     def session_role(self) -> str | None:
-        """Return the role that the database knows this session by; None where there are no roles."""
+        """Return the database role of this session; None on SQLite, which has no roles."""
         [[role]] = self._run("session_role")
         return None if role is None else str(role)
 
     def approvers(self) -> dict[str, Approver]:
-        """Return everybody who was ever registered to approve, by name."""
+        """Return all approvers by name, including the revoked ones."""
         approvers = (_read_approver(row, self._store.moment) for row in self._run("list_approvers"))
         return {approver.name: approver for approver in approvers}
 
@@ -72,7 +72,7 @@ class GrantWrites(GrantReads, WritingVerbs):
         expires_at: datetime,
         via: str | None = None,
     ) -> int:
-        """Draft a grant and return its id."""
+        """Record a draft of a grant; return its id."""
         birth = GRANT.path("request", None)
         [[grant_id]] = self._run(
             "insert_grant",
@@ -97,7 +97,10 @@ class GrantWrites(GrantReads, WritingVerbs):
         move_id: str | None = None,
         via: str | None = None,
     ) -> Move | Refused:
-        """Approve, consume, revoke or expire a grant, matching id, state and version; `via` tells of the approver."""
+        """Approve, consume, revoke or expire a grant, matching id, state and version.
+
+        `via` is how the approver was identified.
+        """
         return self._move_one(
             "move_grant",
             GRANT,
@@ -112,11 +115,11 @@ class GrantWrites(GrantReads, WritingVerbs):
         )
 
     def lock_approvers(self) -> None:
-        """Let nobody else register or revoke an approver until this transaction ends."""
+        """Lock the approvers against changes by other transactions until this one ends."""
         self._run("lock_approvers")
 
     def add_approver(self, name: str, public_key: str, *, actor: str, reason: str, grant_id: int | None) -> bool:
-        """Register somebody who may approve; return False if the name is taken."""
+        """Register an approver; return False if the name is taken."""
         now = self._store.time_parameter()
         rows = self._run(
             "add_approver", name=name, public_key=public_key, actor=actor, reason=reason, grant_id=grant_id, now=now
@@ -124,5 +127,5 @@ class GrantWrites(GrantReads, WritingVerbs):
         return bool(rows)
 
     def revoke_approver(self, name: str, *, actor: str) -> bool:
-        """Let somebody approve no more; return False if there was nobody."""
+        """Revoke an approver; return False if there is no active approver of this name."""
         return bool(self._run("revoke_approver", name=name, actor=actor, now=self._store.time_parameter()))

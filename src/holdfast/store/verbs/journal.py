@@ -1,6 +1,6 @@
 """Verbs of the journal: the history of a record, as the database wrote it.
 
-Invariants: nothing here writes; rows come oldest first.
+Invariants: these verbs only read; rows are returned oldest first.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class JournalReads(Verbs):
         return [self._journal_row(row) for row in self._run("journal_of_executions", job_id=job_id)]
 
     def complete_since(self) -> datetime | None:
-        """Return the time from which on the journal tells of every job; None if no job's history was cut."""
+        """Return the time from which on the journal has the history of every job; None if no history was archived."""
         [[moment]] = self._run("told_from")
         return None if moment is None else self._store.moment(moment)
 
     def first_versions(self, job_id: int) -> dict[tuple[str, int], int]:
-        """Return the first version that the journal tells of: of a job and its executions, by machine and id."""
+        """Return the first version in the journal of a job and of its executions, by machine and id."""
         return {(machine, subject): first for machine, subject, first in self._run("histories_of", job_id=job_id)}
 
     def _journal_row(self, row: Sequence[Any]) -> JournalRow:
-        return _read_journal_row(row, datetime.fromisoformat)  # text on both databases: it is sealed
+        return _read_journal_row(row, datetime.fromisoformat)  # text on both databases, because it is hashed

@@ -1,6 +1,6 @@
-"""Verbs of named leases: an exclusive right by name, for some time.
+"""Verbs of named leases: an exclusive right to a name until a time.
 
-Invariants: a lease is won only if it has expired or is the holder's own, and its token only grows.
+Invariants: a lease is acquired only if it has expired or belongs to the same holder; its token only grows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ class LeaseReads(Verbs):
     """Reads named leases."""
 
     def all(self) -> dict[str, NamedLease]:
-        """Return every named lease, also those that have run out."""
+        """Return every named lease, including the expired ones."""
         leases = (_read_lease(row, self._store.moment) for row in self._run("get_leases"))
         return {lease.name: lease for lease in leases}
 
 
 class LeaseWrites(LeaseReads, WritingVerbs):
-    """Takes, extends and gives back named leases."""
+    """Acquires, extends and releases named leases."""
 
     def acquire(self, name: str, holder: str, seconds: float) -> int | None:
-        """Take a lease if it has run out, or renew the holder's own; return its token, or None if another holds it."""
+        """Acquire a lease that has expired or is the holder's; return its token, None if another holder has it."""
         rows = self._run("acquire_lease", name=name, holder=holder, **self._until(seconds))
         return int(rows[0][0]) if rows else None
 
@@ -34,7 +34,7 @@ class LeaseWrites(LeaseReads, WritingVerbs):
         return bool(self._run("hold_lease", name=name, holder=holder, token=token, **self._until(seconds)))
 
     def release(self, name: str, holder: str, token: int) -> bool:
-        """Give a lease back; return False if it was lost before."""
+        """Release a lease; return False if it was lost."""
         now = self._store.time_parameter()
         return bool(self._run("release_lease", name=name, holder=holder, token=token, now=now))
 

@@ -1,6 +1,6 @@
-"""Verbs of maintenance: the one door through which records are repaired, and what may be written under it.
+"""Verbs of maintenance: the door, which suspends the guards of the triggers, and the writes of a repair.
 
-Invariants: the door is open only inside its block; what is written under it is journalled and marked.
+Invariants: the door is open only inside its block; writes while it is open are journalled with its id.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from holdfast.store.verbs.base import Verbs, WritingVerbs
 
 
 class MaintenanceReads(Verbs):
-    """Reads rows as they are, readable or not."""
+    """Reads rows without checking their values."""
 
     def images(self, table: str, **where: object) -> list[dict[str, Any]]:
-        """Return rows of one of the ledger's tables as they stand, by column, whatever they say; times as text."""
+        """Return rows of a table of the ledger as stored, by column, without checks; times as text."""
         conditions = " AND ".join(f"{column} = :{column}" for column in where)
         columns, rows = self._store.named(
             self._session.connection, f"SELECT * FROM {table} WHERE {conditions} ORDER BY 1, 2", where
@@ -30,40 +30,40 @@ class MaintenanceReads(Verbs):
 
 
 class MaintenanceWrites(MaintenanceReads, WritingVerbs):
-    """Opens the door, and writes under it."""
+    """Opens the door, and writes while it is open."""
 
     @contextmanager
     def open(self, *, who: str, why: str, grant_id: int | None = None) -> Iterator[int]:
-        """Open the maintenance door for a block; what is written inside is journalled and marked."""
+        """Open the maintenance door for a block and yield its id; writes inside are journalled with that id."""
         [[door]] = self._run("open_door", who=who, why=why, grant_id=grant_id, now=self._store.time_parameter())
         yield int(door)
         self._run("shut_door", maintenance_id=door)
 
     def note(self, door: int, event: str, **what: Json) -> None:
-        """Write into the journal what is done under an open door: what was there before, for one thing."""
+        """Journal a note about a change under an open door, such as the values before it."""
         self._run("note_maintenance", maintenance_id=door, event=event, note=canonical(what))
 
     def mend(self, guarded: Guarded, subject: int, columns: Mapping[str, object]) -> None:
-        """Set columns of one record as a repair found right; needs an open door. A change of state is journalled."""
+        """Set columns of one record for a repair; needs an open door. A change of state is journalled."""
         sets = ", ".join(f"{column} = :{column}" for column in columns)
         sql = f"UPDATE {guarded.table} SET {sets} WHERE {guarded.id} = :subject"
         self._store.named(self._session.connection, sql, {**columns, "subject": subject})
 
     def put_back(self, guarded: Guarded, columns: Mapping[str, object]) -> None:
-        """Write a record that was lost, with its id; needs an open door, and its journal stays as it is."""
+        """Insert a lost record with its id; needs an open door. Its journal rows are not changed."""
         sql = f"INSERT INTO {guarded.table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})"
         self._store.named(self._session.connection, sql, columns)
 
     def record_repair(self, door: int, row: Mapping[str, object]) -> None:
-        """Journal what a repair settled without a change of state; needs an open door."""
+        """Journal a repair that changed no state; needs an open door."""
         self._run("tell_repair", maintenance_id=door, **row)
 
     def forget_journal_rows(self, seqs: Sequence[int]) -> None:
-        """Remove journal rows; needs an open door, and somebody who keeps what they said."""
+        """Delete journal rows; needs an open door. The caller must have stored their contents."""
         self._run("forget_journal_rows", rows=encoded(sorted(seqs)))
 
     def lock_records(self) -> None:
-        """Let nobody else write records until this transaction ends; where writers take turns anyway, do nothing."""
+        """Lock all records against other writers until this transaction ends; does nothing on SQLite."""
         self._run("lock_records")
 
 

@@ -1,7 +1,7 @@
-"""Verbs of operations: which are declared to this ledger, and whether work may be recorded for them.
+"""Verbs of operations: declare them, and check those of new work.
 
-Invariants: the ledger keeps the newest version of each operation; in a governed ledger the transaction that records new
-work checks that its operation is in force, and holds that until it ends.
+Invariants: the ledger stores the newest version of each operation; in a governed ledger, the transaction that submits
+a job checks that its operation is in force, and locks that until it ends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class OperationWrites(OperationReads, WritingVerbs):
     """Declares operations, and checks those of new work."""
 
     def declare(self, operations: Mapping[str, Declared]) -> None:
-        """Make operations known to the ledger. It keeps the newest version of each, whoever declares it when."""
+        """Declare operations to the ledger; an older version than the stored one changes nothing."""
         seen = self._store.operations
         if all(name in seen and not _replaces(declared, seen[name]) for name, declared in operations.items()):
-            return  # the ledger keeps what it was told, and only ever something newer
-        for _ in range(10):  # again, if another process has declared one of them meanwhile
+            return  # the ledger has these versions or newer ones
+        for _ in range(10):  # try again if another process has declared one of them since the read
             known = self.declared()
             rows = [
                 [name, declared.version, encoded(declared), known[name].version if name in known else None]
@@ -60,7 +60,7 @@ class OperationWrites(OperationReads, WritingVerbs):
     def _require_known(self, operations: set[str]) -> None:
         known = self._store.operations
         if not operations <= known.keys():
-            # What this transaction sees may yet be rolled back: the store learns it with the commit.
+            # This transaction may be rolled back: the store adds these to its cache after the commit.
             self._session.learned.update(self.declared())
         unknown = sorted(operations - known.keys() - self._session.learned.keys())
         if unknown:
@@ -71,5 +71,5 @@ class OperationWrites(OperationReads, WritingVerbs):
 
 
 def _replaces(declared: Declared, known: Declared) -> bool:
-    """Tell whether a declaration is the newer one, or another one of the same version."""
+    """Return whether a declaration is newer than the known one, or differs from it at the same version."""
     return declared != known and newest((declared.version, known.version)) == declared.version

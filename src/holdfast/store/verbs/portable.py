@@ -1,7 +1,7 @@
-"""Verbs of snapshots: whole tables as rows that mean the same on both databases.
+"""Verbs of snapshots: whole tables as rows that are equal on both databases.
 
-Invariants: rows are plain (see `store.tables`), in the order of their key; rows are written under an open
-maintenance door.
+Invariants: rows are plain (see `store.tables`) and in the order of their key; writing rows needs an open maintenance
+door.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PortableReads(Verbs):
     """Reads whole tables."""
 
     def rows_of(self, table: Table) -> Iterator[Row]:
-        """Yield a table's rows in the order of its key."""
+        """Yield the rows of a table in the order of its key."""
         store = self._store
         columns = ", ".join(_plain(store, column) for column in table.columns)
         key = ", ".join(store.upkeep.in_order(column.name, column.kind) for column in table.columns[: len(table.key)])
@@ -36,7 +36,7 @@ class PortableReads(Verbs):
         return int(n)
 
     def sequences(self) -> dict[str, int]:
-        """Return the greatest number that each table has given out as an id, by table."""
+        """Return the last number of the sequence of each table."""
         found = {name.removeprefix(PREFIX): int(n) for name, n in self._run("read_sequences")}
         return {name: found.get(name, 0) for name in NUMBERED}
 
@@ -45,29 +45,29 @@ class PortableWrites(PortableReads, WritingVerbs):
     """Writes whole tables."""
 
     def occupied(self) -> list[str]:
-        """Return the tables that hold work or history; none in an empty ledger."""
+        """Return the tables that contain work or history; none in an empty ledger."""
         return [name for (name,) in self._run("occupied_tables")]
 
     def advance(self, given_out: Mapping[str, int]) -> None:
-        """Let ids and numbers begin beyond those that were given out."""
+        """Set the sequence of each table to at least the given number."""
         for name in NUMBERED:
             value = given_out.get(name, 0)
             if value > 0:
                 self._run("advance_sequence", table=PREFIX + name, value=value)
 
     def bring(self, table: Table, rows: Sequence[Row]) -> None:
-        """Write rows with all their columns; needs an open maintenance door."""
+        """Insert rows with all their columns; needs an open maintenance door."""
         if table.shared:
             self._run("make_room", table=table.name, names=encoded([row[0] for row in rows]))
         self._store.upkeep.load(self._session.connection, table.full_name, table.names, rows)
 
     def end_leases(self) -> int:
-        """Let every lease expire now; return how many there were."""
+        """Expire every lease now; return how many there were."""
         return len(self._run("end_leases", now=self._store.time_parameter()))
 
 
 def _plain(store: Store[Any], column: Column) -> str:
     if column.kind is Kind.REAL:
-        # JSON cannot carry NaN and infinity: they travel as null.
+        # JSON has no NaN and no infinity: they become null.
         return f'CASE WHEN "{column.name}" BETWEEN -1e308 AND 1e308 THEN "{column.name}" END'
     return store.upkeep.plain(column.name, column.kind)

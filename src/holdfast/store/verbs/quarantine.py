@@ -1,6 +1,6 @@
-"""Verbs of quarantine: the jobs in it, page by page.
+"""Verbs of quarantine: the quarantined jobs, page by page.
 
-Invariants: nothing is decided here; a page is found by an index, however many jobs are in other states.
+Invariants: these verbs only read; a page is found by an index, so its cost does not depend on jobs in other states.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FACTS_A_PAGE = 5000
 
 
 class Fact(NamedTuple):
-    """What a job in quarantine is counted by."""
+    """The fields by which quarantined jobs are counted."""
 
     job_id: int
     code: str | None
@@ -30,7 +30,7 @@ class Fact(NamedTuple):
 
 
 class QuarantineReads(Verbs):
-    """Reads jobs in quarantine."""
+    """Reads quarantined jobs."""
 
     def page(
         self,
@@ -44,9 +44,10 @@ class QuarantineReads(Verbs):
         before: int | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Return a page of what rests in quarantine, newest first.
+        """Return a page of quarantined jobs, newest first.
 
-        `but` leaves one code out, `until` what came there later, and `slimmed=False` what has lost its payload.
+        `but` excludes one code, `until` excludes jobs that were quarantined later, and `slimmed=False` excludes jobs
+        whose payload retention has deleted.
         """
         rows = self._run(
             "list_quarantined",
@@ -63,7 +64,7 @@ class QuarantineReads(Verbs):
         return [self._job(row) for row in rows]
 
     def facts(self) -> Iterator[Fact]:
-        """Yield what is counted of everything that rests in quarantine, oldest first."""
+        """Yield the facts of all quarantined jobs, oldest first."""
         last = 0
         while rows := self._run("quarantined_facts", state=JobState.QUARANTINED, after=last, n=FACTS_A_PAGE):
             for job_id, code, error_code, message, operation, queue, since, slimmed in rows:

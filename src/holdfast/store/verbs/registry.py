@@ -1,8 +1,8 @@
-"""Verbs of the registry: its collections and values, the one gateway for a new value, and supersession.
+"""Verbs of the registry: collections and values, the admission of values, and supersession.
 
-Invariants: a value is born through `admit` alone, under the grant of a run that is running or of the very move, which
-the databases check; a value moves as `core.decide` says, matching id, state and version, under the grant that the same
-move has consumed; a collection or a value is put in force or withheld by matching where it was, never deleted.
+Invariants: only `admit` inserts values, under the grant of a running build or of the same move, which the databases
+check; a value moves as `core.decide` says, matching id, state and version, under the grant that the same move has
+consumed; the standing of a collection or value changes by matching the old standing; nothing is deleted.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ class RegistryReads(Verbs):
     """Reads collections and values."""
 
     def collection(self, name: str) -> Collection | None:
-        """Return a collection, wherever it stands."""
+        """Return a collection of any standing, or None."""
         rows = self._run("get_collection", collection=name)
         return _read_collection(rows[0], self._store.moment) if rows else None
 
     def collections(self) -> list[Collection]:
-        """Return every collection by name, wherever it stands."""
+        """Return every collection of any standing, ordered by name."""
         return [_read_collection(row, self._store.moment) for row in self._run("list_collections")]
 
     def value_in_force(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
-        """Return a value that is in force, also one that was superseded or retired since: its state tells."""
+        """Return a value whose standing is in force, or None; its state may be superseded or retired."""
         rows = self._run("value_in_force", operation_code=operation_code, protocol_version=protocol_version)
         return self._value(rows[0]) if rows else None
 
     def values_in_force(self, collection: str | None = None) -> list[RegistryValue]:
-        """Return the values that are in force, also those superseded or retired since, by code, oldest first."""
+        """Return the values whose standing is in force, of any state, ordered by code, oldest first."""
         return [self._value(row) for row in self._run("values_in_force", collection=collection)]
 
     def value(self, operation_code: str, protocol_version: str) -> RegistryValue | None:
-        """Return a value wherever it stands: for whoever builds and inspects, not for whoever resolves."""
+        """Return a value of any standing, or None: for builds and inspection, not for choosing an operation."""
         rows = self._run("get_value", operation_code=operation_code, protocol_version=protocol_version)
         return self._value(rows[0]) if rows else None
 
@@ -62,7 +62,7 @@ class RegistryReads(Verbs):
         after: int = 0,
         limit: int = 100,
     ) -> list[RegistryValue]:
-        """Return a page of values wherever they stand, in the order of their admission."""
+        """Return a page of values of any standing, in the order of their admission."""
         rows = self._run(
             "list_values",
             collection=collection,
@@ -75,30 +75,30 @@ class RegistryReads(Verbs):
         return [self._value(row) for row in rows]
 
     def value_named(self, vocab_id: str) -> RegistryValue | None:
-        """Return the value that has an id, wherever it stands."""
+        """Return the value with a vocab_id, of any standing, or None."""
         rows = self._run("value_named", vocab_id=vocab_id)
         return _read_value(rows[0], self._store.moment) if rows else None
 
     def successions(self) -> dict[ValueName, ValueName]:
-        """Return which value each superseded one was followed by."""
+        """Return the successor of each superseded value."""
         return {ValueName(*row[:2]): ValueName(*row[2:]) for row in self._run("successions")}
 
     def operation_in_force(self, operation: str) -> str | None:
-        """Return the version of an operation that new work is recorded at; None if the registry has none."""
+        """Return the version of an operation for new jobs; None if no version is in force."""
         return newest(version for (version,) in self._run("operation_in_force", operation=operation, within=OPERATIONS))
 
     def open_jobs_of(self, operation: str, version: str) -> int:
-        """Return how many jobs of one version of an operation have not ended."""
+        """Return how many jobs of one version of an operation are pending, running or failed."""
         states = [JobState.PENDING, JobState.RUNNING, JobState.FAILED]
         [[n]] = self._run("open_jobs_of", operation=operation, version=version, states=encoded(states))
         return int(n)
 
     def values_without_grant(self, limit: int = 10) -> list[tuple[str, str]]:
-        """Return code and version of values that came in past the gateway: under no grant that was consumed."""
+        """Return code and version of values that were not admitted under a consumed grant."""
         return [(code, version) for code, version in self._run("values_without_grant", n=limit)]
 
     def values_without_approval(self, *, by_another: bool, limit: int = 10) -> list[tuple[str, str]]:
-        """Return code and version of values whose grant nobody has approved; or, `by_another`, nobody else."""
+        """Return code and version of values whose grant has no approval; with `by_another`, none by another person."""
         rows = self._run("values_without_approval", by_another=by_another, under='"method":"grant"', n=limit)
         return [(code, version) for code, version in rows]
 
@@ -107,7 +107,7 @@ class RegistryReads(Verbs):
 
 
 class RegistryWrites(RegistryReads, WritingVerbs):
-    """Builds the registry, and supersedes its values."""
+    """Adds collections and values, and changes their standing and state."""
 
     def stage_collection(self, name: str, schema: str, schema_digest: str, *, run_id: int) -> bool:
         """Record a new collection as staged; return False if the name is taken."""
@@ -125,7 +125,7 @@ class RegistryWrites(RegistryReads, WritingVerbs):
     def place_collection(
         self, collection: Collection, standing: RegistryStatus, *, run_id: int, manifest_digest: str | None = None
     ) -> bool:
-        """Let a collection stand elsewhere, matching where it stood; return False if that has changed."""
+        """Set the standing of a collection, matching the one that was read; return False if it has changed."""
         rows = self._run(
             "place_collection",
             collection=collection.collection,
@@ -149,7 +149,7 @@ class RegistryWrites(RegistryReads, WritingVerbs):
         run_id: int | None = None,
         move_id: str | None = None,
     ) -> int:
-        """Let one value into the registry: the only gateway. Under a run's grant, or under that of this very move."""
+        """Insert a value and return its id; needs the grant of a running build, or one that the same move consumes."""
         birth = VALUE.path("admit", None)
         [[value_id]] = self._run(
             "insert_value",
@@ -172,7 +172,7 @@ class RegistryWrites(RegistryReads, WritingVerbs):
         return int(value_id)
 
     def place_values(self, values: Iterable[RegistryValue], was: RegistryStatus, standing: RegistryStatus) -> int:
-        """Let values stand elsewhere, those that stand where they did; return how many that were."""
+        """Set the standing of those values whose standing is still `was`; return how many were changed."""
         rows = encoded([value.value_id for value in values])
         now = self._store.time_parameter()
         return len(self._run("place_values", rows=rows, was=was, standing=standing, now=now))
@@ -206,7 +206,7 @@ class RegistryWrites(RegistryReads, WritingVerbs):
         )
 
     def lock(self) -> None:
-        """Let nobody submit or move anything by the registry until this transaction ends; many may read it."""
+        """Lock the values against changes and new submits until this transaction ends; reads are possible."""
         self._run("lock_values")
 
     def require_in_force(self, submissions: Sequence[Submission]) -> None:
@@ -220,7 +220,7 @@ class RegistryWrites(RegistryReads, WritingVerbs):
             self._refuse_new([s for s in submissions if (s.operation, s.operation_version) in refused])
 
     def _refuse_new(self, submissions: Sequence[Submission]) -> None:
-        """Refuse what is new; what was recorded before under the same key is answered as ever."""
+        """Raise RegistryError if a submission is new; one whose key already has a job is accepted."""
         keys = [(s.client, s.key) for s in submissions if s.key is not None]
         before = self._session.jobs.by_key(keys) if keys else {}
         new = {
@@ -266,8 +266,8 @@ class RegistryWrites(RegistryReads, WritingVerbs):
         )
 
     def _last_of_line(self, name: ValueName) -> ValueName | None:
-        """Return the value at the end of those that have followed one; None if nothing has."""
+        """Return the last value in the chain of successors; None if there is no successor."""
         follows, last = self.successions(), None
-        while (after := follows.pop(last or name, None)) is not None:  # taken out: a circle would end too
+        while (after := follows.pop(last or name, None)) is not None:  # removed, so that a cycle ends too
             last = after
         return last

@@ -1,6 +1,6 @@
-"""Verbs of replay: which jobs may be replayed, and how the queues are doing.
+"""Verbs of replay: which jobs may be replayed, and the recent attempts of queues.
 
-Invariants: nothing is decided here; jobs are found in ascending order of their ids, page by page.
+Invariants: these verbs decide nothing; jobs are returned in ascending order of their ids, page by page.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.store.verbs.lists import RESTING
 
 
 class ReplayReads(Verbs):
-    """Reads what replay needs to know."""
+    """Reads the jobs and attempts that a replay needs."""
 
     def jobs_after(
         self,
@@ -27,7 +27,7 @@ class ReplayReads(Verbs):
         operations: Sequence[str] = (),
         limit: int = 1000,
     ) -> list[Job]:
-        """Return a page of the jobs in a state above an id, lowest first; an empty filter lets all pass."""
+        """Return a page of the jobs in a state with ids above `job_id`, lowest first; an empty filter matches all."""
         rows = self._run(
             "resting_jobs_after" if state in RESTING else "jobs_after",
             job_id=job_id,
@@ -39,21 +39,21 @@ class ReplayReads(Verbs):
         return [self._job(row) for row in rows]
 
     def replaced_by(self, job_ids: Iterable[int]) -> dict[int, int]:
-        """Return, of these jobs, those that others replace, each with the newest of them."""
+        """Return the newest replacement of each of these jobs that has one."""
         return dict(self._run("replaced_by", rows=encoded(sorted(job_ids))))
 
     def recent_attempts(
         self, queues: Sequence[str], *, since: datetime, among: int = 1000
     ) -> list[tuple[datetime, datetime | None]]:
-        """Return when the latest attempts at jobs of these queues began and ended; those that ended before are old."""
+        """Return the start and end of the latest attempts in these queues, without those that ended before `since`."""
         rows = self._run("recent_attempts", queues=encoded(list(queues)), since=self._store.stored(since), n=among)
         moment = self._store.moment
         return [(moment(begun), None if ended is None else moment(ended)) for begun, ended in rows]
 
 
 class ReplayWrites(ReplayReads, WritingVerbs):
-    """Keeps replays apart."""
+    """Locks replays."""
 
     def lock(self) -> None:
-        """Let no other replay begin until this transaction ends; where writers take turns anyway, do nothing."""
+        """Let no other replay begin until this transaction ends; does nothing on SQLite."""
         self._run("lock_replays")

@@ -1,7 +1,7 @@
-"""Verbs of retention: which jobs and sealed blocks may leave, and their leaving.
+"""Verbs of retention: which jobs and sealed blocks can be removed from the ledger, and their removal.
 
-Invariants: nothing leaves but under an open maintenance door; a record whose first rows have left says so in
-`history_from`, which only grows. What is to be kept, and for how long, is for the caller to know.
+Invariants: every removal needs an open maintenance door; `history_from` of a record is the first version whose journal
+rows are kept, and only grows. The caller decides what is kept and for how long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store.verbs.base import Verbs, WritingVerbs
 from holdfast.store.verbs.seals import Key
 
 _EXECUTION_FIELDS = (*Execution.__struct_fields__, "event", "actor", "reason", "move_id", "history_from")
-# A stopped run may be resumed; but nothing else ends it, and one that is never resumed must not hold history for ever.
+# A stopped run may be resumed, but counts as ended here: one that is never resumed would block retention forever.
 _ENDED_RUNS = PROCEDURE.final | {ProcedureState.STOPPED}
 # The parameter of `begin_histories` that takes a machine's records.
 _HISTORIES = {
@@ -36,7 +36,7 @@ _HISTORIES = {
 
 
 class Holder(NamedTuple):
-    """A record that may still move, and so holds the history that tells of it."""
+    """A record that may still move, so that its history cannot be archived."""
 
     machine: str
     subject: int
@@ -44,14 +44,14 @@ class Holder(NamedTuple):
 
 
 class BlockAge(NamedTuple):
-    """When the newest row of a block was written, and how many of its rows tell of more than maintenance."""
+    """The time of the newest row of a block, and how many of its rows are not about maintenance."""
 
     newest: str
     telling: int
 
 
 class RetentionReads(Verbs):
-    """Reads what may leave."""
+    """Reads what can be removed."""
 
     def slimmable(
         self,
@@ -74,14 +74,14 @@ class RetentionReads(Verbs):
         return [job_id for (job_id,) in rows]
 
     def block_age(self, start: Key, seal: Seal) -> BlockAge:
-        """Return how old a block is: the rows after a key, up to the seal's."""
+        """Return the age of the block of a seal, which begins after `start`."""
         [row] = self._run("block_age", **_between(start, seal))
         return BlockAge(row[0] or "", row[1])
 
     def block_holder(self, start: Key, seal: Seal, soon: Mapping[str, datetime]) -> Holder | None:
-        """Return the first record of a block that is not at rest for good.
+        """Return the first record of a block that may still move, or None.
 
-        A job that came to rest in one of the states of `soon` before that time counts as slimmed.
+        A job that entered one of the states of `soon` before the time given there counts as slimmed.
         """
         rows = self._run(
             "block_holder",
@@ -93,7 +93,7 @@ class RetentionReads(Verbs):
         return Holder(*rows[0]) if rows else None
 
     def executions_ended(self, last_moves: Mapping[int, int]) -> list[dict[str, object]]:
-        """Return the executions, given as id and version, whose last move is that one: every column, times as text."""
+        """Return the executions that have the given version, by id: all columns, times as text."""
         rows = self._run("executions_told", rows=encoded(sorted(last_moves.items())))
         return [self._image(row) for row in rows]
 
@@ -107,16 +107,16 @@ class RetentionReads(Verbs):
 
 
 class RetentionWrites(RetentionReads, WritingVerbs):
-    """Lets jobs and blocks leave, under an open maintenance door."""
+    """Removes payloads and archived blocks, under an open maintenance door."""
 
     def lock(self) -> None:
-        """Let nobody else retain or migrate until this transaction ends."""
+        """Let no other retention or migration run until this transaction ends."""
         self._store.lock_schema(self._session.connection)
 
     def slim(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str] = JOB.final) -> list[int]:
-        """Drop payload, result and checkpoints of those jobs that ended before a time; return their ids.
+        """Delete payload, result and checkpoints of those jobs that ended before a time; return their ids.
 
-        Needs an open maintenance door. Digest, key and history stay: the key is taken for life.
+        Needs an open maintenance door. Digest, key and history are kept: a key is never used again.
         """
         slimmed = sorted(
             job_id
@@ -131,30 +131,30 @@ class RetentionWrites(RetentionReads, WritingVerbs):
         return slimmed
 
     def forget_checkpoints(self, job_ids: Sequence[int]) -> None:
-        """Drop what attempts at these jobs have kept."""
+        """Delete the checkpoints of these jobs."""
         self._run("forget_checkpoints", rows=encoded(sorted(job_ids)))
 
     def extend_journal(self) -> str | None:
-        """Add the journal's next partition if it is time to, and return its name."""
+        """Add the next partition of the journal if the last one is half full; return its name, or None."""
         self._store.lock_schema(self._session.connection)
         return self._store.upkeep.extend_journal(self._session.connection)
 
     def drop_partition(self, name: str) -> bool:
-        """Drop a partition of the journal that has only archived rows; return whether it was still there."""
+        """Drop a partition of the journal that has only archived rows; return False if it does not exist."""
         return self._store.upkeep.drop_partition(self._session.connection, name)
 
     def add_archive(self, archive: Archive) -> None:
-        """Record an archive, whose rows may leave from then on."""
+        """Record an archive; its rows can be removed from then on."""
         named = msgspec.structs.asdict(archive)
         self._run("add_archive", at=named.pop("created_at"), hashed=named.pop("sha256"), **named)
 
     def forget_executions(self, exec_ids: Sequence[int]) -> None:
-        """Delete executions that are archived."""
+        """Delete archived executions; raise PlanStaleError if one does not exist."""
         gone = self._run("forget_executions", rows=encoded(sorted(exec_ids)))
         _require_all(len(gone), len(exec_ids), "executions")
 
     def begin_histories(self, archived: Mapping[tuple[str, int], int]) -> None:
-        """Note where the history of each record, given as machine and id, now begins: after an archived version."""
+        """Set where the history of each record, given as machine and id, begins: after the archived version."""
         found: dict[str, list[tuple[int, int]]] = {name: [] for name in _HISTORIES.values()}
         for (machine, subject), version in sorted(archived.items()):
             if machine in _HISTORIES:
@@ -162,7 +162,7 @@ class RetentionWrites(RetentionReads, WritingVerbs):
         self._run("begin_histories", **{name: encoded(rows) for name, rows in found.items()})
 
     def forget_archived_rows(self, seqs: Sequence[int]) -> None:
-        """Remove archived journal rows; where the journal has partitions, they stay until theirs is dropped."""
+        """Delete archived journal rows; on PostgreSQL they stay until their partition is dropped."""
         gone = self._run("forget_archived_rows", rows=encoded(seqs))
         _require_all(len(gone), len(seqs), "journal rows")
 

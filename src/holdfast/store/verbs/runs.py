@@ -1,6 +1,7 @@
-"""Verbs of runs of procedures: the run, its steps, and the evidence that it leaves.
+"""Verbs of the runs of procedures: the run, its steps, and its evidence.
 
-Invariants: a run and a step move as `core.decide` says, matching id, state and version; zero rows is a refusal.
+Invariants: a run and a step move as `core.decide` says, matching id, state and version; a write of zero rows is a
+refusal.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class RunReads(Verbs):
     """Reads runs, steps and evidence."""
 
     def get(self, root: str) -> ProcedureRun | None:
-        """Return the run of a procedure under an idempotency root."""
+        """Return the run with an idempotency root, or None."""
         rows = self._run("get_run", root=root)
         return _read_run(rows[0], self._store.moment) if rows else None
 
@@ -33,22 +34,22 @@ class RunReads(Verbs):
         return [_read_run(row, self._store.moment) for row in rows]
 
     def unfinished(self, lease: str, root: str) -> ProcedureRun | None:
-        """Return a run under another root that was left in the middle of what this lease guards."""
+        """Return an unfinished run with another root that uses the same lease, or None."""
         rows = self._run("unfinished_run", lease=lease, root=root)
         return _read_run(rows[0], self._store.moment) if rows else None
 
     def steps(self, run_id: int, *, after: int = 0, limit: int = 1000) -> list[PerformedStep]:
-        """Return a page of what a run has performed, also what was undone since, in the order of performance."""
+        """Return a page of the steps of a run, including undone ones, in the order of performance."""
         rows = self._run("steps_of", run_id=run_id, after=after, n=limit)
         return [_read_step(row, self._store.moment) for row in rows]
 
     def performed_steps(self, run_id: int) -> dict[int, PerformedStep]:
-        """Return the steps of a run that stand, by number."""
+        """Return the performed steps of a run that were not undone, by number."""
         steps = (_read_step(row, self._store.moment) for row in self._run("performed_steps", run_id=run_id))
         return {step.number: step for step in steps}
 
     def evidence(self, run_id: int) -> list[Evidence]:
-        """Return what a run left behind, also what was declared void since."""
+        """Return the evidence of a run, including what was declared void."""
         return [_read_evidence(row, self._store.moment) for row in self._run("evidence_of", run_id=run_id)]
 
 
@@ -67,7 +68,7 @@ class RunWrites(RunReads, WritingVerbs):
         actor: str,
         reason: str | None,
     ) -> int | None:
-        """Record a run as planned, and return its id; None if the root has one already."""
+        """Record a run as planned and return its id; None if the root already has a run."""
         birth = PROCEDURE.path("plan", None)
         rows = self._run(
             "insert_run",
@@ -110,14 +111,14 @@ class RunWrites(RunReads, WritingVerbs):
         )
 
     def reach_step(self, run: ProcedureRun, number: int, *, failure: str | None = None) -> bool:
-        """Note how far a run has come, and what went wrong last; return False if it is no longer in its state."""
+        """Store the step that a run has reached, and its last failure; return False if its state has changed."""
         now = self._store.time_parameter()
         return bool(self._run("reach_step", run_id=run.run_id, step=number, state=run.state, failure=failure, now=now))
 
     def perform_step(
         self, run_id: int, number: int, name: str, outcome: str, *, actor: str, reason: str | None = None
     ) -> int:
-        """Record that a step was performed, and what came of it."""
+        """Record a performed step with its outcome; return its id."""
         birth = STEP.path("perform", None)
         [[step_id]] = self._run(
             "insert_step",
@@ -154,7 +155,7 @@ class RunWrites(RunReads, WritingVerbs):
         run_id: int | None = None,
         grant_id: int | None = None,
     ) -> int | None:
-        """Keep what an act leaves behind, once for each kind of a run; None if that is kept already."""
+        """Store evidence, once for each kind of a run, and return its id; None if the run already has that kind."""
         rows = self._run(
             "add_evidence",
             run_id=run_id,
@@ -169,5 +170,5 @@ class RunWrites(RunReads, WritingVerbs):
         return int(rows[0][0]) if rows else None
 
     def void_evidence(self, run_id: int) -> int:
-        """Declare the evidence of a run void; return how much there was."""
+        """Declare the evidence of a run void; return how many pieces there were."""
         return len(self._run("void_evidence", run_id=run_id, now=self._store.time_parameter()))

@@ -1,7 +1,7 @@
-"""Verbs of seals: the chain, and the journal as it is sealed.
+"""Verbs of seals: the chain of seals, and the journal rows in the form in which they are hashed.
 
-Invariants: journal rows come as the sixteen values that are hashed, in that order; every list is read in pages, so that
-memory does not grow with the ledger. What may be sealed is for the caller to know: here are only the statements.
+Invariants: a journal row is returned as the sixteen values that are hashed, in that order; every list is read in pages,
+so that memory does not grow with the ledger. The caller decides which rows may be sealed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ SealedValues = tuple[Any, ...]  # a journal row: (seq, epoch, xid, …, at)
 
 
 class Bounds(NamedTuple):
-    """What a view is sure of: transactions below `xid` have ended, and all their rows have numbers up to `seq`.
+    """The bounds of a view: transactions below `xid` have ended, and all their rows have numbers up to `seq`.
 
-    No row that it can see is of a transaction from `next_xid` on.
+    No visible row belongs to the transaction `next_xid` or a later one.
     """
 
     xid: int
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows that can be closed together: the key of the last one, their lowest and highest number, and how many."""
+    """Rows for one seal: the key of the last row, their lowest and highest number, and their count."""
 
     epoch: int
     last_xid: int
@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
 
 class SealReads(Verbs):
-    """Reads seals, archives, and the journal as it is sealed."""
+    """Reads seals, archives, and journal rows as they are hashed."""
 
     def last(self) -> Seal | None:
         """Return the newest seal."""
@@ -59,12 +59,12 @@ class SealReads(Verbs):
         return [Seal(*row) for row in self._run("list_seals", after=after, upto=upto, n=limit)]
 
     def sealed_rows(self, upto: int) -> int:
-        """Return how many rows the seals up to this one have closed."""
+        """Return how many rows the seals up to this one cover."""
         [[rows]] = self._run("sealed_rows", upto=upto)
         return int(rows)
 
     def seal_over(self, key: Key) -> int | None:
-        """Return the number of the seal whose range a key falls into."""
+        """Return the id of the seal that covers a key, or None."""
         epoch, xid, seq = key
         rows = self._run("seal_over", epoch=epoch, xid=xid, seq=seq)
         return int(rows[0][0]) if rows else None
@@ -74,16 +74,16 @@ class SealReads(Verbs):
         return [Archive(*row) for row in self._run("list_archives")]
 
     def journal_chunk(self, *, after: int, limit: int, upto: int = SEQ_MAX) -> list[SealedValues]:
-        """Return journal rows above a number, in order, as they are hashed."""
+        """Return journal rows above a number, in order, in the form in which they are hashed."""
         return self._run("journal_chunk", after=after, upto=upto, n=limit)
 
     def next_row(self, after: int) -> int | None:
-        """Return the number of the next journal row, whether the rest of it can be read or not."""
+        """Return the number of the next journal row, or None; the other columns are not read."""
         [[seq]] = self._run("next_row", after=after)
         return None if seq is None else int(seq)
 
     def journal_block(self, start: Key, block: Block | Seal, *, after: int, limit: int) -> list[SealedValues]:
-        """Return a block's rows above a number, in order: those between two keys."""
+        """Return the rows of a block above a number, in order: those after `start` and up to the end of the block."""
         return self._run(
             "journal_block",
             epoch=block.epoch,
@@ -96,46 +96,46 @@ class SealReads(Verbs):
         )
 
     def journal_begins(self) -> int:
-        """Return the first number that the journal has room for: rows below have left it with their partition."""
+        """Return the lowest possible number in the journal; rows below it were in a dropped partition."""
         [[first]] = self._run("journal_begins")
         return int(first)
 
     def sealing_bounds(self) -> Bounds:
-        """Return what this view can be sure of."""
+        """Return the bounds of this view."""
         [row] = self._run("sealing_bounds")
         return Bounds(*row)
 
     def horizon(self, epoch: int, bound: int, *, below: int) -> int:
-        """Return the number up to which every row is sealed, if all transactions below a bound are.
+        """Return the number up to which every row is sealed, given that all transactions below `bound` are sealed.
 
-        Where horizons are kept, and not hashed, only those are believed that lie below a number.
+        Horizons are not hashed, so stored horizons at or above `below` are ignored.
         """
         rows = self._run("horizon", epoch=epoch, bound=bound, below=below)
         return int(rows[0][0]) if rows else 0
 
     def is_horizon(self, epoch: int, number: int, *, bound: int) -> bool:
-        """Tell whether a seal has this number as its horizon, for when all transactions below a bound are sealed."""
+        """Return whether a seal of a transaction below `bound` has this number as its horizon."""
         return bool(self._run("is_horizon", epoch=epoch, number=number, bound=bound))
 
     def ahead_of_time(self, *, epoch: int, floor: int, next_xid: int) -> int | None:
-        """Return the transaction of a row that this database cannot have written, if there is one."""
+        """Return the transaction of a row that this database cannot have written yet, or None."""
         rows = self._run("ahead_of_time", epoch=epoch, floor=floor, next_xid=next_xid)
         return int(rows[0][0]) if rows else None
 
     def first_unsealed(self, start: Key, *, floor: int, upto: int) -> int | None:
-        """Return the lowest number above a floor of a row that comes after a key."""
+        """Return the lowest number above `floor` of a row whose key is after `start`, or None."""
         rows = self._run("first_unsealed", floor=floor, upto=upto, **_after(start))
         return int(rows[0][0]) if rows else None
 
     def least_beyond(self, start: Key, *, after: int, upto: int) -> Key | None:
-        """Return the lowest key of the rows above a number that come after a key."""
+        """Return the lowest key after `start` of the rows above a number, or None."""
         rows = self._run("least_beyond", after=after, upto=upto, **_after(start))
         return (int(rows[0][0]), int(rows[0][1]), int(rows[0][2])) if rows else None
 
     def unsealed_blocks(self, start: Key, bound: Key, *, floor: int, upto: int, block_rows: int) -> list[Block]:
-        """Return the blocks after a key and below another, first to last.
+        """Return the blocks of rows with keys after `start` and below `bound`, first to last.
 
-        Only rows with numbers above the floor and up to the other end are looked at: the caller knows of no others.
+        Only rows with numbers above `floor` and up to `upto` are read; the caller knows that there are no others.
         """
         epoch, xid, seq = bound
         rows = self._run(
@@ -148,9 +148,9 @@ class SealWrites(SealReads, WritingVerbs):
     """Adds seals."""
 
     def add(self, seal: Seal) -> Seal | None:
-        """Write a seal after the one that it was made to follow, and return it as written; None if that has a follower.
+        """Insert a seal after the last one, and return it as stored; None if another seal was added since it was made.
 
-        Its `horizon_seq` must have been read before: this transaction's own number, which is younger, goes with it.
+        The caller must have read `horizon_seq` before this transaction began; the seal also stores its transaction id.
         """
         self._run("lock_seals")
         last = self.last()

@@ -1,6 +1,6 @@
-"""Verbs of settings: what a ledger keeps of itself, by name.
+"""Verbs of the settings of a ledger.
 
-Invariants: a setting that every ledger has is never guessed (see `store.settings`).
+Invariants: a required setting has no default (see `store.settings`).
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ class SettingWrites(SettingReads, WritingVerbs):
     """Writes settings."""
 
     def set(self, name: str, value: str) -> None:
-        """Write one of the ledger's settings."""
+        """Write one setting of the ledger."""
         self._run("set_meta", name=name, value=value)

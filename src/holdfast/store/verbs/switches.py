@@ -1,6 +1,6 @@
 """Verbs of kill switches.
 
-Invariants: a switch moves as `core.decide` says, matching id, state and version; zero rows is a refusal.
+Invariants: a switch moves as `core.decide` says, matching id, state and version; a write of zero rows is a refusal.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class SwitchReads(Verbs):
         return {switch.name: switch for switch in switches}
 
     def last(self, name: str) -> Switch | None:
-        """Return the last throwing of a switch, on or off; None if there never was one."""
+        """Return the newest record of a switch, on or off; None if it was never thrown."""
         rows = self._run("last_switch", name=name)
         return _read_switch(rows[0], self._store.moment) if rows else None
 
     def page(self, *, limit: int = 100) -> list[Switch]:
-        """Return every switch that was thrown, newest first."""
+        """Return a page of all switches that were thrown, newest first."""
         return [_read_switch(row, self._store.moment) for row in self._run("list_switches", n=limit)]
 
 
@@ -36,7 +36,7 @@ class SwitchWrites(SwitchReads, WritingVerbs):
     """Throws and lifts switches."""
 
     def throw(self, name: str, *, actor: str, reason: str) -> bool:
-        """Throw a switch; return False if it was on already."""
+        """Throw a switch; return False if it is already on."""
         birth = SWITCH.path("throw", None)
         rows = self._run(
             "insert_switch",
@@ -55,7 +55,7 @@ class SwitchWrites(SwitchReads, WritingVerbs):
             SWITCH,
             switch,
             SwitchEvent("lift", grant_id),
-            f"the switch {switch.name}",
+            f"switch {switch.name}",
             switch_id=switch.switch_id,
             grant_id=grant_id,
             **self._signature(actor, reason, move_id),
