@@ -467,7 +467,7 @@ def test_when_no_transaction_can_be_begun_everybody_is_told_at_once(
         asked.append(None)
         raise StoreUnavailableError("nobody answers")
 
-    monkeypatch.setattr(watched.store, "_take", nobody)
+    monkeypatch.setattr(watched.store, "take", nobody)
     tasks = [CallTask(lambda _: None) for _ in range(50)]
     watched.committer.perform(tasks)
     assert [type(task.error) for task in tasks] == [StoreUnavailableError] * 50
