@@ -7,6 +7,7 @@ task describes itself only after it is durable.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -28,7 +29,7 @@ T = TypeVar("T")
 Points = tuple[str, str]
 
 
-class Task(Generic[T]):
+class Task(ABC, Generic[T]):
     """One thing to write. After `Committer.perform`, either `outcome` or `error` is set."""
 
     order = 0  # of the sets in one transaction; all kinds of one order share one `write`
@@ -53,9 +54,9 @@ class Task(Generic[T]):
         return self.outcome  # type: ignore[return-value]  # set with every durable commit
 
     @staticmethod
+    @abstractmethod
     def write(tasks: Sequence[Any], transaction: Transaction) -> Sequence[Any]:
         """Write a set of tasks of this kind; return the outcome of each."""
-        raise NotImplementedError
 
     def events(self, at: datetime) -> Iterator[Transition]:  # noqa: ARG002 - a kind of task that makes none
         """Yield the transitions that this task has made, in the order they were written."""

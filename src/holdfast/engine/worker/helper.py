@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 
 from holdfast.core.errors import HoldfastError
 
@@ -15,7 +16,7 @@ logger = logging.getLogger("holdfast")
 STOP_S = 5.0
 
 
-class Helper:
+class Helper(ABC):
     """A thread that takes a turn after every pause, until it is stopped."""
 
     name: str
@@ -30,13 +31,13 @@ class Helper:
         self._stopped.set()
         self._thread.join(timeout=STOP_S)
 
+    @abstractmethod
     def pause_s(self) -> float:
         """Return how long to wait before the next turn."""
-        raise NotImplementedError
 
+    @abstractmethod
     def turn(self) -> None:
         """Do the work once."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         while not self._stopped.wait(self.pause_s()):

@@ -41,12 +41,12 @@ SELECT e.exec_id, e.job_id, e.status, j.state
  WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND j.state <> 'running' LIMIT :n;
 
 -- name: counts_to_check
-SELECT c.operation, c.queue, c.state, sum(c.told), sum(c.found)
-  FROM (SELECT operation, queue, state, n AS told, 0 AS found FROM holdfast_counts
+SELECT c.operation, c.queue, c.state, sum(c.counted), sum(c.found)
+  FROM (SELECT operation, queue, state, n AS counted, 0 AS found FROM holdfast_counts
         UNION ALL SELECT operation, queue, target, n, 0 FROM holdfast_count_deltas
         UNION ALL SELECT operation, queue, source, -n, 0 FROM holdfast_count_deltas WHERE source IS NOT NULL
         UNION ALL SELECT operation, queue, state, 0, count(*) FROM holdfast_jobs GROUP BY operation, queue, state) c
- GROUP BY c.operation, c.queue, c.state HAVING sum(c.told) <> sum(c.found)
+ GROUP BY c.operation, c.queue, c.state HAVING sum(c.counted) <> sum(c.found)
  ORDER BY c.operation, c.queue, c.state LIMIT :n;
 
 -- name: orphan_executions

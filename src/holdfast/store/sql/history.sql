@@ -10,7 +10,7 @@ SELECT 'EXECUTION', e.exec_id, e.history_from FROM holdfast_executions e WHERE e
 SELECT paused_at, paused_by, reason FROM holdfast_queues WHERE queue = :queue AND paused_at IS NOT NULL;
 
 -- name: due_ahead
--- No further than n: nobody waits for an exact number of millions. What a claim passes over is not ahead.
+-- No further than n: an exact number of millions is not worth the wait. What a claim passes over is not ahead.
 SELECT count(*)
   FROM (SELECT 1 FROM holdfast_jobs j
          WHERE j.state = 'pending' AND j.queue = :queue AND j.priority > :priority AND j.run_at <= :now
