@@ -77,7 +77,9 @@ def sealed(blocks: list[list[Row]], ledger_id: str = LEDGER_ID) -> list[Seal]:
 def written(directory: Path, ledger_id: str = LEDGER_ID) -> WrittenArchive:
     with ArchiveWriter(directory, ledger_id, sealed(BLOCKS, ledger_id)) as writer:
         for rows in BLOCKS:
-            writer.add_block(rows)
+            writer.add_rows(rows[:1])
+            writer.add_rows(rows[1:])
+            writer.end_block()
         for execution in EXECUTIONS:
             writer.add_execution(execution)
         return writer.finish()
@@ -263,14 +265,16 @@ def test_noise_is_refused_or_changes_no_history(tmp_path: Path, seed: int) -> No
 )
 def test_rows_that_are_not_what_was_sealed_are_never_archived(tmp_path: Path, rows: list[Row], kind: str) -> None:
     with pytest.raises(SealsBrokenError) as refused, ArchiveWriter(tmp_path, LEDGER_ID, sealed(BLOCKS)) as writer:
-        writer.add_block(rows)
+        writer.add_rows(rows)
+        writer.end_block()
     assert refused.value.context == {"seal_id": 1, "kind": kind}
     assert names(tmp_path) == []
 
 
 def test_an_archive_without_all_of_its_blocks_is_never_finished(tmp_path: Path) -> None:
     with ArchiveWriter(tmp_path, LEDGER_ID, sealed(BLOCKS)) as writer:
-        writer.add_block(BLOCKS[0])
+        writer.add_rows(BLOCKS[0])
+        writer.end_block()
         with pytest.raises(BrokenError):
             writer.finish()
     assert names(tmp_path) == []

@@ -15,6 +15,7 @@ from holdfast.audit.check.findings import CheckReport, Finding, Severity, Violat
 from holdfast.audit.check.runner import KINDS, LedgerCheck, check, check_in, check_jobs
 from holdfast.audit.check.walker import Walker
 from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
+from holdfast.core.steps import run_steps
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import connect, create_store, open_store
 from holdfast.store.requests import ENGINE
@@ -165,7 +166,7 @@ def test_a_rule_that_fails_is_a_violation(rich_ledger: tuple[str, Rich], rich_cl
     broken = LedgerInvariant(name="broken", meaning="", remedy="", of_ledger=(stumbles,))
     with connect(rich_ledger[0], rich_clock) as store:
         walker = Walker(store.reading, KINDS, limit=10, batch=10)
-        LedgerCheck(walker, [broken]).run()
+        run_steps(LedgerCheck(walker, [broken]).run())
     assert [violation.detail for violation in walker.violations] == [
         "found before it failed",
         "Invariant check failed: ValueError",

@@ -18,6 +18,7 @@ from holdfast.audit.check.job_rules import parent_of
 from holdfast.audit.check.walker import LIMIT, Progress, Walker, chosen
 from holdfast.core.errors import HoldfastError, StoreDamagedError
 from holdfast.core.machine import Machine
+from holdfast.core.steps import Steps, run_steps
 from holdfast.store.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.evidence import OTHERS, Case, Evidence, History
@@ -37,11 +38,24 @@ def check(
     on_progress: Progress | None = None,
 ) -> CheckReport:
     """Check a ledger and return the report; the store need not be verified, so that missing triggers can be found."""
+    return run_steps(check_steps(store, only=only, cheap=cheap, limit=limit, batch=batch, on_progress=on_progress))
+
+
+def check_steps(
+    store: Store[Any],
+    *,
+    only: Collection[str] | None = None,
+    cheap: bool = False,
+    limit: int = LIMIT,
+    batch: int = BATCH,
+    on_progress: Progress | None = None,
+) -> Steps[CheckReport]:
+    """Check a ledger in steps of one page, or of one rule about the whole ledger, and return the report."""
     walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
     invariants = _chosen(only, cheap=cheap)
     with store.reading():  # a database that cannot be opened is an error, not a violation
         pass
-    LedgerCheck(walker, invariants).run(cheap=cheap)
+    yield from LedgerCheck(walker, invariants).run(cheap=cheap)
     return walker.report()
 
 
@@ -55,7 +69,7 @@ def check_in(
 ) -> CheckReport:
     """Check a ledger inside the caller's read transaction or transaction, and return the report."""
     walker = Walker(lambda: nullcontext(reading), KINDS, limit=limit, batch=batch)
-    LedgerCheck(walker, _chosen(only, cheap=cheap)).run(cheap=cheap)
+    run_steps(LedgerCheck(walker, _chosen(only, cheap=cheap)).run(cheap=cheap))
     return walker.report()
 
 
@@ -83,7 +97,7 @@ class LedgerCheck:
         self._of_job = [(one, one.of_job) for one in invariants if one.of_job]
         self._rows_walked = 0
 
-    def run(self, *, cheap: bool = False) -> None:
+    def run(self, *, cheap: bool = False) -> Steps[None]:
         """Test every invariant, or only the cheap form of each."""
         try:
             with self._walker.view() as reading:
@@ -91,11 +105,11 @@ class LedgerCheck:
             for invariant in self._invariants:
                 for rule in (invariant.at_open,) if cheap else invariant.of_ledger:
                     if rule is not None:
-                        self._walker.check_whole(invariant, partial(self._survey, rule))
+                        yield from self._walker.check_whole(invariant, partial(self._survey, rule))
             if not cheap and (self._of_record or self._of_job):
-                self._walker.walk(self._check_jobs, 0, kind="jobs")
+                yield from self._walker.walk(self._check_jobs, 0, kind="jobs")
                 for machine in OTHERS:
-                    self._walker.walk(partial(self._check_records, machine), 0)
+                    yield from self._walker.walk(partial(self._check_records, machine), 0)
         except StoreDamagedError as error:
             # Anything else that a rule reported would come from pages that are not what was written.
             if all(invariant.name != "database" for invariant in self._invariants):

@@ -1,7 +1,8 @@
 """The walker: applies the rules of a catalogue to a ledger, page by page, and collects the violations.
 
-Invariants: nothing is written; each page, and each rule about the whole ledger, is one short read transaction, and
-memory is that of one page; a rule that fails on a record is itself reported as a violation; a check stops at its limit.
+Invariants: nothing is written; each page, and each rule about the whole ledger, is one short read transaction and one
+step, and memory is that of one page; a rule that fails on a record is itself reported as a violation; a check stops at
+its limit.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.audit.check.findings import CheckReport, Finding, Invariant, Violation
 from holdfast.core.errors import InputError
+from holdfast.core.steps import Steps
 from holdfast.store.transaction import Reading
 
 LIMIT = 1000
@@ -77,16 +79,17 @@ class Walker:
         """Return what was found."""
         return CheckReport.of(self.violations[: self._limit], self.checked, more=self.full)
 
-    def check_whole(self, invariant: Invariant, rule: WholeLedgerRule) -> None:
-        """Apply a rule about the whole ledger, unless the report is full."""
+    def check_whole(self, invariant: Invariant, rule: WholeLedgerRule) -> Steps[None]:
+        """Apply a rule about the whole ledger in one step, unless the report is full."""
         if not self.full:
             with self.view() as reading:
                 self.apply(invariant, rule, reading, self.room)
+            yield None
 
     def walk(
         self, step: Callable[[Reading, Key], tuple[int, Key | None]], start: Key, *, kind: str | None = None
-    ) -> None:
-        """Call `step` page after page, until it returns no next key or the report is full.
+    ) -> Steps[None]:
+        """Call `step` page after page, each in a step of its own, until it returns no next key or the report is full.
 
         `step` gets the key after which its page begins, and returns the number of records in the page, which are
         counted under `kind`, and the key for the next page.
@@ -99,6 +102,7 @@ class Walker:
                 self.checked[kind] += n
                 if self._on_progress is not None:
                     self._on_progress(kind, self.checked[kind])
+            yield None
 
     def apply(
         self, invariant: Invariant, rule: Callable[..., Iterator[Finding]], *arguments: Any, subject: str = "LEDGER"

@@ -113,7 +113,8 @@ class ArchiveWriter:
     def __init__(self, directory: Path, ledger_id: str, seals: Sequence[Seal]) -> None:
         self._header = ArchiveHeader(VERSION, ledger_id, seals[0].seal_id, seals[-1].seal_id, tuple(seals))
         self._path = directory / archive_name(self._header.first_seal, self._header.last_seal)
-        self._sealed = iter(self._header.seals)
+        self._left = list(self._header.seals)
+        self._block = _BlockHash(self._left[0])
         self._rows = self._executions = 0
 
     def __enter__(self) -> Self:
@@ -132,21 +133,26 @@ class ArchiveWriter:
     def __exit__(self, *_: object) -> None:
         self._draft.discard()
 
-    def add_block(self, rows: Iterable[Row]) -> None:
-        """Write the rows of the next seal; raise SealsBrokenError if they differ from what was sealed."""
-        seal = next(self._sealed)
-        block = _BlockHash(seal)
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        """Write the next rows of the present block."""
         with _file_errors(self._path):
             for row in rows:
-                block.add(row_lines([row]))
+                self._block.add(row_lines([row]))
                 self._lines.write(json_line({"journal": row}))
-        flaw = block.flaw()
+
+    def end_block(self) -> None:
+        """End the present block; raise SealsBrokenError if its rows differ from what was sealed."""
+        flaw = self._block.flaw()
         if flaw:
+            seal = self._left[0]
             raise SealsBrokenError(
                 f"block {seal.seal_id} cannot be archived: {flaw[1]}",
                 context={"seal_id": seal.seal_id, "kind": flaw[0]},
             )
-        self._rows += block.rows
+        self._rows += self._block.rows
+        del self._left[0]
+        if self._left:
+            self._block = _BlockHash(self._left[0])
 
     def add_execution(self, execution: Mapping[str, object]) -> None:
         """Write an execution, column by column."""
@@ -156,7 +162,7 @@ class ArchiveWriter:
 
     def finish(self) -> WrittenArchive:
         """Make the archive durable under its name, and return its SHA-256 and counts."""
-        invariant(next(self._sealed, None) is None, "an archive has the rows of each of its seals")
+        invariant(not self._left, "an archive has the rows of each of its seals")
         with _file_errors(self._path):
             self._lines.write(json_line(_Trailer(self._rows, self._executions)))
             self._lines.close()

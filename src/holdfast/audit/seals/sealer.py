@@ -2,8 +2,8 @@
 
 Invariants: every row is in exactly one seal, in the order of its key (epoch, transaction id, number), and no row can
 appear later below a key that was sealed; no seal is added to a chain whose end is broken; rows are read in short
-transactions, a page at a time, and each seal is written in a transaction of its own; equal rows have equal bytes on
-both databases.
+transactions, a page a step, and each seal is written in a transaction of its own; equal rows have equal bytes on both
+databases.
 
 Why a floor. Transaction ids have no index, so unsealed rows are looked for by number, above a floor below which every
 row is known to be sealed. On PostgreSQL a later commit can carry a lower number, so the highest sealed number is no
@@ -30,6 +30,7 @@ from holdfast.core.digest import digest, sha256
 from holdfast.core.errors import EpochError, InputError, SealsBrokenError, invariant
 from holdfast.core.records import time_text
 from holdfast.core.seals import Seal
+from holdfast.core.steps import Steps, run_steps
 from holdfast.store.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.seals import BEFORE_ALL, Block, Bounds, Key
@@ -71,14 +72,20 @@ def seal(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> list[Seal]:
 
     Several processes may seal at once: one that loses a race reads again what is left.
     """
+    return run_steps(seal_steps(store, block_rows=block_rows))
+
+
+def seal_steps(store: Store[Any], *, block_rows: int = BLOCK_ROWS) -> Steps[list[Seal]]:
+    """Do what `seal` does in steps, of one page each; rows that are written after the first step are left unsealed."""
     if block_rows < 1:
         raise InputError(f"block_rows must be at least 1, not {block_rows}", context={"block_rows": block_rows})
     made: list[Seal] = []
     view = _SealingView(store, block_rows)
     while True:
         view.look()
+        yield view.pages_after(view.floor)
         for block in view.blocks:
-            written = _close(store, view, block)
+            written = yield from _close(store, view, block)
             if written is None:
                 break
             made.append(written)
@@ -203,6 +210,10 @@ class _SealingView:
                 context={"epoch": self.epoch, "transaction": ahead, "next": next_xid},
             )
 
+    def pages_after(self, seq: int) -> int:
+        """Return how many pages the numbers above this one may fill."""
+        return max(0, self.bounds.seq - seq) // PAGE + 1
+
     @property
     def bounds(self) -> Bounds:
         """Return the bounds at the start of the sealing."""
@@ -234,7 +245,7 @@ def _keep_floor(store: Store[Any], view: _SealingView) -> None:
 # Sealing
 
 
-def _close(store: Store[Any], view: _SealingView, block: Block) -> Seal | None:
+def _close(store: Store[Any], view: _SealingView, block: Block) -> Steps[Seal | None]:
     """Hash a block and write its seal; return None if another process has sealed meanwhile."""
     hashed, rows, after = hashlib.sha256(), 0, block.low_seq - 1
     while rows < block.rows:
@@ -244,6 +255,8 @@ def _close(store: Store[Any], view: _SealingView, block: Block) -> Seal | None:
             return None
         hashed.update(row_lines(page))
         rows, after = rows + len(page), page[-1][0]
+        if rows < block.rows:
+            yield view.pages_after(after)
     last = view.last
     draft = Seal(
         seal_id=last.seal_id + 1 if last else 1,
@@ -261,4 +274,6 @@ def _close(store: Store[Any], view: _SealingView, block: Block) -> Seal | None:
         horizon_seq=block.high_seq if store.one_writer else view.bounds.seq,
     )
     with store.transaction() as transaction:
-        return transaction.seals.add(msgspec.structs.replace(draft, hash=seal_hash(draft)))
+        added = transaction.seals.add(msgspec.structs.replace(draft, hash=seal_hash(draft)))
+    yield view.pages_after(after)
+    return added

@@ -1,24 +1,27 @@
 """Blocks on their way out of the journal: which come next, and the archive that takes them.
 
 Invariants: blocks leave in the order of their seals; what a `Leaving` knows of its rows are the very rows that were
-written to the file, and compared with their seals there.
+written to the file, and compared with their seals there; rows are read a page a step, each in a transaction of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from holdfast.audit.files.archive import ArchiveWriter, archive_name
-from holdfast.audit.seals.sealer import PAGE
 from holdfast.core.machines import EXECUTION
 from holdfast.core.seals import Seal
+from holdfast.core.steps import Steps
+from holdfast.store import Store
 from holdfast.store.transaction import Reading
 from holdfast.store.verbs.seals import BEFORE_ALL, Key, SealedValues
 
 BLOCKS_A_FILE, ROWS_A_FILE = 64, 20_000  # so that the transaction in which they leave stays short
+ROWS_A_PAGE = 1024  # so that a step stays short
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,54 +54,67 @@ def blocks_after(reading: Reading, archived: int) -> Iterator[Block]:
 class Leaving:
     """Blocks on their way out, and what is known of their rows once they were read."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, store: Store[Any], blocks: Sequence[Block]) -> None:
+        self._store = store
         self._blocks = blocks
         self._seals = [block.seal for block in blocks]
+        self.first_seal, self.last_seal = self._seals[0].seal_id, self._seals[-1].seal_id
         self.seqs: list[int] = []
         self.versions: dict[tuple[str, int], int] = {}  # the last version that is archived, of each record
         self.exec_ids: list[int] = []
 
-    def written(self, reading: Reading, directory: Path) -> Archived:
-        """Write the archive, whole and durable; raise SealsBrokenError if the rows are not what was sealed."""
-        with ArchiveWriter(directory, reading.settings.read()["ledger_id"], self._seals) as writer:
-            for block in self._blocks:
-                writer.add_block(self._passing(reading, block))
-            for execution in self._executions(reading):
-                writer.add_execution(execution)
-            return self._archived(writer.finish().sha256)
+    def writer(self, directory: Path) -> ArchiveWriter:
+        """Return a writer of the archive: its file gets its name when it is finished."""
+        with self._store.reading() as reading:
+            return ArchiveWriter(directory, reading.settings.read()["ledger_id"], self._seals)
 
-    def counted(self, reading: Reading) -> Archived:
-        """Return what the archive would hold."""
+    def read_into(self, writer: ArchiveWriter | None) -> Steps[None]:
+        """Read the rows and their executions, and write them; raise SealsBrokenError if rows are not as sealed.
+
+        What was read is whole only if no other process has archived the blocks meanwhile.
+        """
         for block in self._blocks:
-            for _ in self._passing(reading, block):
-                pass
-        self._executions(reading)
-        return self._archived(None)
+            for page in self._pages(block):
+                if writer:
+                    writer.add_rows(page)
+                yield None
+            if writer:
+                writer.end_block()
+        for execution in self._executions():
+            if writer:
+                writer.add_execution(execution)
+        yield None
 
-    def _archived(self, sha256: str | None) -> Archived:
-        first, last = self._seals[0].seal_id, self._seals[-1].seal_id
+    def archived(self, sha256: str | None) -> Archived:
+        """Return the archive as it was made, or without a digest as it would be."""
         return Archived(
-            file=archive_name(first, last),
-            first_seal=first,
-            last_seal=last,
+            file=archive_name(self.first_seal, self.last_seal),
+            first_seal=self.first_seal,
+            last_seal=self.last_seal,
             rows=len(self.seqs),
             executions=len(self.exec_ids),
             sha256=sha256,
         )
 
-    def _executions(self, reading: Reading) -> list[dict[str, object]]:
+    def _executions(self) -> list[dict[str, object]]:
         """Return the executions whose last move is among the rows: nothing is left to tell of them."""
         moved = {subject: version for (machine, subject), version in self.versions.items() if machine == EXECUTION.name}
-        found = reading.retention.executions_ended(moved)
+        with self._store.reading() as reading:
+            found = reading.retention.executions_ended(moved)
         self.exec_ids = [int(str(execution["exec_id"])) for execution in found]
         return found
 
-    def _passing(self, reading: Reading, block: Block) -> Iterator[SealedValues]:
+    def _pages(self, block: Block) -> Iterator[list[SealedValues]]:
+        """Yield the rows of a block, each page from a read transaction of its own: sealed rows do not change."""
         after = block.seal.low_seq - 1
-        while page := reading.seals.journal_block(block.start, block.seal, after=after, limit=PAGE):
+        while True:
+            with self._store.reading() as reading:
+                page = reading.seals.journal_block(block.start, block.seal, after=after, limit=ROWS_A_PAGE)
+            if not page:
+                return
             for row in page:
                 record = row[3], row[4]
                 self.seqs.append(row[0])
                 self.versions[record] = max(row[5], self.versions.get(record, 0))
-                yield row
+            yield page
             after = page[-1][0]

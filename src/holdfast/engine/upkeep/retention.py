@@ -13,20 +13,21 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from holdfast.audit.files.archive import require_directory
-from holdfast.audit.seals.sealer import seal
+from holdfast.audit.files.archive import ArchiveWriter, require_directory
+from holdfast.audit.seals.sealer import seal_steps
 from holdfast.core.digest import is_storable
-from holdfast.core.errors import InputError, StoreBusyError
+from holdfast.core.errors import InputError, SealsBrokenError, StoreBusyError
 from holdfast.core.machines import JobState
 from holdfast.core.records import time_text
 from holdfast.core.seals import Archive, Seal
+from holdfast.core.steps import Steps, run_steps
 from holdfast.engine.upkeep.archiving import ROWS_A_FILE, Archived, Block, Leaving, blocks_after
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
@@ -169,14 +170,26 @@ def gc(
     who: str,
     why: str = "retention",
     dry_run: bool = False,
-    stopping: Callable[[], bool] = lambda: False,
 ) -> GcReport:
     """Slim and archive what is past its age by a policy, the ledger's own if none is given; return what was done.
 
-    It may run at any time, anywhere, and more than once at a time. `stopping` is called between its steps.
+    It may run at any time, anywhere, and more than once at a time.
     """
+    return run_steps(gc_steps(store, policy, now, who=who, why=why, dry_run=dry_run))
+
+
+def gc_steps(
+    store: Store[Any],
+    policy: Retention | None = None,
+    now: datetime | None = None,
+    *,
+    who: str,
+    why: str = "retention",
+    dry_run: bool = False,
+) -> Steps[GcReport]:
+    """Do what `gc` does in steps: a batch of jobs, a page of history, or one archive that leaves."""
     policy = policy_of(store) if policy is None else policy
-    run = _GcRun(store, policy, now or store.now(), who=who, why=why, dry_run=dry_run, stopping=stopping)
+    run = _GcRun(store, policy, now or store.now(), who=who, why=why, dry_run=dry_run)
     if not dry_run:
         extend_journal(store)
     if policy.is_off:
@@ -184,11 +197,11 @@ def gc(
     directory = Path(policy.archive_dir) if policy.archive_dir and policy.history_s is not None else None
     if directory and not dry_run:
         require_directory(directory)  # before anything is dropped
-        seal(store)  # before anything is noted: a block is as young as its newest row
-    run.slim()
+        yield from seal_steps(store)  # before anything is noted: a block is as young as its newest row
+    yield from run.slim()
     if directory:
-        run.archive(directory, run.now - timedelta(seconds=policy.history_s or 0))
-        run.drop_partitions()
+        yield from run.archive(directory, run.now - timedelta(seconds=policy.history_s or 0))
+        yield from run.drop_partitions()
     return run.report()
 
 
@@ -214,12 +227,11 @@ class _GcRun:
         who: str,
         why: str,
         dry_run: bool,
-        stopping: Callable[[], bool],
     ) -> None:
         self._store = store
         self.now = now
         self._slims = policy.slims(now)
-        self._who, self._why, self._dry_run, self._stopping = who, why, dry_run, stopping
+        self._who, self._why, self._dry_run = who, why, dry_run
         self._slimmed = dict.fromkeys(self._slims, 0)
         self._archives: list[Archived] = []
         self._partitions: list[str] = []
@@ -237,17 +249,18 @@ class _GcRun:
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 
-    def slim(self) -> None:
+    def slim(self) -> Steps[None]:
         """Slim the jobs that have rested long enough, batch by batch; which ones is found without a lock."""
         for state, before in self._slims.items():
             after = 0
-            while not self._stopping():
+            while True:
                 with self._store.reading() as reading:
                     found = reading.retention.slimmable(before=before, states=[state], after=after, limit=JOBS_A_BATCH)
                 if not found:
                     break
                 after = found[-1]
                 self._slimmed[state] += len(found) if self._dry_run else self._slim_batch(found, state, before)
+                yield None
 
     def _slim_batch(self, job_ids: Sequence[int], state: str, before: datetime) -> int:
         try:
@@ -264,21 +277,35 @@ class _GcRun:
 
     # -- history ------------------------------------------------------------------------------------------------------
 
-    def archive(self, directory: Path, before: datetime) -> None:
+    def archive(self, directory: Path, before: datetime) -> Steps[None]:
         """Archive the first blocks that are old enough and at rest, a file at a time."""
         looked_at = 0
-        while not self._stopping():
+        while True:
             with self._store.reading() as reading:
                 archived = max([looked_at, *(archive.last_seal for archive in reading.seals.archives())])
                 blocks = self._leaving(reading, archived, time_text(before))
-                if not blocks:
-                    return
-                leaving = Leaving(blocks)
-                made = leaving.counted(reading) if self._dry_run else leaving.written(reading, directory)
-            if self._dry_run or self._leave(leaving, made):
-                self._archives.append(made)
+            if not blocks:
+                return
+            yield None
+            leaving = Leaving(self._store, blocks)
             if self._dry_run:
-                looked_at = made.last_seal
+                yield from leaving.read_into(None)
+                self._archives.append(leaving.archived(None))
+                looked_at = leaving.last_seal
+                continue
+            try:
+                with leaving.writer(directory) as writer:
+                    yield from leaving.read_into(writer)
+                    self._leave(leaving, writer)
+            except SealsBrokenError:
+                if not self._has_left(archived):
+                    raise
+            yield None
+
+    def _has_left(self, archived: int) -> bool:
+        """Return whether another process has archived the next block meanwhile."""
+        with self._store.reading() as reading:
+            return any(archive.last_seal > archived for archive in reading.seals.archives())
 
     def _leaving(self, reading: Reading, archived: int, before: str) -> list[Block]:
         """Return the blocks of the next file; none if the next block is too young, or if something in it may move."""
@@ -301,14 +328,18 @@ class _GcRun:
     def _hold(self, held: Seal, holder: Holder) -> None:
         self._held = HeldBlock(held.seal_id, holder.machine, holder.subject, holder.state)
 
-    def _leave(self, leaving: Leaving, made: Archived) -> bool:
-        """Let archived rows go, in one transaction; False if another process has done so meanwhile."""
+    def _leave(self, leaving: Leaving, writer: ArchiveWriter) -> None:
+        """Finish the file and let its rows go, in one transaction, unless another process has done so meanwhile.
+
+        Then the file is dropped: it may lack what the other process has removed while this one read.
+        """
         try:
             with self._store.transaction() as transaction:
                 transaction.retention.lock()
                 earlier = transaction.seals.archives()
-                if max([0, *(archive.last_seal for archive in earlier)]) != made.first_seal - 1:
+                if max([0, *(archive.last_seal for archive in earlier)]) != leaving.first_seal - 1:
                     raise _NothingToDoError
+                made = leaving.archived(writer.finish().sha256)
                 with transaction.maintenance.open(who=self._who, why=self._why) as door:
                     what = msgspec.structs.asdict(made)
                     transaction.maintenance.note(door, "archive", archive=what.pop("file"), **what)
@@ -328,12 +359,13 @@ class _GcRun:
                     transaction.retention.begin_histories(leaving.versions)
                     transaction.retention.forget_archived_rows(leaving.seqs)
         except _NothingToDoError:
-            return False
-        return True
+            return
+        self._archives.append(made)
 
-    def drop_partitions(self) -> None:
+    def drop_partitions(self) -> Steps[None]:
         """Drop the journal's partitions that have only archived rows; where writers are in the way, another time."""
-        while not self._stopping() and not self._dry_run:
+        while not self._dry_run:
+            yield None
             with self._store.reading() as reading:
                 archives = reading.seals.archives()
                 last = reading.seals.page(after=archives[-1].last_seal - 1, limit=1) if archives else []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.audit.check.findings import CheckReport
 from holdfast.audit.check.walker import LIMIT, Progress, Walker, chosen
+from holdfast.core.steps import Steps, run_steps
 from holdfast.nodd.check import rows
 from holdfast.nodd.check.catalogue import BY_NAME, INVARIANTS, NoddInvariant, Rule
 from holdfast.nodd.check.ledger_rules import missing_tables
@@ -48,28 +49,30 @@ def check(
     with store.reading() as reading:
         Evidence(reading).require_ledger()
     if is_prepared(store):
-        _check(walker, row_rules, datasets)
+        run_steps(_check(walker, row_rules, datasets))
     return walker.report()
 
 
-def _check(walker: Walker, row_rules: Sequence[NoddInvariant], datasets: Datasets) -> None:
+def _check(walker: Walker, row_rules: Sequence[NoddInvariant], datasets: Datasets) -> Steps[None]:
     """Test every invariant; if tables are missing, report only that."""
-    walker.check_whole(BY_NAME["tables"], missing_tables)
+    yield from walker.check_whole(BY_NAME["tables"], missing_tables)
     if walker.violations:
         return
     for invariant in row_rules:
         for rule in invariant.of_whole:
-            walker.check_whole(invariant, rule)
+            yield from walker.check_whole(invariant, rule)
     walk = partial(_walk, walker, datasets)
-    walk("units", rows.unit_cases, [(one, one.of_unit) for one in row_rules if one.of_unit])
-    walk("items", rows.item_cases, [(one, one.of_item) for one in row_rules if one.of_item])
-    walk("observations", rows.observation_cases, [(one, one.of_observation) for one in row_rules if one.of_observation])
-    walk("rejected", rows.rejected_rows, [(one, one.of_body) for one in row_rules if one.of_body])
+    yield from walk("units", rows.unit_cases, [(one, one.of_unit) for one in row_rules if one.of_unit])
+    yield from walk("items", rows.item_cases, [(one, one.of_item) for one in row_rules if one.of_item])
+    yield from walk(
+        "observations", rows.observation_cases, [(one, one.of_observation) for one in row_rules if one.of_observation]
+    )
+    yield from walk("rejected", rows.rejected_rows, [(one, one.of_body) for one in row_rules if one.of_body])
 
 
 def _walk(
     walker: Walker, datasets: Datasets, kind: str, read: Page, rules: Sequence[tuple[NoddInvariant, Rule]]
-) -> None:
+) -> Steps[None]:
     batch = min(walker.batch, BODIES_MAX) if kind == "rejected" else walker.batch
 
     def step(reading: Reading, after: str) -> tuple[int, str | None]:
@@ -81,7 +84,7 @@ def _walk(
         return len(cases), last
 
     if rules:
-        walker.walk(step, "", kind=kind)
+        yield from walker.walk(step, "", kind=kind)
 
 
 def _subject(case: object) -> str:
