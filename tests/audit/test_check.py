@@ -12,7 +12,7 @@ from holdfast.audit.check import job_rules
 from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, LedgerInvariant
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import CheckReport, Finding, Severity, Violation
-from holdfast.audit.check.runner import KINDS, LedgerCheck, check, check_in, check_jobs
+from holdfast.audit.check.runner import KINDS, LedgerCheck, check, check_in, check_jobs, check_steps
 from holdfast.audit.check.walker import Walker
 from holdfast.core.errors import InputError, NotALedgerError, SchemaVersionError
 from holdfast.core.steps import run_steps
@@ -245,6 +245,23 @@ def test_pages_of_any_size_find_the_same(rich_ledger: tuple[str, Rich], rich_clo
         assert paged == check(store)
     assert told[-1] == ("jobs", RICH["jobs"])
     assert len(told) == -(-RICH["jobs"] // batch)
+
+
+@pytest.mark.parametrize("limit", [1, 1000])
+def test_violations_are_reported_after_the_step_that_found_them(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, limit: int
+) -> None:
+    url, rich = rich_ledger
+    corrupt(url, rich, "two_leases_on_one_job")
+    found: list[Violation] = []
+    with connect(url, rich_clock) as store:
+        steps = check_steps(store, batch=1, limit=limit, on_found=found.extend)
+        at = [len(found) for _ in steps]
+        assert found == list(check(store, limit=limit).violations)
+    assert at == sorted(at)
+    assert at[0] == 0
+    assert at[-1] == len(found)
+    assert at.count(len(found)) > 1  # not only at the end
 
 
 def test_only_what_was_asked_for_is_asked(rich_ledger: tuple[str, Rich], rich_clock: VirtualClock) -> None:

@@ -13,6 +13,7 @@ import pytest
 from holdfast import Ledger, Worker
 from holdfast.audit.check.runner import check
 from holdfast.core.errors import StoreDamagedError
+from holdfast.core.steps import run_steps
 from holdfast.engine.events import InvariantViolated, Transition
 from holdfast.engine.upkeep import checks as checking
 from holdfast.engine.upkeep.checks import AT_OPEN, check_and_publish
@@ -92,12 +93,13 @@ def test_everything_is_told_by_a_check_on_the_way(rich_ledger: tuple[str, Rich],
     with Ledger(url, world=World(clock=rich_clock)) as ledger:
         heard: list[InvariantViolated] = []
         told = ledger.subscribe_to_violations(heard.append)
-        report = check_and_publish(ledger)
-        assert report
+        report = run_steps(check_and_publish(ledger))
         assert not report.ok
         assert told.flush()
         assert {(event.invariant, event.subject) for event in heard} == expected
-        assert check_and_publish(ledger, stopping=lambda: True) is None
+        dropped = check_and_publish(ledger)
+        next(dropped)
+        dropped.close()
         assert told.flush()
         assert len(heard) == len(report.violations)
 

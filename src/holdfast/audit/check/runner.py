@@ -6,9 +6,10 @@ machines; a database that cannot be read is a violation of `database`, not an er
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from holdfast.audit.check.catalogue import BY_NAME, INVARIANTS, LedgerInvariant, LedgerRule
@@ -49,13 +50,22 @@ def check_steps(
     limit: int = LIMIT,
     batch: int = BATCH,
     on_progress: Progress | None = None,
+    on_found: Callable[[Sequence[Violation]], None] | None = None,
 ) -> Steps[CheckReport]:
-    """Check a ledger in steps of one page, or of one rule about the whole ledger, and return the report."""
+    """Check a ledger in steps of one page, or of one rule about the whole ledger, and return the report.
+
+    `on_found` is called after each step that found violations, with those that the report will have.
+    """
     walker = Walker(store.reading, KINDS, limit=limit, batch=batch, on_progress=on_progress)
     invariants = _chosen(only, cheap=cheap)
     with store.reading():  # a database that cannot be opened is an error, not a violation
         pass
-    yield from LedgerCheck(walker, invariants).run(cheap=cheap)
+    reported = 0
+    for left in chain(LedgerCheck(walker, invariants).run(cheap=cheap), (0,)):
+        found, reported = walker.violations[reported:limit], len(walker.violations)
+        if found and on_found is not None:
+            on_found(found)
+        yield left
     return walker.report()
 
 

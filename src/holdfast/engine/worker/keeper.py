@@ -39,5 +39,5 @@ class Keeper(Helper):
         if self._duties is None:
             from holdfast.engine.upkeep.duties import Duties  # noqa: PLC0415 - see the head of this module
 
-            self._duties = Duties(self._ledger, self._periods, self._also, self._actor, self._stopped.is_set)
-        self._duties.do_due()
+            self._duties = Duties(self._ledger, self._periods, self._also, self._actor, self._stopped)
+        self._duties.keep()
