@@ -1,13 +1,16 @@
-"""Every run of the catalogue comes to exactly what stands there."""
+"""Every run of the catalogue has exactly the outcome that is listed there."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from holdfast.model.catalogue import RUNS, Run
 from holdfast.model.log import Flaw
+from tests.model.runs import BY_NAME, SHARED
 
-SMALL = [run for run in RUNS if not run.large]
+SMALL = [run for run in RUNS if not run.large and run.name not in SHARED]
 LARGE = [run for run in RUNS if run.large]
 
 
@@ -23,6 +26,12 @@ def test_a_run_comes_to_what_the_catalogue_says(run: Run) -> None:
 @pytest.mark.parametrize("run", LARGE, ids=lambda run: run.name)
 def test_a_large_run_comes_to_what_the_catalogue_says(run: Run) -> None:
     assert run.outcome() == run.expected
+
+
+def test_every_shared_run_is_small_and_explored_by_its_module() -> None:
+    for name, module in SHARED.items():
+        assert not BY_NAME[name].large
+        assert f'"{name}"' in (Path(__file__).parent / module).read_text(encoding="utf-8"), name
 
 
 def test_every_flaw_is_in_the_catalogue_and_breaks_something() -> None:

@@ -9,6 +9,7 @@ import pytest
 from holdfast.model.catalogue import RUNS
 from holdfast.model.checker import Graph, explore
 from holdfast.model.grants import Flaw, Grants, State
+from tests.model.runs import explored
 
 TAKEN = {"request", "tick", "quarantine", "crash"} | {
     f"{before}{verb}" for verb in ("approve", "revoke", "expire", "release") for before in ("", "decide to ")
@@ -30,19 +31,24 @@ def explored_for(name: str, grants: Grants) -> Graph[State]:
 
 @pytest.mark.req("L-10")
 @pytest.mark.parametrize(
-    "grants, taken",
-    [(Grants(), TAKEN | REFUSED - {"approve refused"}), (Grants(jobs=1, clerks=2), TAKEN | REFUSED)],
+    "name, taken",
+    [("grants: two jobs", TAKEN | REFUSED - {"approve refused"}), ("grants: two clerks", TAKEN | REFUSED)],
     ids=["two jobs", "two clerks"],
 )
-def test_nothing_breaks_and_every_action_is_taken(grants: Grants, taken: set[str]) -> None:
-    graph = explore(grants.model())
+def test_nothing_breaks_and_every_action_is_taken(name: str, taken: set[str]) -> None:
+    graph = explored(name)
     assert graph.broken is None
     assert set(graph.taken) == taken
 
 
+@pytest.fixture(scope="module")
+def of_one_job() -> Graph[State]:
+    return explore(Grants(jobs=1).model(), keep_edges=True)
+
+
 @pytest.mark.req("L-04", "L-10")
-def test_who_is_refused_or_dies_has_changed_nothing() -> None:
-    graph = explore(Grants(jobs=1).model(), keep_edges=True)
+def test_who_is_refused_or_dies_has_changed_nothing(of_one_job: Graph[State]) -> None:
+    graph = of_one_job
     for state, leaving in zip(graph.states, graph.edges, strict=True):
         for action, target in leaving:
             if action == "crash" or action.endswith(" refused"):
@@ -50,16 +56,15 @@ def test_who_is_refused_or_dies_has_changed_nothing() -> None:
                 assert (after.jobs, after.grants, after.uses) == (state.jobs, state.grants, state.uses)
 
 
-def test_a_job_can_leave_twice_and_only_by_two_grants() -> None:
-    graph = explore(Grants(jobs=1).model())
-    twice = [state for state in graph.states if len(state.uses) == 2]
+def test_a_job_can_leave_twice_and_only_by_two_grants(of_one_job: Graph[State]) -> None:
+    twice = [state for state in of_one_job.states if len(state.uses) == 2]
     assert twice
     assert all({use.grant for use in state.uses} == {0, 1} for state in twice)
 
 
-def test_a_grant_that_runs_out_between_the_judgement_and_the_write_still_counts() -> None:
+def test_a_grant_that_runs_out_between_the_judgement_and_the_write_still_counts(of_one_job: Graph[State]) -> None:
     """What is written is matched by version, not by time: a grant may run out while its use waits to be written."""
-    graph = explore(Grants(jobs=1).model(), keep_edges=True)
+    graph = of_one_job
     left_at_the_write = {
         state.grants[graph.states[target].uses[-1].grant].expires
         for state, leaving in zip(graph.states, graph.edges, strict=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.machines import JobState
-from holdfast.model.checker import Graph, explore
+from holdfast.model.checker import Graph
 from holdfast.model.guards import KEEPS, GovernedGuards, GovernedRows, JobGuards, JobRows
+from tests.model.runs import explored
 
 WORKED = {"begin", "lease", "start", "commit", "finish", "complete", "fail", "give up", "give back", "beat", "let go"}
 RULED = {"quarantine", "cancel", "retry", "replay", "release"}
@@ -17,10 +18,10 @@ RULED = {"quarantine", "cancel", "retry", "replay", "release"}
 
 @pytest.fixture(scope="module")
 def of_a_job() -> Graph[JobRows]:
-    return explore(JobGuards().model())
+    return explored("guards: a job, its workers, a reaper, an operator")
 
 
-@pytest.mark.req("M-06", "M-18", "K-17")
+@pytest.mark.req("M-06", "M-08", "M-18", "K-17")
 def test_nothing_breaks_and_every_action_of_a_job_is_taken(of_a_job: Graph[JobRows]) -> None:
     assert of_a_job.broken is None
     assert set(of_a_job.taken) == WORKED | RULED | {"recover", "expire", "empty", "lower the budget", "tick"}
@@ -38,7 +39,7 @@ def test_a_job_rests_in_failed_with_everything_spent_once_its_budget_is_lowered(
 
 @pytest.mark.req("L-10")
 def test_nothing_breaks_and_every_action_under_a_grant_is_taken() -> None:
-    graph: Graph[GovernedRows] = explore(GovernedGuards().model())
+    graph: Graph[GovernedRows] = explored("guards: grants, a switch, a value")
     assert graph.broken is None
     acts = {"throw", "lift", "retire", "supersede"}
     assert set(graph.taken) == acts | {"request", "approve", "revoke", "expire", "tick"}

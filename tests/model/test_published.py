@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.machines import EntryStatus, entry_edges
-from holdfast.model.checker import explore
-from holdfast.model.published import FAIR, OPERATIONS, State, published
+from holdfast.model.checker import Graph
+from holdfast.model.published import FAIR, OPERATIONS, State
+from tests.model.runs import explored
 
 ACTIONS = {
     "AppendToWal",
@@ -20,19 +21,22 @@ ACTIONS = {
 }
 
 
-@pytest.mark.req("W-10")
-def test_it_has_the_published_actions_and_variables() -> None:
-    model = published(clients=1, entries=2, operations=2)
-    assert set(explore(model).taken) == ACTIONS
+@pytest.fixture(scope="module")
+def graph() -> Graph[State]:
+    return explored("published log, 1 client")
+
+
+@pytest.mark.req("W-08", "W-09", "W-10", "W-11", "W-12")
+def test_it_has_the_published_actions_and_variables(graph: Graph[State]) -> None:
+    assert set(graph.taken) == ACTIONS
     assert State._fields == ("wal", "storage", "clients", "crashed", "recovering", "next_entry")
     assert {"AppendToWal", "Crash", "Cleanup"} == ACTIONS - FAIR
     assert len(OPERATIONS) == 4
 
 
 @pytest.mark.req("W-10")
-def test_an_entry_moves_as_our_own_view_of_a_job_does() -> None:
+def test_an_entry_moves_as_our_own_view_of_a_job_does(graph: Graph[State]) -> None:
     moved = set()
-    graph = explore(published(clients=1, entries=2, operations=2), keep_edges=True)
     for state, leaving in zip(graph.states, graph.edges, strict=True):
         before = {entry.id: entry.status for entry in state.wal}
         for _, target in leaving:
@@ -43,17 +47,15 @@ def test_an_entry_moves_as_our_own_view_of_a_job_does() -> None:
 
 
 @pytest.mark.req("W-12")
-def test_it_never_uses_a_key_twice_so_its_idempotency_says_nothing() -> None:
+def test_it_never_uses_a_key_twice_so_its_idempotency_says_nothing(graph: Graph[State]) -> None:
     """The branch for a known key is never taken, so that a log without it would pass as well."""
-    graph = explore(published(clients=1, entries=2, operations=2))
     assert graph.broken is None
     assert "AppendToWal of a known key" not in graph.taken
     assert graph.taken["AppendToWal"] > 0
 
 
 @pytest.mark.req("W-14")
-def test_it_does_not_crash_while_it_recovers() -> None:
-    graph = explore(published(clients=1, entries=2, operations=2))
+def test_it_does_not_crash_while_it_recovers(graph: Graph[State]) -> None:
     assert not any(state.crashed and state.recovering for state in graph.states)
     pending_in_recovery = [state for state in graph.states if state.recovering and not state.idle]
     assert pending_in_recovery

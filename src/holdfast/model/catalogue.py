@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.model import fleet, grants, log
-from holdfast.model.checker import Kept, Model, explore, kept
+from holdfast.model.checker import Graph, Kept, Model, explore, kept
 from holdfast.model.fleet import Fleet
 from holdfast.model.grants import Grants
 from holdfast.model.guards import GovernedGuards, JobGuards
@@ -47,10 +47,13 @@ class Run:
     expected: Outcome
     large: bool = False
 
-    def outcome(self) -> Outcome:
-        """Explore the model and return the outcome."""
-        model = self.model()
-        graph = explore(model, keep_edges=bool(self.expected.promises))
+    def explored(self) -> Graph[Any]:
+        """Explore the model, and return the graph that `outcome` needs."""
+        return explore(self.model(), keep_edges=bool(self.expected.promises))
+
+    def outcome(self, graph: Graph[Any] | None = None) -> Outcome:
+        """Return the outcome of the explored graph; without a graph, explore the model first."""
+        graph = graph or self.explored()
         broken = graph.broken
         return Outcome(
             generated=graph.generated,

@@ -8,8 +8,10 @@ Invariants: a run visits every state within the bound, or returns the invariant 
 is fair: each fair action is taken in the cycle, or is impossible in some state of it.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -94,7 +96,24 @@ class Graph(Generic[S]):
 
 def explore(model: Model[S], *, keep_edges: bool = False) -> Graph[S]:
     """Visit every state within the bound; stop at the first state that breaks an invariant."""
-    graph = Graph(model, generated=1)
+    with _no_garbage_collection():
+        return _explored(Graph(model, generated=1), keep_edges=keep_edges)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Stop the search for garbage: it finds none among the states, and takes a quarter of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _explored(graph: Graph[S], *, keep_edges: bool) -> Graph[S]:
+    model = graph.model
     found: dict[S, int] = {}
     if not _arrive(graph, found, model.canonical(model.initial), -1, "start"):
         return graph
