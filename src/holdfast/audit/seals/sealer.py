@@ -38,6 +38,7 @@ from holdfast.store.verbs.seals import BEFORE_ALL, Block, Bounds, Key
 BLOCK_ROWS = 8192
 WINDOW = 16 * BLOCK_ROWS  # numbers that one transaction reads
 PAGE = 4096
+REST = -1  # the last number of a block that is cut when it is read
 HASHED = (
     "seal_id", "epoch", "last_xid", "last_seq", "low_seq", "high_seq", "rows", "digest", "previous", "sealed_at",
 )  # fmt: skip
@@ -179,6 +180,9 @@ class _SealingView:
         bounds = self.bounds
         first = reading.seals.first_unsealed(self.start, floor=self.floor, upto=bounds.seq)
         self.floor = bounds.seq if first is None else first - 1
+        if self._store.one_writer and self._is_of_this_epoch(reading, first):
+            self._take_rest(first)
+            return
         top, bound = self.floor + self._window, (self.epoch, bounds.xid, 0)
         self.is_whole = top >= bounds.seq
         if not self.is_whole:
@@ -192,6 +196,18 @@ class _SealingView:
                 self.blocks.pop()  # the next part has more rows for it
             # A transaction that was open for long delays all rows after it: then only a larger part has blocks.
             self._window = 2 * self._window if not self.blocks else max(WINDOW, 2 * self._block_rows)
+
+    def _is_of_this_epoch(self, reading: Reading, seq: int | None) -> bool:
+        return seq is None or reading.seals.journal_chunk(after=seq - 1, limit=1)[0][1] == self.epoch
+
+    def _take_rest(self, first: int | None) -> None:
+        """Take all rows as one block, which is cut when it is read: where writers take turns, keys follow numbers.
+
+        That is true of the rows of this epoch. Those of an earlier one may come from PostgreSQL, by a snapshot.
+        """
+        self.is_whole = first is None
+        rest = Block(self.epoch, self.bounds.xid, REST, self.floor + 1, self.bounds.seq, self._block_rows)
+        self.blocks = [] if first is None else [rest]
 
     def _require_present(self, reading: Reading) -> None:
         """Raise EpochError if rows have transaction ids that this database has not assigned yet."""
@@ -247,16 +263,21 @@ def _keep_floor(store: Store[Any], view: _SealingView) -> None:
 
 def _close(store: Store[Any], view: _SealingView, block: Block) -> Steps[Seal | None]:
     """Hash a block and write its seal; return None if another process has sealed meanwhile."""
-    hashed, rows, after = hashlib.sha256(), 0, block.low_seq - 1
+    hashed, rows, after, xid = hashlib.sha256(), 0, block.low_seq - 1, 0
+    start = max(view.start, (block.epoch, -1, 0))
     while rows < block.rows:
         with store.reading() as reading:
-            page = reading.seals.journal_block(view.start, block, after=after, limit=PAGE)
+            page = reading.seals.journal_block(start, block, after=after, limit=min(PAGE, block.rows - rows))
         if not page:
-            return None
+            break
         hashed.update(row_lines(page))
-        rows, after = rows + len(page), page[-1][0]
+        rows, after, xid = rows + len(page), page[-1][0], page[-1][2]
         if rows < block.rows:
             yield view.pages_after(after)
+    if block.last_seq == REST and rows:
+        block = Block(block.epoch, xid, after, block.low_seq, after, rows)
+    if rows < block.rows:
+        return None
     last = view.last
     draft = Seal(
         seal_id=last.seal_id + 1 if last else 1,
