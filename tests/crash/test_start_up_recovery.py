@@ -11,7 +11,8 @@ from holdfast import Ledger, Worker
 from holdfast.core.commands import Commit
 from holdfast.core.decide import Move
 from holdfast.core.records import Attempt
-from holdfast.engine.worker.reaper import BATCH, RecoveryReport
+from holdfast.engine.worker.reaper import RecoveryReport
+from holdfast.engine.worker.recovery import BATCH
 from holdfast.engine.world import World
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock

@@ -12,7 +12,7 @@ import signal
 import time
 
 from holdfast import Execution, Ledger, Operations, RetryPolicy, Strategy, Worker
-from holdfast.engine.worker import attempt as running
+from holdfast.engine.worker import unsuccessful
 from tests.support.roles import note
 
 NAME = "ship"
@@ -40,7 +40,7 @@ def handlers(*versions: str) -> Operations:
 
 def work(url: str, *, versions: list[str], told: str) -> None:
     """Work with a release's handlers until SIGTERM; what nobody here can do comes back soon."""
-    running.HANDLER_MISSING_S = 0.05
+    unsuccessful.HANDLER_MISSING_S = 0.05
     with Ledger(url, handlers(*versions)) as ledger:
         worker = Worker(ledger, concurrency=2, batch_max=2, poll_s=0.1)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast import Execution, Ledger, Operations
-from holdfast.core.errors import RefusedByDatabaseError
+from holdfast.core.errors import RefusedByDatabaseError, StoreBusyError
 from holdfast.core.machines import JobState
 from holdfast.core.redaction import MESSAGE_MAX, redacted
 from holdfast.engine.error_texts import error_code, error_message
 from holdfast.engine.tasks import EndTask, Task
-from holdfast.testing import VirtualClock
+from holdfast.store.sqlite import store as sqlite_store
+from holdfast.testing import VirtualClock, drain, virtual_world
 from tests.engine import handlers
 from tests.engine.database import Database
 from tests.engine.working import drained, ended, excuses
@@ -266,3 +268,56 @@ def test_a_message_of_megabytes_is_read_in_no_time() -> None:
 )
 def test_an_error_has_a_short_stable_code(error: BaseException, code: str) -> None:
     assert error_code(error) == code
+
+
+# -- transactions that a handler leaves open --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["raises", "returns"])
+def test_a_transaction_that_a_handler_left_open_with_its_completion_in_it_is_rolled_back(
+    live: Ledger, thumbs: Database, then: str
+) -> None:
+    """Its locks would keep the worker from writing how the attempt ended, for ever."""
+    session = thumbs.connect() if thumbs.is_postgres else sqlite3.connect(thumbs.path, isolation_level=None)
+
+    @live.operation("leaves_open", max_attempts=1)
+    def leaves_open(run: Execution) -> None:
+        nonlocal session
+        if not thumbs.is_postgres:
+            session = sqlite3.connect(thumbs.path, isolation_level=None)  # used by one thread only
+            session.execute("PRAGMA synchronous = FULL")
+        session.execute("BEGIN" if thumbs.is_postgres else "BEGIN IMMEDIATE")
+        session.execute("INSERT INTO thumbs (path) VALUES ('left')")
+        run.commit(connection=session)
+        if then == "raises":
+            raise ValueError("inside the transaction")
+
+    left, good = live.submit(leaves_open.call()).job_id, live.submit("good").job_id
+    drained(live)
+    code = "value_error" if then == "raises" else "commit_missing"
+    assert ended(live.job(left))[:2] == ("failed", code)
+    assert live.job(good).state is JobState.SUCCEEDED
+    assert thumbs.run("SELECT path FROM thumbs") == []
+    if thumbs.is_postgres:
+        session.close()
+
+
+def test_drain_raises_if_a_handler_holds_the_write_lock_in_a_transaction_that_it_left_open(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session of the application that the ledger does not know: in one thread, waiting for it would never end."""
+    monkeypatch.setattr(sqlite_store, "BUSY_S", 0.1)
+    session = sqlite3.connect(Database(sqlite_url).path, isolation_level=None)
+    with Ledger(sqlite_url, world=virtual_world()) as ledger:
+
+        @ledger.operation("leaves_open")
+        def leaves_open(run: Execution) -> None:
+            session.execute("BEGIN IMMEDIATE")
+            raise ValueError("inside the transaction")
+
+        job_id = ledger.submit(leaves_open.call()).job_id
+        with pytest.raises(StoreBusyError):
+            drain(ledger)
+        session.rollback()
+        assert ledger.job(job_id).state is JobState.RUNNING  # until its lease expires, as after a crash
+    session.close()

@@ -267,13 +267,14 @@ def test_a_child_that_died_while_it_was_idle_costs_no_attempt(sqlite_url: str) -
 
         killed = 0
 
-        def _settle(self, running: HeldAttempt) -> Exception | None:
-            result = json.loads(getattr(running.task.command, "result", None) or "null") if running.task else None
-            if result and not self.killed:
-                self.killed = result["pid"]
-                os.kill(self.killed, signal.SIGKILL)
-                os.waitid(os.P_PID, self.killed, os.WEXITED | os.WNOWAIT)  # it is gone, and not yet waited for
-            return super()._settle(running)
+        def _write(self, room: int) -> list[HeldAttempt]:
+            for task in [running.task for running in self._ended]:
+                result = json.loads(getattr(task.command, "result", None) or "null") if task else None
+                if result and not self.killed:
+                    self.killed = result["pid"]
+                    os.kill(self.killed, signal.SIGKILL)
+                    os.waitid(os.P_PID, self.killed, os.WEXITED | os.WNOWAIT)  # it is gone, and not yet waited for
+            return super()._write(room)
 
     with Ledger(sqlite_url, handlers.some()) as ledger:
         jobs = [ledger.submit("good", {"n": n}).job_id for n in range(3)]

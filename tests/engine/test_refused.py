@@ -9,7 +9,7 @@ import pytest
 from holdfast import Cancel, Execution, Ledger, Operations, Quarantine, RetryPolicy, Strategy, Worker
 from holdfast.core.errors import EffectError
 from holdfast.core.records import Job
-from holdfast.engine.worker.attempt import AGAIN_MAX
+from holdfast.engine.worker.unsuccessful import AGAIN_MAX
 from holdfast.testing import drain
 from tests.engine.database import Database
 

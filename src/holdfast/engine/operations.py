@@ -11,6 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import (
     TYPE_CHECKING,
@@ -42,6 +43,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 LEASE_S = 30.0
+FOUND_MAX = 1000
+_decode = msgspec.json.Decoder().decode
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
 
@@ -148,6 +151,9 @@ class Operation(Generic[P, R_co]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self._signature = inspect.signature(fn)
         self._arguments = _arguments_type(name, fn, self._signature)
+        last = list(self._signature.parameters.values())[-1:]
+        # The name of a `**keywords` parameter: a handler that has one takes any arguments, unchecked.
+        self._keywords = last[0].name if last and last[0].kind is inspect.Parameter.VAR_KEYWORD else None
         self._decoder = msgspec.json.Decoder(self._arguments, dec_hook=_decoded)
         self.__doc__ = fn.__doc__
         self.__name__ = getattr(fn, "__name__", name)
@@ -185,19 +191,13 @@ class Operation(Generic[P, R_co]):
     def arguments(self, payload: str) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload, as the types of its annotations."""
         if self._keywords is not None:
-            keywords: dict[str, Any] = msgspec.json.decode(payload)
+            keywords: dict[str, Any] = _decode(payload)
             return keywords
         try:
             decoded = self._decoder.decode(payload)
         except msgspec.ValidationError as error:
             raise ArgumentsError(f"{self.name}: {error}", context={"operation": self.name}) from None
         return {name: getattr(decoded, name) for name in self._arguments.__struct_fields__}
-
-    @property
-    def _keywords(self) -> str | None:
-        """Return the name of a `**keywords` parameter: a handler that has one takes any arguments, unchecked."""
-        last = list(self._signature.parameters.values())[-1:]
-        return last[0].name if last and last[0].kind is inspect.Parameter.VAR_KEYWORD else None
 
 
 class Operations:
@@ -207,6 +207,7 @@ class Operations:
         self._by_name: dict[str, dict[str, Operation[Any, Any]]] = {}
         self._newest: dict[str, Operation[Any, Any]] = {}
         self._all: list[Operation[Any, Any]] = []
+        self._found = lru_cache(FOUND_MAX)(self._get)  # a worker looks one up for each job
 
     def operation(
         self, name: str | None = None, **settings: Unpack[Settings]
@@ -235,9 +236,13 @@ class Operations:
         if operation not in self._all:
             self._all.append(operation)
         self._newest[operation.name] = versions[newest(versions) or operation.version]
+        self._found = lru_cache(FOUND_MAX)(self._get)  # what was found before may have changed
 
     def get(self, name: str, version: str | None = None) -> Operation[Any, Any] | None:
         """Return the newest operation of this name, or the one that runs jobs of a version; None if it is not here."""
+        return self._found(name, version)
+
+    def _get(self, name: str, version: str | None) -> Operation[Any, Any] | None:
         # Jobs from before versions had to be SemVer run on the newest handler of their name.
         if version is None or ranked(version) is None:
             return self._newest.get(name)

@@ -10,13 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-import msgspec
 
 from holdfast.core.commands import Commit, Complete, Finish
 from holdfast.core.decide import Move, Refused
-from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt, Job
 from holdfast.store import Admission, Lease, Submission, Transaction
 from holdfast.store.effects import Effect, in_turn
@@ -34,12 +32,10 @@ class Task(ABC, Generic[T]):
 
     order = 0  # of the sets in one transaction; all kinds of one order share one `write`
     points: Points | None = None  # where a crash can be planned: with the task written, and with it durable
-
-    def __init__(self) -> None:
-        self.outcome: T | None = None
-        self.error: Exception | None = None
-        self.answered = False
-        self.repeatable = True  # may it be run again when COMMIT's answer was lost?
+    outcome: T | None = None
+    error: Exception | None = None
+    answered = False
+    repeatable = True  # may it be run again when COMMIT's answer was lost?
 
     def succeeded(self, outcome: T) -> None:
         self.outcome, self.error, self.answered = outcome, None, True
@@ -62,10 +58,6 @@ class Task(ABC, Generic[T]):
         """Yield the transitions that this task has made, in the order they were written."""
         return iter(())
 
-    def halves(self) -> Iterator[Task[T]]:
-        """Yield the two tasks that do the same in two transactions, where a crash can be planned between them."""
-        return iter(())
-
 
 class SubmitTask(Task[list[Admission]]):
     """Submissions that are recorded together or not at all."""
@@ -74,7 +66,6 @@ class SubmitTask(Task[list[Admission]]):
     points = ("during_submit", "after_submit")
 
     def __init__(self, submissions: Sequence[Submission]) -> None:
-        super().__init__()
         self.submissions = submissions
         self.repeatable = all(submission.key is not None for submission in submissions)
 
@@ -94,7 +85,6 @@ class CallTask(Task[Any]):
     order = 2
 
     def __init__(self, fn: Callable[[Transaction], Any], points: Points | None = None) -> None:
-        super().__init__()
         self.fn = fn
         self.points = points
 
@@ -118,62 +108,45 @@ class RuleTask(CallTask):
             yield from of_move(self.job, self.outcome, at, actor=self.actor)
 
 
-class RecoverTask(CallTask):
-    """A recovery of the attempts whose lease was expired at a given time."""
-
-    def __init__(self, *, actor: str, n: int, at: datetime, retry_at: datetime | None) -> None:
-        super().__init__(
-            lambda transaction: transaction.executions.recover(actor=actor, n=n, at=at, retry_at=retry_at),
-            ("during_recovery", "after_recovery"),
-        )
-        self.actor = actor
-
-    def events(self, at: datetime) -> Iterator[Transition]:
-        from holdfast.engine.events import of_move  # noqa: PLC0415 - only in a process with a subscriber
-
-        for attempt, answer in self.result():
-            if isinstance(answer, Move):
-                yield from of_move(attempt.job, answer, at, attempt.execution, actor=self.actor)
-
-
 class EndTask(Task[Move | Refused]):
     """A command that moves one attempt, with the effects and follow-ups that go with it."""
 
     order = 3
+    admissions: Sequence[Admission] = ()  # of the follow-ups
 
     def __init__(
         self, attempt: Attempt, command: object, effects: Sequence[Effect] = (), followups: Sequence[Submission] = ()
     ) -> None:
-        super().__init__()
         self.attempt = attempt
         self.command = command
         self.effects = effects
         self.followups = followups
-        self.admissions: Sequence[Admission] = ()  # of the follow-ups
-        if isinstance(command, Complete | Commit):
-            self.points = ("before_commit", "after_commit")
-        elif not isinstance(command, Finish):
-            self.points = ("during_failure", "after_failure")
+
+    @property
+    def points(self) -> Points | None:  # type: ignore[override]  # it depends on the command
+        if isinstance(self.command, Complete | Commit):
+            return "before_commit", "after_commit"
+        return None if isinstance(self.command, Finish) else ("during_failure", "after_failure")
 
     @staticmethod
     def write(tasks: Sequence[EndTask], transaction: Transaction) -> list[Move | Refused]:
-        answers: dict[int, Move | Refused] = {}
-        by_owner: dict[str, list[EndTask]] = {}
-        for task in tasks:
-            by_owner.setdefault(task.attempt.execution.lease_owner, []).append(task)
-        for owner, owned in by_owner.items():
-            given = transaction.executions.move([(task.attempt, task.command) for task in owned], actor=owner)
-            answers.update((id(task), answer) for task, answer in zip(owned, given, strict=True))
-        accepted = [task for task in tasks if isinstance(answers[id(task)], Move)]
-        effects = in_turn([task.effects for task in accepted if task.effects])
+        answers: list[Move | Refused] = []
+        for owner, owned in groupby(tasks, _owner):
+            moves = [(task.attempt, task.command) for task in owned]
+            answers += transaction.executions.move(moves, actor=owner)
+        more = [
+            task for task, answer in zip(tasks, answers, strict=True)
+            if (task.effects or task.followups) and isinstance(answer, Move)
+        ]  # fmt: skip
+        effects = in_turn([task.effects for task in more if task.effects])
         if effects:
             transaction.apply(effects)
-        leading = [task for task in accepted if task.followups]
+        leading = [task for task in more if task.followups]
         if leading:
             admissions = _submitted([task.followups for task in leading], transaction)
             for task, admitted in zip(leading, admissions, strict=True):
                 task.admissions = admitted
-        return [answers[id(task)] for task in tasks]
+        return answers
 
     def events(self, at: datetime) -> Iterator[Transition]:
         from holdfast.engine.events import of_move, of_submissions  # noqa: PLC0415 - only in a process with a subscriber
@@ -181,16 +154,6 @@ class EndTask(Task[Move | Refused]):
         if isinstance(self.outcome, Move):
             yield from of_move(self.attempt.job, self.outcome, at, self.attempt.execution)
             yield from of_submissions(self.followups, self.admissions, at)
-
-    def halves(self) -> Iterator[EndTask]:
-        if not isinstance(self.command, Complete):
-            return
-        commit = EndTask(self.attempt, Commit(self.command.token, self.command.result), self.effects, self.followups)
-        yield commit
-        if isinstance(commit.outcome, Move):
-            before = self.attempt.execution
-            committed = msgspec.structs.replace(before, status=ExecutionStatus.COMMITTED, version=before.version + 1)
-            yield EndTask(Attempt(self.attempt.job, committed), Finish(self.command.token))
 
 
 class ClaimTask(Task[list[Attempt]]):
@@ -200,7 +163,6 @@ class ClaimTask(Task[list[Attempt]]):
     points = ("during_claim", "after_claim")
 
     def __init__(self, lease: Lease) -> None:
-        super().__init__()
         self.lease = lease
 
     @staticmethod
@@ -211,6 +173,10 @@ class ClaimTask(Task[list[Attempt]]):
         from holdfast.engine.events import of_claims  # noqa: PLC0415 - only in a process with a subscriber
 
         return of_claims(self.result(), at)
+
+
+def _owner(task: EndTask) -> str:
+    return task.attempt.execution.lease_owner
 
 
 def _submitted(groups: Sequence[Sequence[Submission]], transaction: Transaction) -> list[list[Admission]]:

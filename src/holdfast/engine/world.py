@@ -44,7 +44,7 @@ class Crash(BaseException):
         self.point = point
 
 
-def _nothing(_point: str) -> None:
+def nothing(_point: str) -> None:
     """Reach a point without a fault."""
 
 
@@ -60,5 +60,5 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     new_name: Callable[[], str] = lambda: uuid4().hex[:12]
     randomness: random.Random = msgspec.field(default_factory=random.Random)
     monotonic: Callable[[], float] = time.monotonic
-    reach: Callable[[str], None] = _nothing  # called at each of POINTS
+    reach: Callable[[str], None] = nothing  # called at each of POINTS
     planned: Callable[[str], bool] = _never  # is a task run in two transactions, so that it passes this point?

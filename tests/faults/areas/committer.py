@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.seeded import BOTH, Patch, SeededFault
 
 FILE = "engine/committer.py"
+ISOLATION = "engine/isolation.py"
 TASKS = "engine/tasks.py"
 TESTS = "tests/engine/test_committer.py"
 
@@ -17,7 +18,8 @@ FAULTS = (
                 FILE,
                 "Committer._write",
                 "self._reach(tasks, DURING)",
-                "[task.succeeded(outcomes.get(id(task))) for task in tasks]; self._reach(tasks, DURING)",
+                "[task.succeeded(one) for some, all_ in written for task, one in zip(some, all_)];"
+                " self._reach(tasks, DURING)",
             ),
         ),
         tests=(f"{TESTS}::test_those_who_wait_for_a_leader_that_dies_are_not_told_that_all_is_well",),
@@ -28,8 +30,8 @@ FAULTS = (
         meaning="A task that was isolated and committed is committed a second time.",
         patches=(
             Patch(
-                FILE,
-                "Committer._isolate",
+                ISOLATION,
+                "Isolation.run",
                 "self._write(remaining, body)",
                 "self._write(remaining, body); self._each_alone(remaining)",
             ),
@@ -41,7 +43,12 @@ FAULTS = (
         id="committer.bad_task_fails_its_whole_group",
         meaning="One task that fails is the answer of every task in its group.",
         patches=(
-            Patch(FILE, "Committer._run", "self._isolate(tasks, error)", "[task.failed(error) for task in tasks]"),
+            Patch(
+                FILE,
+                "Committer._run",
+                "Isolation(self._store, self._write).run(tasks, error)",
+                "[task.failed(error) for task in tasks]",
+            ),
         ),
         tests=(f"{TESTS}::test_one_bad_submit_of_a_group_fails_alone",),
         databases=BOTH,
@@ -49,7 +56,7 @@ FAULTS = (
     SeededFault(
         id="committer.failed_task_leaves_its_writes",
         meaning="What an isolated task wrote before it failed is committed with the others.",
-        patches=(Patch(FILE, "Committer._one", "with transaction.savepoint():", "if True:"),),
+        patches=(Patch(ISOLATION, "Isolation._one", "with transaction.savepoint():", "if True:"),),
         tests=(f"{TESTS}::test_one_bad_effect_fails_its_own_job_and_no_other",),
         databases=BOTH,
     ),
@@ -57,7 +64,12 @@ FAULTS = (
         id="committer.unkeyed_submit_repeated",
         meaning="A submit without a key is written again when the answer of COMMIT was lost.",
         patches=(
-            Patch(FILE, "Committer._without_unrepeatable", "if not isinstance(error, CommitUnknownError):", "if True:"),
+            Patch(
+                ISOLATION,
+                "Isolation._without_unrepeatable",
+                "if not isinstance(error, CommitUnknownError):",
+                "if True:",
+            ),
         ),
         tests=(f"{TESTS}::test_without_a_key_a_submit_whose_answer_was_lost_is_not_repeated",),
         databases=BOTH,
@@ -69,8 +81,8 @@ FAULTS = (
             Patch(
                 TASKS,
                 "EndTask.write",
-                "accepted = [task for task in tasks if isinstance(answers[id(task)], Move)]",
-                "accepted = list(tasks)",
+                "if (task.effects or task.followups) and isinstance(answer, Move)",
+                "if task.effects or task.followups",
             ),
         ),
         tests=(f"{TESTS}::test_a_group_whose_answer_was_lost_repeats_what_can_be",),

@@ -7,15 +7,14 @@ replaced, and those that were given up and still run are counted.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
 from holdfast.engine.operations import Operation
 from holdfast.engine.worker.attempt import HeldAttempt
-from holdfast.engine.worker.outcome import outcome_of
+from holdfast.engine.worker.outcome import FORKS, outcome_of
 from holdfast.engine.worker.slots import AbandonedCount, OnEnd
 from holdfast.engine.world import Crash
 
@@ -26,11 +25,11 @@ CANCELLING_S = 1.0
 async def run_async(running: HeldAttempt) -> bool:
     """Await an `async def` handler; return whether that ended the attempt."""
     if running.operation is None:
-        return running.finish(running.missing())
+        return running.finish(None)
     running.begin()
-    worker_pid = os.getpid()
+    forks = len(FORKS)
     ended = await _ended(running, running.operation)
-    return running.finish(outcome_of(running.operation, running, ended, worker_pid=worker_pid))
+    return running.finish(outcome_of(running.operation, running, ended, forks=forks))
 
 
 async def _ended(running: HeldAttempt, operation: Operation[Any, Any]) -> Callable[[], Any]:
@@ -57,9 +56,15 @@ class InlineSlots:
     def __init__(self, on_end: OnEnd) -> None:
         self._on_end = on_end
 
-    def start(self, running: HeldAttempt) -> None:
-        if asyncio.run(run_async(running)) if running.is_async else running.run():
-            self._on_end(running)
+    waiting = 0
+
+    def take_back(self, claimed_before: float) -> list[HeldAttempt]:  # noqa: ARG002 - nothing waits
+        return []
+
+    def start(self, claimed: Sequence[HeldAttempt]) -> None:
+        for running in claimed:
+            if asyncio.run(run_async(running)) if running.is_async else running.run():
+                self._on_end(running)
 
     def abandon(self, running: HeldAttempt) -> None:
         """Do nothing: nothing can be abandoned that runs in the caller's thread."""
@@ -81,7 +86,16 @@ class AsyncSlots:
         self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
         self._abandoned = AbandonedCount()
 
-    def start(self, running: HeldAttempt) -> None:
+    waiting = 0  # on a loop nothing waits for room
+
+    def take_back(self, claimed_before: float) -> list[HeldAttempt]:  # noqa: ARG002 - see waiting
+        return []
+
+    def start(self, claimed: Sequence[HeldAttempt]) -> None:
+        for running in claimed:
+            self._start(running)
+
+    def _start(self, running: HeldAttempt) -> None:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._tasks[self._loop] = {}
@@ -126,7 +140,7 @@ class AsyncSlots:
             for waiting in list(self._waiting.values()):
                 if self._waiting.pop(id(waiting), None) is not None:
                     self._tasks[loop].pop(id(waiting), None)
-                    self.start(waiting)
+                    self._start(waiting)
 
     def _cancel(self, loop: asyncio.AbstractEventLoop, running: HeldAttempt, answered: threading.Event) -> None:
         task = self._tasks.get(loop, {}).get(id(running))

@@ -6,51 +6,47 @@ later is dropped; nothing is written here.
 
 from __future__ import annotations
 
-import threading
-import time
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import count
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core import commands
-from holdfast.core.decide import CANCELLED
-from holdfast.core.errors import EffectError, RegistryError, StoreError
-from holdfast.core.machines import ExecutionStatus
+from holdfast.core.commands import Complete
 from holdfast.core.records import Attempt
 from holdfast.engine.failures import FailureKind
 from holdfast.engine.operations import LEASE_S, Operation
 from holdfast.engine.tasks import EndTask
 from holdfast.engine.worker.execution import Execution
-from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, failed, handled, staged_again
+from holdfast.engine.worker.outcome import Outcome, Raised, Returned, Then, failed, handled
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-
-TIMED_OUT = "timed_out"
-HANDLER_MISSING, HANDLER_MISSING_S = "handler_missing", 5.0
-AGAIN_MAX = 20  # after so many refusals of what it stages, an attempt fails
-COMMIT_MISSING = "commit_missing"
 
 
 class HeldAttempt(Execution):
     """An attempt that a worker holds, from its claim to its end. Its handler sees it as an Execution."""
 
-    def __init__(self, ledger: Ledger, attempt: Attempt) -> None:
-        super().__init__(ledger, attempt)
-        self.ledger = ledger
+    # As in Execution: what most attempts never have is a value of the class.
+    started_at: float | None = None  # monotonic; None while it waits for a slot
+    taken_at: float | None = None  # when its slot took it, before anything that the handler is not charged for
+    took_s = 0.0  # how long it occupied a slot
+    ended = False  # from here on nothing else can end it
+    worker_stopping = False
+    cancel_requested = False
+    _task: EndTask | None = None
+    outcome: Outcome = None
+    agains = 0
+    confirmed: frozenset[object] = frozenset()  # operations whose version the registry gave during this end
+
+    def __init__(self, ledger: Ledger, attempt: Attempt, claimed_at: float = 0.0) -> None:
+        self._ledger = self.ledger = ledger
+        self.record = attempt
+        self.claimed_at = claimed_at  # monotonic
+        self._ends = count()
         job = attempt.job
         self.operation: Operation[Any, Any] | None = ledger.operations.get(job.operation, job.operation_version)
-        self.started_at: float | None = None  # monotonic; None while it waits for a slot
-        self.took_s = 0.0
-        self.ended = False  # from here on nothing else can end it
-        self.worker_stopping = False
-        self.cancel_requested = False
-        self._task: EndTask | None = None
-        self._outcome: Outcome = None
-        self._agains = 0
-        self._confirmed: set[object] = set()  # operations whose version in force the registry gave during this end
-        self._lock = threading.Lock()
 
     @property
     def lease_s(self) -> float:
@@ -79,20 +75,13 @@ class HeldAttempt(Execution):
 
     def begin(self, grace_s: float = 0.0) -> None:
         """Note that the handler starts now, or within `grace_s` that it is not charged for."""
-        self.started_at = time.monotonic() + grace_s
+        now = monotonic()
+        self.started_at, self.taken_at = now + grace_s, self.taken_at or now
 
     def run(self) -> bool:
         """Call a plain handler here; return whether that ended the attempt."""
-        self.begin()
-        return self.finish(handled(self.operation, self) if self.operation else self.missing())
-
-    def missing(self) -> Raised:
-        """Return the end of an attempt that has no handler here: it costs nothing, and another worker may have one."""
-        job = self.job
-        here = self.ledger.operations.versions(job.operation)
-        has = f"handlers only for {', '.join(here)}" if here else "no handler for any version"
-        needed = f"{job.operation} needs a handler for version {job.operation_version}; this worker has {has}"
-        return Raised(HANDLER_MISSING, needed, Then.GIVE_BACK, HANDLER_MISSING_S)
+        self.started_at = self.taken_at = monotonic()
+        return self.finish(handled(self.operation, self) if self.operation else None)
 
     def extended(self, until: datetime) -> None:
         """Note that a heartbeat has extended the lease."""
@@ -104,15 +93,18 @@ class HeldAttempt(Execution):
         """End the attempt as its handler did."""
         if not self._end():
             return False
-        self.took_s = max(0.0, time.monotonic() - (self.started_at or time.monotonic()))
-        self._conclude(outcome)
+        if self.taken_at is not None:
+            self.took_s = monotonic() - self.taken_at
+        self.conclude(outcome)
         return True
 
     def time_out(self) -> bool:
         """End the attempt because its handler ran too long, and ask the handler to stop."""
         limit_s = self.operation.timeout_s if self.operation else 0
         self.stop()
-        return self.finish(Raised(TIMED_OUT, f"the handler ran longer than {limit_s:g} s", kind=FailureKind.TRANSIENT))
+        return self.finish(
+            Raised("timed_out", f"the handler ran longer than {limit_s:g} s", kind=FailureKind.TRANSIENT)
+        )
 
     def give_back(self, reason: str) -> bool:
         """End the attempt at no cost to the job, and ask the handler to stop."""
@@ -126,69 +118,29 @@ class HeldAttempt(Execution):
 
     def refused(self, error: Exception) -> bool:
         """Make a failure of a completion that the ledger refused to write; return False if it was not a completion."""
-        if self._task is None or not isinstance(self._task.command, commands.Complete):
-            return False
-        operation = error.context.get("operation") if isinstance(error, RegistryError) else None
-        if isinstance(error, RegistryError) and operation not in self._confirmed and self.ledger.known.learn(error):
-            self._confirmed.add(operation)
-            self._conclude(self._outcome)  # a follow-up that names no version is submitted at the one in force now
-        elif self.operation and self.again and self._agains < AGAIN_MAX and isinstance(error, EffectError):
-            self._agains += 1
-            self._conclude(staged_again(self.operation, self, error))
-        else:
-            self._task = self._ending(failed(error))
-        return True
+        from holdfast.engine.worker.unsuccessful import refused  # noqa: PLC0415 - most attempts succeed
 
-    def _conclude(self, outcome: Outcome) -> None:
-        self._outcome = outcome
+        return refused(self, error)
+
+    def conclude(self, outcome: Outcome) -> None:
+        """Make the task that writes an outcome."""
+        self.outcome = outcome
         try:
             self._task = self._ending(outcome)
         except Exception as error:  # noqa: BLE001 - such as a follow-up that the ledger does not take
             self._task = self._ending(failed(error))
 
     def _end(self) -> bool:
-        with self._lock:
-            first, self.ended = not self.ended, True
-        return first
+        if next(self._ends):  # an atomic step: of two threads one gets 0
+            return False
+        self.ended = True
+        return True
 
     def _ending(self, outcome: Outcome) -> EndTask | None:
         if isinstance(outcome, Returned):
             followups = self.ledger.followups(self.record, outcome.calls) if outcome.calls else ()
-            complete = commands.Complete(self.token, outcome.result)
+            complete = Complete(self.record.execution.lease_token, outcome.result)
             return EndTask(self.record, complete, outcome.effects, followups)
-        if outcome is None:
-            outcome = self._not_committed()
-        return EndTask(self.record, self._command(outcome, self.ledger.store.now())) if outcome else None
+        from holdfast.engine.worker.unsuccessful import ending  # noqa: PLC0415 - most attempts succeed
 
-    def _not_committed(self) -> Raised | None:
-        """Return a failure if the transaction in which the handler completed the job was never committed."""
-        try:
-            with self.ledger.store.reading() as reading:
-                found = reading.lists.attempt(self.record.execution.exec_id)
-        except StoreError:
-            return None  # not known; if it was not committed, the lease expires
-        if found is None or found.execution.status is not ExecutionStatus.IN_PROGRESS:
-            return None
-        return Raised(COMMIT_MISSING, "run.commit was called, but its transaction was not committed")
-
-    def _command(self, outcome: Raised, now: datetime) -> object:
-        token, code, message = self.token, outcome.code, outcome.message
-        after = now + timedelta(seconds=outcome.after_s)
-        match outcome.then:
-            case Then.GIVE_BACK:
-                return commands.GiveBack(token, after, code, message if code == HANDLER_MISSING else None)
-            case Then.CANCEL if self.worker_stopping and not self.cancel_requested:
-                # The handler stopped because the worker does: the job is not cancelled.
-                return commands.GiveBack(token, now, "worker_stopped")
-            case Then.CANCEL:
-                return commands.Fail(token, code, message, quarantine_code=CANCELLED)
-            case Then.QUARANTINE:
-                return commands.Fail(token, code, message, permanent=True, quarantine_code=code)
-            case Then.RETRY:
-                return commands.Fail(token, code, message, retry_at=after)
-        if self.operation is None:
-            return commands.Fail(token, code, message)
-        policy, kind = self.operation.retry, outcome.kind
-        delay_s = policy.delay_s(self.job.spent, kind, self.ledger.world.randomness)
-        retry_at = None if delay_s is None else now + timedelta(seconds=delay_s)
-        return commands.Fail(token, code, message, retry_at=retry_at, permanent=policy.is_final(kind))
+        return ending(self, outcome)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -36,15 +37,18 @@ class Staged(msgspec.Struct):
 class Execution:
     """One attempt at a job, seen by its handler."""
 
+    # What most attempts never have is a value of the class until it is set.
+    _kept: dict[str, str] | None = None
+    _unkept: dict[str, str] | None = None  # to be stored with the next checkpoint, or when the handler ends
+    _cancelled = False
+    _staged: Staged | None = None
+    _connection: Any = None  # the one that `commit` was given
+    committed: Move | None = None  # made in the caller's own transaction, and not known to be durable
+    again: Callable[[EffectError], Any] | None = None  # what to do if an effect is refused
+
     def __init__(self, ledger: Ledger, attempt: Attempt) -> None:
         self._ledger = ledger
         self.record = attempt  # the job and its execution, as the worker holds them
-        self._kept: dict[str, str] | None = None
-        self._unkept: dict[str, str] = {}  # to be stored with the next checkpoint, or when the handler ends
-        self._cancelled = False
-        self.staged = Staged([], [])
-        self.committed: Move | None = None  # made in the caller's own transaction, and not known to be durable
-        self.again: Callable[[EffectError], Any] | None = None  # what to do if an effect is refused
 
     def __repr__(self) -> str:
         return f"Execution(job_id={self.job.job_id}, attempt={self.attempt})"
@@ -71,6 +75,13 @@ class Execution:
         Raise Cancel to stop: a job with a requested cancellation is cancelled, any other is given back at no cost.
         """
         return self._cancelled
+
+    @property
+    def staged(self) -> Staged:
+        """What the handler has staged."""
+        if self._staged is None:
+            self._staged = Staged([], [])
+        return self._staged
 
     def stop(self) -> None:
         """Ask the handler to stop at its next look at `cancelled`."""
@@ -106,7 +117,7 @@ class Execution:
             kept: T = json.loads(self._kept[name])
             return kept
         text = payload_text(fn())
-        self._unkept[name] = text
+        self._unkept = {**(self._unkept or {}), name: text}
         if not with_next:
             self.keep_rest()
         self._kept[name] = text
@@ -117,8 +128,8 @@ class Execution:
     def keep_rest(self) -> None:
         """Keep the checkpoints that were to be kept with a next one."""
         if self._unkept:
-            self._keep(dict(self._unkept))
-            self._unkept.clear()
+            self._keep(self._unkept)
+            self._unkept = None
 
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Note how far the work is, from 0 to 1; written by the next heartbeat, and free in between."""
@@ -135,12 +146,19 @@ class Execution:
         if self.staged.effects:
             raise InputError("effects are staged already: use staged effects or run.commit, not both")
         complete = Complete(self.token, payload_text(result))
+        self._connection = connection
         with self._ledger.store.borrowed(connection) as transaction:
             [answer] = transaction.executions.move([(self.record, complete)], actor=self.record.execution.lease_owner)
             if isinstance(answer, Refused):
                 raise LeaseLostError(answer.message)
             self._ledger.submit_followups(transaction, self.record, self.staged.calls)
         self.committed = answer
+
+    def undo_commit(self) -> None:
+        """Roll back the transaction that `commit` was given, if it is still open: its locks would block the ledger."""
+        if self._connection is not None:
+            with suppress(Exception):  # it was closed, or belongs to another thread
+                self._connection.rollback()
 
     def _refuse_late(self) -> None:
         if self.committed is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from holdfast.engine.operations import LEASE_S
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
 
 BEATS_A_LEASE = 3
+LOOK_S = 0.5
 
 
 class Heartbeat(Helper):
@@ -25,26 +27,36 @@ class Heartbeat(Helper):
 
     name = "heartbeat"
 
-    def __init__(self, ledger: Ledger, held: Callable[[], list[HeldAttempt]], seen: Callable[[], None]) -> None:
+    def __init__(self, ledger: Ledger, held: Callable[[], list[HeldAttempt]], *also: Callable[[], None]) -> None:
         self._ledger = ledger
         self._held = held
-        self._seen = seen
+        self._also = also
+        self._beaten_at = monotonic()
         self.lost = 0
         super().__init__()
 
     def pause_s(self) -> float:
+        return min(LOOK_S, self.period_s())
+
+    def period_s(self) -> float:
+        """Return the time between two heartbeats."""
         # Of every operation, not only of what is held: the next claim may have the shortest lease of all.
         shortest = min((operation.lease_s for operation in self._ledger.operations), default=LEASE_S)
         return max(0.02, min(shortest, 30.0) / BEATS_A_LEASE)
 
     def turn(self) -> None:
-        self.beat()
-        self._seen()
+        now = monotonic()
+        if now >= self._beaten_at + self.period_s():
+            self._beaten_at = now
+            self.beat()
+        for do in self._also:
+            do()
 
     def beat(self) -> None:
         """Extend every lease that is held, and write down the progress that was noted."""
-        held = self._held()
-        leases = [(r.record.execution.exec_id, r.record.execution.lease_token, r.lease_s) for r in held]
+        # In the order of their ids, as every writer: two writers that wait for each other's rows would deadlock.
+        held = {running.record.execution.exec_id: running for running in self._held()}
+        leases = [(exec_id, held[exec_id].token, held[exec_id].lease_s) for exec_id in sorted(held)]
         now = self._ledger.store.now()
         progress = self._ledger.take_progress()
         if not leases and not progress:
@@ -54,8 +66,8 @@ class Heartbeat(Helper):
             if progress:
                 transaction.executions.save_progress(progress)
             kept = transaction.executions.extend_leases(leases) if leases else {}
-        for running in held:
-            cancel_requested = kept.get(running.record.execution.exec_id)
+        for exec_id, running in held.items():
+            cancel_requested = kept.get(exec_id)
             if cancel_requested is None:
                 self.lost += 1
                 running.stop()  # it has ended, or the lease is lost: there is no more to do

@@ -7,7 +7,7 @@ the same whether the handler ran in a thread or in another process; nothing is w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -15,15 +15,14 @@ from typing import Any
 import msgspec
 
 from holdfast.core.digest import payload_text
-from holdfast.core.errors import EffectError
 from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.operations import Call, Operation
-from holdfast.engine.worker.execution import Execution, Staged
+from holdfast.engine.worker.execution import Execution
 from holdfast.engine.world import Crash
 from holdfast.store.effects import Effect
 
-# The same call would end the same way: no retry will help.
-HOPELESS = frozenset({"arguments_invalid", "payload_not_json", "payload_too_deep", "payload_too_large"})
+FORKS: list[None] = []  # one for each fork between the first process and this one
+os.register_at_fork(after_in_child=lambda: FORKS.append(None))
 
 
 class Then(StrEnum):
@@ -40,8 +39,8 @@ class Returned(msgspec.Struct, frozen=True, tag=True):
     """The handler returned: its result as canonical text, and what it staged."""
 
     result: str
-    effects: list[Effect]
-    calls: list[Call]
+    effects: Sequence[Effect] = ()
+    calls: Sequence[Call] = ()
 
 
 class Raised(msgspec.Struct, frozen=True, tag=True):
@@ -54,7 +53,8 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
     kind: FailureKind = FailureKind.UNKNOWN
 
 
-Outcome = Returned | Raised | None  # None: it completed the job itself, in a transaction of its own
+# None: it completed the job itself, in a transaction of its own, or there is no handler here.
+Outcome = Returned | Raised | None
 
 
 def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
@@ -64,25 +64,20 @@ def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
     )
 
 
-def staged_again(operation: Operation[Any, Any], execution: Execution, refused: EffectError) -> Outcome:
-    """Let a handler stage anew what was refused, and return what came of it."""
-    execution.staged = Staged([], [])
-    return outcome_of(operation, execution, lambda: execution.again(refused) if execution.again else None)
-
-
 def outcome_of(
-    operation: Operation[Any, Any], execution: Execution, work: Callable[[], Any], *, worker_pid: int | None = None
+    operation: Operation[Any, Any], execution: Execution, work: Callable[[], Any], *, forks: int | None = None
 ) -> Outcome:
     """Call what a handler does and return what came of it, whatever that is."""
-    worker_pid = worker_pid or os.getpid()
+    forks = len(FORKS) if forks is None else forks
     try:
         result = work()
-        _leave_fork(worker_pid)
+        _leave_fork(forks)
         return _returned(execution, result)
     except Crash:
         raise
     except BaseException as error:  # noqa: BLE001 - also SystemExit and MemoryError: they are the job's, not ours
-        _leave_fork(worker_pid)
+        _leave_fork(forks)
+        execution.undo_commit()
         with suppress(Exception):  # why it failed is what matters; a value that was not kept is computed again
             execution.keep_rest()
         return failed(error, operation.classify)
@@ -99,11 +94,14 @@ def _returned(execution: Execution, result: Any) -> Returned | None:
     if execution.committed:
         return None
     execution.keep_rest()
+    text = "null" if result is None else payload_text(result)
+    if execution._staged is None:  # noqa: SLF001 - looking must not make it
+        return Returned(text)
     # Copies: a thread that the handler left behind cannot add to what is being written.
-    return Returned(payload_text(result), list(execution.staged.effects), list(execution.staged.calls))
+    return Returned(text, list(execution.staged.effects), list(execution.staged.calls))
 
 
-def _leave_fork(worker_pid: int) -> None:
+def _leave_fork(forks: int) -> None:
     # A handler that forks returns twice; the child must not go on as if it were the worker.
-    if os.getpid() != worker_pid:
+    if forks != len(FORKS):
         os._exit(0)

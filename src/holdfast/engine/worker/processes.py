@@ -17,9 +17,9 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any
 
 from holdfast.core.errors import InputError
@@ -30,7 +30,7 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import BOOT, Channel, handler_name, in_pool, outcome_from, plain
 from holdfast.engine.worker.outcome import Outcome, Raised, Then
 from holdfast.engine.worker.raised import raised
-from holdfast.engine.worker.slots import AbandonedCount, OnEnd
+from holdfast.engine.worker.slots import AbandonedCount, OnEnd, ThreadSlots
 
 logger = logging.getLogger("holdfast")
 
@@ -142,43 +142,32 @@ def _reply(running: HeldAttempt, verb: str, *given: Any) -> dict[str, object]:
     return {"answer": answer}
 
 
-class ProcessSlots:
+class ProcessSlots(ThreadSlots):
     """Child processes of our own, each with a thread that talks to it."""
 
     def __init__(self, size: int, on_end: OnEnd) -> None:
-        self._on_end = on_end
-        self._size = size
-        self._queue: SimpleQueue[HeldAttempt | None] = SimpleQueue()
         self._busy: dict[int, _Child] = {}
-        for _ in range(size):
-            threading.Thread(target=self._serve, name="holdfast-process", daemon=True).start()
-
-    def start(self, running: HeldAttempt) -> None:
-        self._queue.put(running)
+        super().__init__(size, on_end)
 
     def abandon(self, running: HeldAttempt) -> None:
         child = self._busy.get(id(running))
         if child is not None:
             child.kill()
 
-    def worn_out(self, limit: int) -> bool:  # noqa: ARG002 - a process that is given up is gone
-        return False
-
     def close(self) -> None:
-        for _ in range(self._size):
-            self._queue.put(None)
+        super().close()
         for child in list(self._busy.values()):
             child.kill()
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         child: _Child | None = None
-        while (running := self._queue.get()) is not None:
+        while (running := self._next()) is not None:
             if not running.ended:  # it may have been given back while it waited here
-                child = self._run(running, child)
+                child = self._run_in(child, running)
         if child is not None:
             child.end()
 
-    def _run(self, running: HeldAttempt, child: _Child | None) -> _Child | None:
+    def _run_in(self, child: _Child | None, running: HeldAttempt) -> _Child | None:
         """Run an attempt in this child or in a new one; return the child if it can be used again."""
         if child is not None and child.died():
             child.end()  # while it was idle: no fault of the next handler's
@@ -213,7 +202,16 @@ class ExecutorSlots:
         self._abandoned = AbandonedCount()
         self._unusable = False
 
-    def start(self, running: HeldAttempt) -> None:
+    waiting = 0  # the executor does not tell
+
+    def take_back(self, claimed_before: float) -> list[HeldAttempt]:  # noqa: ARG002 - see waiting
+        return []
+
+    def start(self, claimed: Sequence[HeldAttempt]) -> None:
+        for running in claimed:
+            self._start(running)
+
+    def _start(self, running: HeldAttempt) -> None:
         try:
             future = self._submitted(running)
         except InputError as error:

@@ -9,8 +9,11 @@ from holdfast.core.decide import CANCELLED
 from holdfast.core.errors import HoldfastError
 from holdfast.engine.error_texts import error_code, error_message, short_code
 from holdfast.engine.failures import FailureKind, classify
-from holdfast.engine.worker.outcome import HOPELESS, Raised, Then
+from holdfast.engine.worker.outcome import Raised, Then
 from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, Snooze
+
+# The same call would end the same way: no retry will help.
+HOPELESS = frozenset({"arguments_invalid", "payload_not_json", "payload_too_deep", "payload_too_large"})
 
 
 def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] = classify) -> Raised:

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.decide import Move, Refused
-from holdfast.core.records import Attempt
-from holdfast.engine.tasks import RecoverTask
 from holdfast.engine.worker.helper import Helper
 
 if TYPE_CHECKING:
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 
-BATCH = 1000
 JUMP_S = 1.0
 
 
@@ -46,49 +42,17 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def recover(ledger: Ledger, *, actor: str, delay_s: float = 0.0, limit: int | None = None) -> RecoveryReport:
     """End every attempt whose lease has expired, batch by batch; return what was done."""
-    outcomes: list[tuple[Attempt, Move | Refused]] = []
-    while limit is None or len(outcomes) < limit:
-        n = BATCH if limit is None else min(BATCH, limit - len(outcomes))
-        judged_at = ledger.store.now()
-        batch = _recover_batch(ledger, actor, n, judged_at, delay_s)
-        outcomes += batch
-        if len(batch) < n:
-            break
-    return _report(outcomes)
+    if not any_expired(ledger, ledger.store.now()):
+        return RecoveryReport()
+    from holdfast.engine.worker.recovery import recover_all  # noqa: PLC0415 - most looks find nothing
+
+    return recover_all(ledger, actor=actor, delay_s=delay_s, limit=limit)
 
 
-def _recover_batch(
-    ledger: Ledger, actor: str, n: int, judged_at: datetime, delay_s: float
-) -> list[tuple[Attempt, Move | Refused]]:
-    # Leases are judged at this time: waiting for the write lock must not make a live lease look expired.
-    if not _any_expired(ledger, judged_at):
-        return []
-    # Through the committer, so that its events are published before those of the next claim.
-    retry_at = judged_at + timedelta(seconds=delay_s) if delay_s else None
-    task = RecoverTask(actor=actor, n=n, at=judged_at, retry_at=retry_at)
-    ledger.perform_tasks([task])
-    ended: list[tuple[Attempt, Move | Refused]] = task.result()
-    return ended
-
-
-def _any_expired(ledger: Ledger, at: datetime) -> bool:
+def any_expired(ledger: Ledger, at: datetime) -> bool:
+    """Return whether a lease was expired at a time."""
     with ledger.store.reading() as reading:
         return reading.executions.any_expired(at)
-
-
-def _report(outcomes: list[tuple[Attempt, Move | Refused]]) -> RecoveryReport:
-    targets = [
-        "refused" if isinstance(answer, Refused) or not answer.steps else answer.steps[-1].target
-        for _, answer in outcomes
-    ]
-    return RecoveryReport(
-        finished=targets.count("succeeded"),
-        reopened=targets.count("pending"),
-        failed=targets.count("failed"),
-        quarantined=targets.count("quarantined"),
-        refused=targets.count("refused"),
-        job_ids=tuple(attempt.job.job_id for attempt, _ in outcomes),
-    )
 
 
 class Reaper(Helper):

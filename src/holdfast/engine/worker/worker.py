@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from queue import Empty, SimpleQueue
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.decide import Refused
@@ -24,8 +25,10 @@ from holdfast.core.errors import InputError, StoreError
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.tasks import ClaimTask, Task
 from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Keeper
+from holdfast.engine.worker.pace import AHEAD_S, SHORT_S, Pace
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.worker.slots import Slots, ThreadSlots
 from holdfast.engine.world import Crash
@@ -40,8 +43,9 @@ logger = logging.getLogger("holdfast")
 POLL_S = 1.0
 DRAIN_S = 30.0
 FLUSH_S = 2.0  # how long a stop tries to write what it has in hand
-BATCH_MAX = 500
-AHEAD_S = 0.05  # claim no more than the slots can start within this time
+BATCH_MAX = 1000
+LINGER_S = 0.005  # how long the ends of short handlers wait for more of them
+UNSTARTED_S = 1.0  # an attempt that no slot has taken for so long is given back
 CONTENDED_S = 0.005
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
 
@@ -78,14 +82,17 @@ class Worker:
         self.worker_id = f"worker-{ledger.world.new_name()}"
         self.report: RecoveryReport | None = None
         self.recycle = False  # too many threads were abandoned: this process should be replaced
-        self._inbox: SimpleQueue[HeldAttempt | None] = SimpleQueue()
+        self._pace = Pace(concurrency, self._batch_max)
+        self._bell = Bell()
+        self._lingering = False
+        self._woken = False  # look for work now
         self._slots: list[Slots] = []  # for plain handlers, and for `async def` once there is one
-        self._held: dict[int, HeldAttempt] = {}
-        self._ended: list[HeldAttempt] = []
+        self._done: deque[HeldAttempt] = deque()  # ended by other threads, and not yet gathered
+        self._held: dict[int, HeldAttempt] = {}  # leased and not gathered, in the order of their claims
+        self._ended: list[HeldAttempt] = []  # to be written
         self._stopping = False  # plain flags: a signal handler may set them at any moment
         self._at_once = False
         self._attempts = 0
-        self._mean_s = 0.1  # how long a handler takes, smoothed; decides how far ahead to claim
         self._seen_at = 0.0
         self._due_at: datetime | None = None
         self._outage_s = RETRY_FIRST_S
@@ -95,21 +102,23 @@ class Worker:
     def stop(self, *, at_once: bool = False) -> None:
         """Stop: claim nothing more, wait up to `drain_s` for what runs, and give the rest back."""
         self._stopping, self._at_once = True, self._at_once or at_once
-        self._inbox.put(None)
+        self.wake()
 
     def wake(self) -> None:
         """Look for work now."""
-        self._inbox.put(None)
+        self._woken = True
+        self._bell.ring()
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that this worker holds."""
-        return list(self._held.values())
+        return [*self._held.values(), *self._ended]
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def run(self, *, until_idle: bool = False) -> int:
         """Work until stopped, or until nothing is due; return how many attempts were made."""
         with ExitStack() as ends:
+            ends.callback(self._bell.close)
             ends.push(self._sign_off)
             self._slots = [self._plain_slots()]
             ends.callback(self._close_slots)
@@ -126,7 +135,7 @@ class Worker:
         return self._attempts
 
     def _start_helpers(self, ends: ExitStack) -> None:
-        ends.callback(Heartbeat(self._ledger, self.held, self._register).stop)
+        ends.callback(Heartbeat(self._ledger, self.held, self._register, self._give_back_unstarted).stop)
         reaper = Reaper(
             self._ledger,
             actor=self.worker_id,
@@ -139,13 +148,13 @@ class Worker:
 
     def _loop(self, *, until_idle: bool, arm: Callable[[], None]) -> None:
         while not self._stopping and not self.recycle:
+            self._linger()
             room = self._room()
             looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
             wait_s = 0.0
             if looking or self._ended:
                 claimed = self._write(room if looking else 0)
-                for running in claimed:
-                    self._start(running)
+                self._start(claimed)
                 if looking and len(claimed) < room:
                     self._due_at = self._next_due(after_empty=not claimed)
             elif until_idle and not self._held:
@@ -162,91 +171,119 @@ class Worker:
 
     def _write(self, room: int) -> list[HeldAttempt]:
         """Write the attempts that have ended and claim `room` more, in one transaction; return what was claimed."""
-        ended, self._ended = self._ended, []
-        tasks: list[Task[Any]] = [running.task for running in ended if running.task is not None]
+        ended = self._ended  # it stays where heartbeats see it until it is written
+        tasks: list[Task[Any]] = [task for running in ended if (task := running.task) is not None]
         claim = ClaimTask(self._lease(room)) if room else None
         if claim is not None:
             tasks.append(claim)
         if tasks:
             self._ledger.perform_tasks(tasks)
+        self._ended = []
         outage: Exception | None = None
         for running in ended:
-            outage = self._settle(running) or outage
+            task = running.task
+            if task is None or task.error is not None or isinstance(task.outcome, Refused):
+                from holdfast.engine.worker.unsuccessful import must_write_again  # noqa: PLC0415 - rare
+
+                if must_write_again(running, task):
+                    self._ended.append(running)
+                if task is not None and isinstance(task.error, StoreError):
+                    outage = task.error
         claimed: list[HeldAttempt] = []
         if claim is not None and claim.error is not None:
             outage = claim.error
-        elif claim is not None:
-            claimed = [HeldAttempt(self._ledger, attempt) for attempt in claim.result()]
-            self._held.update((running.record.execution.exec_id, running) for running in claimed)
+        elif claim is not None and (attempts := claim.result()):
+            ledger, now = self._ledger, time.monotonic()
+            claimed = [HeldAttempt(ledger, attempt, now) for attempt in attempts]
+            self._held.update(
+                (attempt.execution.exec_id, held) for attempt, held in zip(attempts, claimed, strict=True)
+            )
+            self._pace.claimed(len(attempts), sum([len(attempt.job.payload or "") for attempt in attempts]))
         self._pause_for(outage)
         return claimed
-
-    def _settle(self, running: HeldAttempt) -> Exception | None:
-        """Handle the ledger's answer to an ending; return the error if the ending must be written again."""
-        task = running.task
-        if task is not None and task.error is not None:
-            if isinstance(task.error, StoreError):
-                self._ended.append(running)
-                return task.error
-            if running.refused(task.error):
-                self._ended.append(running)
-                return None
-            logger.error("job %s: the end of its attempt cannot be written: %s", running.job.job_id, task.error)
-        if task is None and running.committed is not None and self._ledger.listening:
-            from holdfast.engine.events import publish_own_commit  # noqa: PLC0415 - only in a process with a subscriber
-
-            publish_own_commit(self._ledger, running.record, running.committed)
-        if task is not None and isinstance(task.outcome, Refused):
-            logger.warning(
-                "job %s: the ledger refused the end of attempt %s: %s",
-                running.job.job_id, running.record.execution.attempt, task.outcome.message,
-            )  # fmt: skip
-        self._held.pop(running.record.execution.exec_id, None)
-        return None
 
     def _pause_for(self, outage: Exception | None) -> None:
         if outage is None:
             self._outage_s = RETRY_FIRST_S
             return
+        if self._executor == "inline":
+            raise outage  # what is waited for may be held by this very thread
         logger.warning("the database is unreachable; trying again in %g s: %s", self._outage_s, outage)
         time.sleep(self._outage_s)
         self._outage_s = min(self._outage_s * 2, RETRY_LAST_S)
 
     # -- starting and ending attempts ---------------------------------------------------------------------------------
 
-    def _start(self, running: HeldAttempt) -> None:
-        self._attempts += 1
-        if running.operation is None:
-            running.finish(running.missing())
-            self._ended.append(running)
-        else:
-            self._slots_for(running).start(running)
+    def _start(self, claimed: Sequence[HeldAttempt]) -> None:
+        self._attempts += len(claimed)
+        plain: list[HeldAttempt] = []
+        for running in claimed:
+            operation = running.operation
+            if operation is None:
+                running.finish(None)
+                self._end(running)
+            elif operation.is_async and self._executor != "inline":
+                self._slots_for(running).start([running])
+            else:
+                plain.append(running)
+        if plain:
+            self._slots[0].start(plain)
         if self._executor == "inline" and (noted := self._ledger.take_progress()):
             self._ledger.perform(
                 lambda transaction: transaction.executions.save_progress(noted)
             )  # here no heartbeat does it
 
+    def _on_end(self, running: HeldAttempt) -> None:
+        """Take an attempt that its handler has ended, from the handler's thread."""
+        self._done.append(running)
+        if self._bell.asleep and (not self._lingering or running.took_s > SHORT_S or not self._slots[0].waiting):
+            self._bell.ring()
+
+    def _give_back_unstarted(self) -> None:
+        """End the attempts that no slot has taken in time, from the thread of the heartbeat."""
+        for running in self._slots[0].take_back(time.monotonic() - UNSTARTED_S):
+            if running.give_back("not_started"):
+                self._done.append(running)
+                self._bell.ring()
+
+    def _linger(self) -> None:
+        """Let short handlers that wait for a slot run first, so that one write has the ends of many."""
+        if self._pace.short and (waiting := self._slots[0].waiting) and len(self._ended) < waiting:
+            self._lingering = True
+            self._bell.sleep(LINGER_S, lambda: self._woken or not self._slots[0].waiting)
+            self._lingering = False
+            self._gather(0.0)
+
     def _gather(self, wait_s: float) -> bool:
         """Collect attempts that have ended, waiting up to `wait_s` for the first; return whether there was any."""
-        try:
-            message = self._inbox.get(timeout=wait_s) if wait_s > 0 else self._inbox.get_nowait()
-        except Empty:
-            return False
-        while True:
-            if message is None:
-                self._due_at = self._ledger.store.now()
-            else:
-                self._mean_s += (message.took_s - self._mean_s) / 16
-                self._ended.append(message)
-            try:
-                message = self._inbox.get_nowait()
-            except Empty:
-                return True
+        if wait_s > 0:
+            self._bell.sleep(wait_s, lambda: self._done or self._woken)
+        woken = self._woken
+        if woken:
+            self._woken = False  # before the look: a call of `wake` from here on leads to another one
+            self._due_at = self._ledger.store.now()
+        n, seconds = 0, 0.0
+        for _ in range(len(self._done)):
+            running = self._done.popleft()
+            self._end(running)
+            if running.taken_at is not None:
+                n, seconds = n + 1, seconds + running.took_s
+        if n:
+            self._pace.ran(n, seconds)
+        return woken or bool(self._ended)
+
+    def _end(self, running: HeldAttempt) -> None:
+        self._ended.append(running)  # first: a heartbeat that comes in between sees it twice, and not never
+        self._held.pop(running.record.execution.exec_id, None)
 
     def _room(self) -> int:
-        """Return how many attempts to claim: the free slots, and as many more as will start within AHEAD_S."""
-        ahead = int(self._concurrency * AHEAD_S / max(self._mean_s, 1e-6))
-        return max(0, min(self._batch_max, self._concurrency + ahead) - len(self._held))
+        """Return how many attempts to claim; those that are about to be written have left their slots."""
+        if self._ended and self._executor == "inline":
+            return 0  # one attempt after the other: a planned crash at the end of one does not hold the next
+        late = time.monotonic() - AHEAD_S
+        oldest = islice(self._held.values(), self._concurrency)
+        stalled = sum([running.taken_at is not None and running.taken_at < late for running in oldest])
+        return max(0, self._pace.hold(stalled) - len(self._held))
 
     def _lease(self, n: int) -> Lease:
         return Lease(
@@ -265,16 +302,22 @@ class Worker:
         waits = [self._poll_s]
         if self._due_at is not None and room > 0:
             waits.append((self._due_at - self._ledger.store.now()).total_seconds())
-        now = time.monotonic()
-        waits += [deadline - now for running in self.held() if (deadline := running.deadline) is not None]
+        if self._timed:
+            now = time.monotonic()
+            waits += [deadline - now for running in self._held.values() if (deadline := running.deadline) is not None]
         return max(0.001, min(waits))
+
+    @property
+    def _timed(self) -> bool:
+        """Whether any handler has a timeout: otherwise no attempt has to be looked at."""
+        return any(operation.timeout_s is not None for operation in self._ledger.operations)
 
     def _time_out(self) -> None:
         now = time.monotonic()
-        for running in self.held():
+        for running in list(self._held.values()) if self._timed else ():
             deadline = running.deadline  # once: its handler may end it at any moment
             if deadline is not None and now >= deadline and running.time_out():
-                self._ended.append(running)
+                self._end(running)
                 self._slots_for(running).abandon(running)
         if not self._stopping and any(some.worn_out(self._abandoned_max) for some in self._slots):
             self.recycle = True
@@ -296,7 +339,7 @@ class Worker:
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _plain_slots(self) -> Slots:
-        on_end = self._inbox.put
+        on_end = self._on_end
         if self._executor == "threads":
             return ThreadSlots(self._concurrency, on_end)
         if self._executor == "inline":
@@ -314,7 +357,7 @@ class Worker:
         if len(self._slots) == 1:
             from holdfast.engine.worker.async_slots import AsyncSlots  # noqa: PLC0415 - only with such a handler
 
-            self._slots.append(AsyncSlots(self._inbox.put))
+            self._slots.append(AsyncSlots(self._on_end))
         return self._slots[1]
 
     def _close_slots(self) -> None:
@@ -338,13 +381,15 @@ class Worker:
             running.worker_stopping = True
             running.stop()
         deadline = time.monotonic() + self._drain_s
-        while self._held and not self._at_once and time.monotonic() < deadline:
+        while self.held() and not self._at_once and time.monotonic() < deadline:
             self._write(0)
             self._gather(min(0.1, max(0.001, deadline - time.monotonic())))
             self._time_out()
-        self._ended += [running for running in self.held() if running.give_back("worker_stopped")]
+        for running in list(self._held.values()):
+            if running.give_back("worker_stopped"):
+                self._end(running)
         deadline = time.monotonic() + FLUSH_S
-        while self._held and time.monotonic() < deadline:
+        while self.held() and time.monotonic() < deadline:
             self._write(0)
             if self._held:  # it ended just now, and its slot is about to hand it over
                 self._gather(0.01)
@@ -365,7 +410,7 @@ class Worker:
                 transaction.counts.fold()
 
     def _sign_off(self, ended_by: type[BaseException] | None, *_: object) -> None:
-        if ended_by is Crash:
+        if ended_by is not None and issubclass(ended_by, Crash | StoreError):
             return
         try:
             with self._ledger.store.transaction() as transaction:

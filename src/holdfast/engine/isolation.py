@@ -1,0 +1,118 @@
+"""What the committer does when a group of tasks fails: each task again, so that it fails only by its own fault.
+
+Invariants: the group was rolled back; each task runs again in a savepoint, and if COMMIT still fails, in a transaction
+of its own; nothing that may have committed is repeated unless repeating is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.core.commands import Commit, Complete, Finish
+from holdfast.core.decide import Move
+from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreError
+from holdfast.core.machines import ExecutionStatus
+from holdfast.core.records import Attempt
+from holdfast.engine.committer import Written, write_sets
+from holdfast.engine.tasks import EndTask, Task
+from holdfast.engine.world import BETWEEN, World
+from holdfast.store import Store, Transaction
+
+Write = Callable[[Sequence[Task[Any]], Callable[[Transaction, Written], None]], StoreError | None]
+
+
+class Isolation:
+    """Runs the tasks of a failed group again; `write` runs a body in one transaction, as the committer does."""
+
+    def __init__(self, store: Store[Any], write: Write) -> None:
+        self._store = store
+        self._write = write
+
+    def run(self, tasks: Sequence[Task[Any]], error: Exception) -> None:
+        """Run the tasks of a failed group again so that each fails only by its own fault."""
+        remaining = self._without_unrepeatable(tasks, error)
+        culprits: list[Task[Any]] = []
+
+        def body(transaction: Transaction, written: Written) -> None:
+            culprits.clear()
+            for task in remaining:
+                self._one(task, transaction, written, culprits)
+
+        while remaining:
+            try:
+                self._write(remaining, body)
+            except _TransactionGoneError as gone:
+                remaining.remove(gone.task)
+                continue
+            except Exception as again:  # noqa: BLE001 - COMMIT failed, or the database is gone: each task is tried alone
+                innocent = [task for task in remaining if task not in culprits]
+                self._each_alone(self._without_unrepeatable(innocent, again))
+            return
+
+    def _one(self, task: Task[Any], transaction: Transaction, written: Written, culprits: list[Task[Any]]) -> None:
+        before = len(written)
+        try:
+            with transaction.savepoint():
+                write_sets([task], transaction, written)
+        except Exception as raised:
+            # Inside a transaction errors are still the driver's own: a lost database is not this task's fault.
+            error = self._store.translated(raised)
+            if isinstance(error, StoreError):
+                raise error from raised
+            del written[before:]
+            task.failed(error)
+            if not transaction.is_open:
+                raise _TransactionGoneError(task) from error
+            culprits.append(task)
+
+    def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
+        for index, task in enumerate(tasks):
+            try:
+                not_begun = self._write([task], partial(write_sets, [task]))
+            except Exception as error:  # noqa: BLE001 - it is this task's answer
+                task.failed(error)
+                continue
+            if not_begun is not None:
+                # Waiting again for each task would keep every caller waiting for all of them.
+                for other in tasks[index + 1 :]:
+                    other.failed(not_begun)
+                return
+
+    @staticmethod
+    def _without_unrepeatable(tasks: Sequence[Task[Any]], error: Exception) -> list[Task[Any]]:
+        """Give the error to tasks that may have committed and would happen twice; return the others."""
+        if not isinstance(error, CommitUnknownError):
+            return list(tasks)
+        for task in tasks:
+            if not task.repeatable:
+                task.failed(error)
+        return [task for task in tasks if task.repeatable]
+
+
+class _TransactionGoneError(HoldfastError):
+    """A task ended the transaction that it shared with others."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        super().__init__("a task ended the shared transaction")
+        self.task = task
+
+
+def ran_in_two(task: Task[Any], run: Callable[[Sequence[Task[Any]]], None], world: World) -> bool:
+    """Run a completion as two transactions, so that a planned crash can fall between them; False for other tasks."""
+    if not isinstance(task, EndTask) or not isinstance(task.command, Complete):
+        return False
+    attempt, command = task.attempt, task.command
+    last = EndTask(attempt, Commit(command.token, command.result), task.effects, task.followups)
+    run([last])
+    if isinstance(last.outcome, Move):
+        world.reach(BETWEEN)
+        before = attempt.execution
+        committed = msgspec.structs.replace(before, status=ExecutionStatus.COMMITTED, version=before.version + 1)
+        last = EndTask(Attempt(attempt.job, committed), Finish(command.token))
+        run([last])
+    task.outcome, task.error, task.answered = last.outcome, last.error, True
+    return True

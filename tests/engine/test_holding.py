@@ -1,0 +1,233 @@
+"""How much a worker claims, what it gives back unstarted, and that no wake-up is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from holdfast import Execution, Ledger, Worker
+from holdfast.core.machines import JobState
+from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.engine.worker.bell import Bell
+from holdfast.engine.worker.pace import AHEAD_BYTES, AHEAD_S, Pace
+from holdfast.engine.worker.slots import ThreadSlots
+from holdfast.store import Lease
+from tests.engine.working import PATIENCE_S, eventually, excuses, working
+
+SLOTS, MOST = 4, 1000
+
+
+@pytest.fixture
+def live(ledger_url: str) -> Iterator[Ledger]:
+    with Ledger(ledger_url) as ledger:
+        yield ledger
+
+
+# -- how much is claimed ----------------------------------------------------------------------------------------------
+
+
+def test_before_a_handler_has_ended_only_the_slots_are_filled() -> None:
+    assert Pace(SLOTS, MOST).hold(0) == SLOTS
+    assert Pace(SLOTS, 1).hold(0) == 1
+
+
+@pytest.mark.parametrize("took_s, ahead", [(1.0, 0), (AHEAD_S, 4), (AHEAD_S / 10, 40), (AHEAD_S / 100, 400)])
+def test_what_is_claimed_ahead_follows_the_time_of_the_handlers(took_s: float, ahead: int) -> None:
+    pace = Pace(SLOTS, MOST)
+    pace.ran(10, 10 * took_s)
+    assert pace.hold(0) == pytest.approx(SLOTS + ahead, abs=1)
+    assert pace.hold(2) == pytest.approx(SLOTS + ahead / 2, abs=1)
+    assert pace.hold(SLOTS) == SLOTS  # every slot is busy with a long handler
+
+
+def test_a_change_of_handler_time_is_followed_and_one_slow_handler_among_many_is_not() -> None:
+    pace = Pace(SLOTS, MOST)
+    pace.ran(1000, 1000 * 1e-5)
+    assert pace.hold(0) == MOST
+    pace.ran(1000, 1000 * 1e-5 + 0.015)  # one of them lost the processor for a while
+    assert pace.hold(0) == MOST
+    for _ in range(100):
+        pace.ran(1, 0.5)
+    assert pace.hold(0) == SLOTS
+
+
+def test_what_is_claimed_ahead_is_bounded_by_bytes() -> None:
+    pace = Pace(SLOTS, MOST)
+    pace.ran(100, 100 * 1e-5)
+    pace.claimed(100, 100 * 200)
+    assert pace.hold(0) == MOST
+    pace.claimed(10, 10 << 20)  # of one MiB each
+    assert pace.hold(0) == SLOTS + (AHEAD_BYTES >> 20)
+    for _ in range(200):
+        pace.claimed(10, 10 * 200)
+    assert pace.hold(0) == MOST
+
+
+class Counting(Worker):
+    """A worker that notes how many attempts it requests, and how many bytes it holds, at each claim."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.requested: list[int] = []
+        self.held_bytes: list[int] = []
+        super().__init__(*args, **options)
+
+    def _lease(self, n: int) -> Lease:
+        self.requested.append(n)
+        return super()._lease(n)
+
+    def _write(self, room: int) -> list[Any]:
+        claimed = super()._write(room)
+        self.held_bytes.append(sum(len(running.job.payload or "") for running in self.held()))
+        return claimed
+
+
+def test_a_worker_claims_its_free_slots_first_and_more_once_handlers_are_short(live: Ledger) -> None:
+    live.submit_many([{"operation": "noop"}] * 400)
+    worker = Counting(live, concurrency=3, poll_s=0.05)
+    assert worker.run(until_idle=True) == 400
+    assert worker.requested[0] == 3
+    assert max(worker.requested) > 100
+
+
+def test_a_worker_with_long_handlers_claims_one_attempt_a_slot(live: Ledger) -> None:
+    @live.operation("slow")
+    def slow(run: Execution) -> None:
+        time.sleep(0.12)
+
+    live.submit_many([slow.call()] * 8)
+    worker = Counting(live, concurrency=2, poll_s=0.05)
+    assert worker.run(until_idle=True) == 8
+    assert max(worker.requested) <= 2
+
+
+def test_large_payloads_are_claimed_a_few_at_a_time(live: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.worker.pace.AHEAD_BYTES", 100_000)
+    live.submit_many([{"operation": "noop", "payload": {"blob": "x" * 10_000}}] * 60)
+    worker = Counting(live, concurrency=2, poll_s=0.05)
+    assert worker.run(until_idle=True) == 60
+    assert max(worker.held_bytes) <= 13 * 10_020
+
+
+# -- what no slot takes -----------------------------------------------------------------------------------------------
+
+
+def test_what_no_slot_takes_within_a_second_is_given_back_excused(live: Ledger, late_slots: float) -> None:
+    """Short handlers let a worker claim ahead; then one takes long, and what waits behind it goes to other workers."""
+    go_on = threading.Event()
+
+    @live.operation("stuck", priority=-1)
+    def stuck(run: Execution) -> None:
+        assert go_on.wait(PATIENCE_S)
+
+    live.submit_many([{"operation": "noop"}] * 200)
+    first = live.submit(stuck.call()).job_id
+    waiting = [receipt.job_id for receipt in live.submit_many([stuck.call()] * 5)]
+    with working(live, concurrency=1) as worker:
+        eventually(lambda: any(running.job.job_id == first and running.taken_at for running in worker.held()))
+        claimed = [running.job.job_id for running in worker.held() if running.job.job_id in waiting]
+        assert claimed, "nothing was claimed ahead"
+        eventually(lambda: all(live.job(job_id).state is JobState.PENDING for job_id in claimed), "giving back")
+        time.sleep(3 * late_slots)  # the one slot is busy: nothing is claimed ahead again
+        jobs = [live.job(job_id) for job_id in claimed]
+        assert {(job.attempts, job.excused, job.spent) for job in jobs} == {(1, 1, 0)}
+        assert {tuple(excuses(live, job_id)) for job_id in claimed} == {("not_started",)}
+        go_on.set()
+        for job_id in (first, *waiting):
+            live.receipt(job_id).wait(PATIENCE_S)
+    assert {live.job(job_id).spent for job_id in (first, *waiting)} == {1}
+
+
+@pytest.fixture
+def late_slots(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Wait less than a second."""
+    monkeypatch.setattr(worker_module, "UNSTARTED_S", 0.2)
+    monkeypatch.setattr("holdfast.engine.worker.heartbeat.LOOK_S", 0.05)
+    return 0.2
+
+
+def test_an_attempt_that_is_taken_back_from_the_slots_does_not_start_there() -> None:
+    began = threading.Event()
+    go_on = threading.Event()
+
+    class Fake:
+        ended = False
+
+        def __init__(self, claimed_at: float) -> None:
+            self.claimed_at = claimed_at
+
+        def run(self) -> bool:
+            began.set()
+            return go_on.wait(PATIENCE_S)
+
+    done: list[Any] = []
+    slots = ThreadSlots(1, done.append)
+    running, old, young = attempts = [cast("HeldAttempt", Fake(at)) for at in (1.0, 2.0, 3.0)]
+    slots.start(attempts)
+    assert began.wait(PATIENCE_S)
+    assert slots.take_back(2.5) == [old]
+    assert slots.waiting == 1
+    go_on.set()
+    eventually(lambda: done == [running, young])
+    slots.close()
+
+
+# -- wake-ups ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_ring_between_the_look_and_the_sleep_is_not_lost() -> None:
+    bell = Bell()
+    work: list[int] = []
+
+    def look() -> bool:
+        if work:
+            return True
+        work.append(1)  # another thread adds work just after this look, and rings
+        bell.ring()
+        return False
+
+    began = time.monotonic()
+    bell.sleep(PATIENCE_S, look)
+    assert time.monotonic() - began < PATIENCE_S / 2
+    bell.sleep(0.01, lambda: False)  # the ring was used up
+    bell.close()
+    bell.ring()  # of a closed bell does nothing
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_attempt_is_left_in_the_slots_while_threads_sleep(size: int) -> None:
+    """Attempts come one by one, just as the threads go to sleep: each is run."""
+
+    class Fake:
+        ended, claimed_at = False, 0.0
+
+        def run(self) -> bool:
+            return True
+
+    done = threading.Semaphore(0)
+    slots = ThreadSlots(size, lambda _: done.release())
+    for n in range(2000):
+        slots.start([cast("HeldAttempt", Fake())] * (1 + n % size))
+        for _ in range(1 + n % size):
+            assert done.acquire(timeout=PATIENCE_S), f"attempt {n} was not run"
+    slots.close()
+
+
+def test_no_submit_and_no_end_is_missed_by_a_worker_that_goes_to_sleep(live: Ledger) -> None:
+    """One job after the other, each submitted as soon as the last one ended: the worker goes to sleep in between."""
+    ran: list[float] = []
+
+    @live.operation("chain")
+    def chain(run: Execution) -> None:
+        ran.append(time.monotonic())
+
+    with working(live, concurrency=2, poll_s=20.0) as worker:
+        for _ in range(30):
+            receipt = live.submit(chain.call())
+            worker.wake()
+            assert receipt.wait(PATIENCE_S / 2).state is JobState.SUCCEEDED
+    assert len(ran) == 30
