@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.core.errors import StoreUnavailableError
-from holdfast.engine.worker import reaper
+from holdfast.engine.worker import recovery
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
 from holdfast.engine.world import World
 from holdfast.store import Lease
@@ -50,7 +50,7 @@ def states(ledger: Ledger) -> dict[str, int]:
 def test_a_recovery_that_fails_in_the_middle_is_seen_and_goes_on(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reaper, "BATCH", 10)
+    monkeypatch.setattr(recovery, "BATCH", 10)
     clock = VirtualClock()
     # Two batches pass; then the committer fails in every way that it tries, for two recoveries in a row.
     fault = Fault("during_recovery", after=2, times=6)
@@ -74,7 +74,7 @@ def test_a_recovery_that_fails_in_the_middle_is_seen_and_goes_on(
 
 @pytest.mark.req("M-11", "M-13", "K-32")
 def test_many_recoveries_at_once_end_every_attempt_once(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaper, "BATCH", 7)
+    monkeypatch.setattr(recovery, "BATCH", 7)
     clock = VirtualClock()
     with Ledger(ledger_url, world=World(clock=clock)) as first:
         interrupt(first, clock, 150)
