@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import Lease, Submission, create_store
+from holdfast.store import Lease, Submission, create_store, open_store
 from tests.cli.commands import PROGRAM, holdfast, process
 
 APP = """
@@ -151,3 +151,38 @@ def test_what_a_dead_worker_left_is_listed_and_recovered(ledger: str) -> None:
     report = holdfast("recover", "--db", ledger, "--json").json
     assert (report["reopened"], report["job_ids"]) == (1, [attempt.job.job_id])
     assert holdfast("stalled", "--db", ledger, "--json").json == []
+
+
+def test_a_worker_runs_its_upkeep_in_a_process_of_its_own(sqlite_ledger: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        """
+import os, time
+from pathlib import Path
+from holdfast import Ledger
+
+ledger = Ledger("elsewhere.db")
+
+@ledger.operation("look")
+def look(run) -> int:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if parent == os.getpid() and b"holdfast.engine.upkeep.child" in (path / "cmdline").read_bytes():
+                    return int(path.name)
+            except OSError:
+                pass
+        time.sleep(0.05)
+    raise LookupError("the worker has no such child")
+""",
+        encoding="utf-8",
+    )
+    worker = ("worker", "shop:ledger", "--until-idle", "--upkeep-process", "--db", sqlite_ledger, "--json")
+    assert process(*worker, cwd=tmp_path).json["attempts"] == 0  # declares the operation
+    assert process("submit", "look", "--db", sqlite_ledger).code == 0
+    assert process(*worker, cwd=tmp_path).json["attempts"] == 1
+    with open_store(sqlite_ledger) as store, store.reading() as reading:
+        job = reading.jobs.get(1)
+    assert job.state == "succeeded"
+    assert not Path(f"/proc/{job.result}").exists()

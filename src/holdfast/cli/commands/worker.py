@@ -55,6 +55,9 @@ def worker(
     ] = 30,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when no job is due.")] = False,
     no_retention: Annotated[bool, typer.Option("--no-retention", help="Do not run retention in this worker.")] = False,
+    upkeep_process: Annotated[
+        bool, typer.Option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
+    ] = False,
 ) -> Answer:
     """Run a worker until it is stopped."""
     from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
@@ -68,7 +71,7 @@ def worker(
         concurrency=concurrency,
         executor="processes" if processes else "threads",
         drain_s=drain,
-        periods=Periods(gc_s=None) if no_retention else None,
+        periods=Periods(gc_s=None if no_retention else Periods().gc_s, in_child=upkeep_process),
     )
     with _stopped_by_signals(made):
         attempts = made.run(until_idle=until_idle)

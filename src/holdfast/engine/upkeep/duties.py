@@ -57,6 +57,18 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     forget_s: float | None = 3600.0
     retry_s: float = 30.0  # after which a duty that failed is tried again
     share: float = SHARE  # of the time, for all these duties together while there is work
+    in_child: bool = False  # do them in a child process, without that limit: it takes no CPU time of the worker
+
+
+def keeping(
+    ledger: Ledger, periods: Periods | None, also: Sequence[Duty], actor: str, stopped: threading.Event
+) -> Callable[[], None]:
+    """Return what does the duties until the keeper stops, in this thread or in a child process."""
+    if periods is None or not periods.in_child:
+        return Duties(ledger, periods, also, actor, stopped).keep
+    from holdfast.engine.upkeep.child import ChildDuties  # noqa: PLC0415 - only on request
+
+    return ChildDuties(ledger, periods, also, actor, stopped).keep
 
 
 class _Begun:
@@ -96,11 +108,20 @@ class Duties:
 
     def keep(self) -> None:
         """Do what is due until the keeper stops, then leave what is unfinished to other workers."""
-        while not self._stopped.wait(self.turn()):
+        while not self._stopped.wait(self._try_turn()):
             pass
         for begun in self._begun:
             begun.steps.close()
             self._take_again(begun.duty, self._periods.retry_s)
+
+    def _try_turn(self) -> float:
+        try:
+            return self.turn()
+        except HoldfastError as error:
+            logger.warning("the keeper failed and is tried again in %g s: %s", self._periods.look_s, error)
+        except Exception:
+            logger.exception("the keeper failed and is tried again in %g s", self._periods.look_s)
+        return self._periods.look_s
 
     def turn(self) -> float:
         """Begin what is due, and make the steps that the budget allows; return how long to wait for the next turn."""

@@ -37,9 +37,9 @@ from holdfast.engine.worker.raised import raised
 from holdfast.store.effects import Params
 
 LOOK_S = 0.25  # how often a pooled execution looks into the ledger, at most
-# What a child is started with: its end of the line, and where its parent imports from.
+# What a child is started with: the module whose `child` it runs, its end of the line, where its parent imports from.
 BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from holdfast.engine.worker import child; child.child()"
+    "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[3]); importlib.import_module(sys.argv[1]).child()"
 )
 
 
@@ -217,14 +217,19 @@ def _errors() -> dict[str, type[HoldfastError]]:
     return found
 
 
+def channel_to_parent(on_signal: Callable[[], None]) -> Channel:
+    """Return the channel to the parent of this child, which from now on ends with its parent, and not by a signal."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: on_signal())
+    end = socket.socket(fileno=int(sys.argv[2]))
+    threading.Thread(target=_die_with_parent, args=(end,), name="holdfast-parent", daemon=True).start()
+    return Channel(end)
+
+
 def child() -> None:
     """Serve the parent: run one handler after another until the parent is gone."""
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        # The parent decides when to stop. Not SIG_IGN, which a handler's own subprocesses would inherit.
-        signal.signal(signum, lambda *_: None)
-    end = socket.socket(fileno=int(sys.argv[1]))
-    threading.Thread(target=_die_with_parent, args=(end,), name="holdfast-parent", daemon=True).start()
-    channel = Channel(end)
+    # The parent decides when to stop. Not SIG_IGN, which a handler's own subprocesses would inherit.
+    channel = channel_to_parent(lambda: None)
     while (job := channel.receive()) is not None:
         execution = _ChildExecution(channel, msgspec.convert(job["attempt"], Attempt))
         outcome = _handled(job["handler"], execution)

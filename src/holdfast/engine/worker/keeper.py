@@ -5,14 +5,14 @@ Invariants: what the duties need (audit, retention) is imported when the keeper 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.engine.worker.helper import Helper
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
-    from holdfast.engine.upkeep.duties import Duties, Duty, Periods
+    from holdfast.engine.upkeep.duties import Duty, Periods
 
 LOOK_S = 1.0
 
@@ -29,15 +29,15 @@ class Keeper(Helper):
         self._actor = actor
         self._periods = periods
         self._also = also
-        self._duties: Duties | None = None
+        self._keep: Callable[[], None] | None = None
         super().__init__()
 
     def pause_s(self) -> float:
         return LOOK_S if self._periods is None else self._periods.look_s
 
     def turn(self) -> None:
-        if self._duties is None:
-            from holdfast.engine.upkeep.duties import Duties  # noqa: PLC0415 - see the head of this module
+        if self._keep is None:
+            from holdfast.engine.upkeep.duties import keeping  # noqa: PLC0415 - see the head of this module
 
-            self._duties = Duties(self._ledger, self._periods, self._also, self._actor, self._stopped)
-        self._duties.keep()
+            self._keep = keeping(self._ledger, self._periods, self._also, self._actor, self._stopped)
+        self._keep()

@@ -57,44 +57,37 @@ def _unnamed(error: InputError) -> Raised:
     return Raised(HANDLER_UNNAMED, f"{error.message}. {error.hint}")
 
 
-class _Child:
-    """A child process, and the parent's end of the channel to it."""
+class ChildProcess:
+    """A child process that runs the function `child` of a module, and the parent's end of the channel to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
+        self.channel = Channel(ours)
         self._readable = select.poll()
         self._readable.register(ours, select.POLLIN)
         self._lock = threading.Lock()
         with theirs:
             # A session of its own, so that it can be killed with whatever it has started.
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
-                [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(sys.path)],
+                [sys.executable, "-c", BOOT, module, str(theirs.fileno()), json.dumps(sys.path)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
 
-    def run(self, running: HeldAttempt, name: str) -> Outcome:
-        """Run a handler in the child and answer its requests; return its outcome."""
-        running.begin(IMPORT_S)
-        try:
-            self._channel.send({"handler": name, "attempt": plain(running.record)})
-            while (message := self._receive()) is not None:
-                if "outcome" in message:
-                    return outcome_from(message["outcome"])
-                self._channel.send(_reply(running, *message["request"]))
-        except Exception as error:  # noqa: BLE001 - the child has ended, or its handler has written to the socket
-            logger.debug("the channel to a handler's process broke: %s", error)
-        return Raised(PROCESS_DIED, f"the handler's process ended: {self.end()}", kind=FailureKind.TRANSIENT)
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
 
-    def _receive(self) -> Any:
+    def receive(self) -> Any:
+        """Return the next message of the child, which waits for a reply; None when it has ended."""
         # Waiting for the end of the socket is not enough: a process that the handler started may hold it open. No
         # message stays in the reader's buffer: the child sends nothing more until it has its reply.
         while not self._readable.poll(500):
             if self.died():
                 return None
-        return self._channel.receive()
+        return self.channel.receive()
 
     @property
     def gone(self) -> bool:
@@ -105,6 +98,12 @@ class _Child:
         """Tell whether the process has ended by itself."""
         with self._lock:
             return self._process.poll() is not None
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process, from any thread."""
+        with self._lock:
+            if not self.gone:  # the same as below
+                self._process.terminate()
 
     def kill(self) -> None:
         """Kill the process and whatever it has started, from any thread."""
@@ -118,8 +117,28 @@ class _Child:
         self.kill()
         with self._lock:
             code = self._process.wait()
-        self._channel.close()
+        self.channel.close()
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+class _HandlerProcess(ChildProcess):
+    """A child process that runs handlers."""
+
+    def __init__(self) -> None:
+        super().__init__("holdfast.engine.worker.child")
+
+    def run(self, running: HeldAttempt, name: str) -> Outcome:
+        """Run a handler in the child and answer its requests; return its outcome."""
+        running.begin(IMPORT_S)
+        try:
+            self.channel.send({"handler": name, "attempt": plain(running.record)})
+            while (message := self.receive()) is not None:
+                if "outcome" in message:
+                    return outcome_from(message["outcome"])
+                self.channel.send(_reply(running, *message["request"]))
+        except Exception as error:  # noqa: BLE001 - the child has ended, or its handler has written to the socket
+            logger.debug("the channel to a handler's process broke: %s", error)
+        return Raised(PROCESS_DIED, f"the handler's process ended: {self.end()}", kind=FailureKind.TRANSIENT)
 
 
 def _reply(running: HeldAttempt, verb: str, *given: Any) -> dict[str, object]:
@@ -146,7 +165,7 @@ class ProcessSlots(ThreadSlots):
     """Child processes of our own, each with a thread that talks to it."""
 
     def __init__(self, size: int, on_end: OnEnd) -> None:
-        self._busy: dict[int, _Child] = {}
+        self._busy: dict[int, _HandlerProcess] = {}
         super().__init__(size, on_end)
 
     def abandon(self, running: HeldAttempt) -> None:
@@ -160,21 +179,21 @@ class ProcessSlots(ThreadSlots):
             child.kill()
 
     def _run(self) -> None:
-        child: _Child | None = None
+        child: _HandlerProcess | None = None
         while (running := self._next()) is not None:
             if not running.ended:  # it may have been given back while it waited here
                 child = self._run_in(child, running)
         if child is not None:
             child.end()
 
-    def _run_in(self, child: _Child | None, running: HeldAttempt) -> _Child | None:
+    def _run_in(self, child: _HandlerProcess | None, running: HeldAttempt) -> _HandlerProcess | None:
         """Run an attempt in this child or in a new one; return the child if it can be used again."""
         if child is not None and child.died():
             child.end()  # while it was idle: no fault of the next handler's
             child = None
         try:
             name = _name(running)
-            child = child or _Child()
+            child = child or _HandlerProcess()
         except InputError as error:
             outcome: Outcome = _unnamed(error)
         except OSError as error:
