@@ -15,12 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENVS = HERE.parents[1] / ".bench" / "venvs"
-ON_SQLITE = ("huey", "litequeue")
-ON_POSTGRES = ("pgqueuer", "procrastinate", "oban", "awa", "absurd", "dbos")
-ON_REDIS = ("celery", "dramatiq", "taskiq")
-REDIS = "redis_server"  # an environment with the server's binary
-PEERS = (*ON_SQLITE, *ON_POSTGRES, *ON_REDIS)
-NEEDS = {"litequeue": (3, 12), "oban": (3, 12)}
+PEERS = ("huey", "litequeue", "pgqueuer", "procrastinate")
+NEEDS = {"litequeue": (3, 12)}
 
 
 class PeerUnavailable(RuntimeError):
@@ -29,7 +25,7 @@ class PeerUnavailable(RuntimeError):
 
 def ensure(peer: str) -> Path:
     """Return the interpreter of the peer's environment; create the environment if it is missing or out of date."""
-    if peer not in (*PEERS, REDIS):
+    if peer not in PEERS:
         raise PeerUnavailable(f"Unknown peer {peer}; known: {', '.join(PEERS)}.")
     pins = HERE / f"{peer}.requirements.txt"
     base = _interpreter(peer)
@@ -70,5 +66,5 @@ def _run(peer: str, *command: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or (*PEERS, REDIS):
+    for name in sys.argv[1:] or PEERS:
         print(ensure(name))

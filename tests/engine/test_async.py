@@ -15,14 +15,12 @@ import pytest
 
 from holdfast import Cancel, Execution, LeaseLostError, Ledger, Snooze, Worker
 from holdfast.core.machines import JobState
-from holdfast.store.postgres import watch
 from tests.engine.database import Database
 from tests.engine.working import PATIENCE_S, drained, ended, eventually, threaded, working
 
 
 @pytest.fixture
-def live(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    monkeypatch.setattr(watch, "CHECK_S", 0.02)
+def live(ledger_url: str) -> Iterator[Ledger]:
     with Ledger(ledger_url) as ledger:
         yield ledger
 

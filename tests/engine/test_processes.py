@@ -28,7 +28,6 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import Channel, _ChildExecution, handler_name, plain
 from holdfast.engine.worker.processes import _reply
 from holdfast.store import Lease
-from holdfast.store.postgres import watch
 from holdfast.testing import VirtualClock, virtual_world
 from tests.engine import handlers
 from tests.engine.database import Database
@@ -38,9 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def live(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+def live(ledger_url: str) -> Iterator[Ledger]:
     """A ledger on the real clock, with all the handlers and room for more."""
-    monkeypatch.setattr(watch, "CHECK_S", 0.02)
     with Ledger(ledger_url, handlers.some()) as ledger:
         yield ledger
 

@@ -25,7 +25,6 @@ from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.outcome import Raised, Returned, Then
 from holdfast.store import Lease, create_store, open_store
-from holdfast.store.postgres import watch
 from holdfast.testing import VirtualClock
 from tests.engine import handlers
 from tests.engine.database import Database
@@ -39,12 +38,6 @@ def live(ledger_url: str) -> Iterator[Ledger]:
     """A ledger on the real clock, with all the handlers and room for more."""
     with Ledger(ledger_url, handlers.some()) as ledger:
         yield ledger
-
-
-@pytest.fixture(autouse=True)
-def brief_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch on PostgreSQL takes its time to end; these tests stop many workers."""
-    monkeypatch.setattr(watch, "CHECK_S", 0.02)
 
 
 def nothing() -> None:
@@ -499,7 +492,7 @@ def test_a_worker_that_cannot_start_leaves_no_thread_behind(sqlite_url: str, mon
     before = set(threading.enumerate())
     with Ledger(sqlite_url) as ledger:
 
-        def out_of_reach(_on_change: Any) -> Any:
+        def out_of_reach() -> Any:
             raise StoreUnavailableError("nobody answers")
 
         monkeypatch.setattr(ledger.store, "watch", out_of_reach)

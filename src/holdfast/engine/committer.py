@@ -132,9 +132,8 @@ class Committer:
         try:
             self._on_commit([task for some, _ in written for task in some])
         except Exception:
-            logger.exception(
-                "the events of a commit could not be published"
-            )  # it is durable, and must not be written again
+            # It is durable, and must not be written again.
+            logger.exception("the events of a commit could not be published")
         return None
 
     def _reach(self, tasks: Sequence[Task[Any]], when: int) -> None:

@@ -36,11 +36,17 @@ def host_clock() -> datetime:
 
 
 class Watch(ABC):
-    """Notices writes of other processes. `arm` enables the next notice, `close` ends the thread."""
+    """Notices writes of other processes, for a thread that sleeps."""
+
+    period_s: float | None = None  # call `changed` so often; None: when `fileno` is readable
 
     @abstractmethod
-    def arm(self) -> None:
-        """Call `on_change` at the next change."""
+    def fileno(self) -> int | None:
+        """Return what becomes readable at a change; None if there is no such thing now."""
+
+    @abstractmethod
+    def changed(self) -> bool:
+        """Return whether something may have changed since the last call."""
 
     @abstractmethod
     def close(self) -> None:
@@ -251,8 +257,8 @@ class Store(ABC, Generic[Connection]):
         """Notify idle workers of these queues when the transaction of a borrowed connection commits."""
 
     @abstractmethod
-    def watch(self, on_change: Callable[[], None]) -> Watch:
-        """Return a watch whose thread calls `on_change` when another process has written."""
+    def watch(self) -> Watch:
+        """Return a watch that notices when another process writes."""
 
     @abstractmethod
     def translate(self, error: Exception) -> HoldfastError | None:

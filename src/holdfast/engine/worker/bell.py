@@ -1,14 +1,20 @@
 """A bell: wakes the worker's thread when it sleeps.
 
-Invariants: a ring between the look for work and the sleep ends that sleep at once; a ring is safe in a signal handler.
+Invariants: a ring between the look for work and the sleep ends that sleep at once; a ring is safe in a signal handler;
+a sleep ends when the watch on the database notices a change.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Watch
 
 
 class Bell:
@@ -18,8 +24,6 @@ class Bell:
         self._read, self._write = os.pipe()
         for end in (self._read, self._write):
             os.set_blocking(end, False)
-        self._poll = select.poll()
-        self._poll.register(self._read, select.POLLIN)
         self.asleep = False
 
     def ring(self) -> None:
@@ -28,13 +32,36 @@ class Bell:
             with suppress(OSError):  # the pipe is full of rings, or the worker has ended
                 os.write(self._write, b"\0")
 
-    def sleep(self, seconds: float, ready: Callable[[], object]) -> None:
-        """Sleep until a ring, for so many seconds at most; not at all if `ready` returns a true value."""
-        self.asleep = True  # from here on others ring, so that nothing is missed between the next two lines
-        if not ready() and self._poll.poll(seconds * 1000):
-            with suppress(BlockingIOError):
-                os.read(self._read, 4096)
-        self.asleep = False
+    def sleep(self, seconds: float, ready: Callable[[], object], watch: Watch | None = None) -> bool:
+        """Sleep until a ring or a change, for so many seconds at most, not at all if `ready` returns a true value.
+
+        Return whether the watch has noticed a change.
+        """
+        until = time.monotonic() + seconds
+        self.asleep = True  # from here on others ring, so that nothing is missed between the next look and the sleep
+        try:
+            while not ready() and (left_s := until - time.monotonic()) > 0:
+                if watch is not None and watch.changed():
+                    return True
+                if self._rang(left_s, watch):
+                    return False
+        finally:
+            self.asleep = False
+        return False
+
+    def _rang(self, seconds: float, watch: Watch | None) -> bool:
+        """Sleep until a ring, or until the watch should be looked at; return whether there was a ring."""
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        if watch is not None:
+            seconds = min(seconds, watch.period_s or seconds)
+            if (file := watch.fileno()) is not None:
+                poll.register(file, select.POLLIN)
+        if self._read not in dict(poll.poll(seconds * 1000)):
+            return False
+        with suppress(BlockingIOError):
+            os.read(self._read, 4096)
+        return True
 
     def close(self) -> None:
         """Close the pipe."""

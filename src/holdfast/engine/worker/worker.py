@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -37,6 +37,7 @@ from holdfast.store import Lease
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.upkeep.duties import Duty, Periods
+    from holdfast.store.store import Watch
 
 logger = logging.getLogger("holdfast")
 
@@ -84,6 +85,7 @@ class Worker:
         self.recycle = False  # too many threads were abandoned: this process should be replaced
         self._pace = Pace(concurrency, self._batch_max)
         self._bell = Bell()
+        self._watch: Watch | None = None
         self._lingering = False
         self._woken = False  # look for work now
         self._slots: list[Slots] = []  # for plain handlers, and for `async def` once there is one
@@ -126,11 +128,11 @@ class Worker:
             self.report = self._recover_first()
             if self._executor != "inline":  # inline runs use one thread only
                 self._start_helpers(ends)
-            watch = None if until_idle else self._ledger.store.watch(self.wake)
-            if watch is not None:
-                ends.callback(watch.close)
+            if not until_idle:
+                self._watch = self._ledger.store.watch()
+                ends.callback(self._watch.close)
             self._due_at = self._ledger.store.now()
-            self._loop(until_idle=until_idle, arm=watch.arm if watch else _nothing)
+            self._loop(until_idle=until_idle)
             self._drain()
         return self._attempts
 
@@ -146,7 +148,7 @@ class Worker:
         ends.callback(reaper.stop)
         ends.callback(Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties).stop)
 
-    def _loop(self, *, until_idle: bool, arm: Callable[[], None]) -> None:
+    def _loop(self, *, until_idle: bool) -> None:
         while not self._stopping and not self.recycle:
             self._linger()
             room = self._room()
@@ -163,7 +165,6 @@ class Worker:
                 if self._due_at is None or self._due_at > self._ledger.store.now():
                     return
             else:
-                arm()
                 wait_s = self._wait_s(room)
             if not self._gather(wait_s) and wait_s:
                 self._due_at = self._next_due()
@@ -229,9 +230,8 @@ class Worker:
         if plain:
             self._slots[0].start(plain)
         if self._executor == "inline" and (noted := self._ledger.take_progress()):
-            self._ledger.perform(
-                lambda transaction: transaction.executions.save_progress(noted)
-            )  # here no heartbeat does it
+            # Here no heartbeat does it.
+            self._ledger.perform(lambda transaction: transaction.executions.save_progress(noted))
 
     def _on_end(self, running: HeldAttempt) -> None:
         """Take an attempt that its handler has ended, from the handler's thread."""
@@ -256,8 +256,8 @@ class Worker:
 
     def _gather(self, wait_s: float) -> bool:
         """Collect attempts that have ended, waiting up to `wait_s` for the first; return whether there was any."""
-        if wait_s > 0:
-            self._bell.sleep(wait_s, lambda: self._done or self._woken)
+        if wait_s > 0 and self._bell.sleep(wait_s, lambda: self._done or self._woken, self._watch):
+            self._woken = True
         woken = self._woken
         if woken:
             self._woken = False  # before the look: a call of `wake` from here on leads to another one
@@ -417,7 +417,3 @@ class Worker:
                 transaction.workers.stopped(self.worker_id)
         except StoreError as error:
             logger.warning("the worker could not be marked as stopped: %s", error)
-
-
-def _nothing() -> None:
-    """Arm no watch."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -190,8 +190,8 @@ class PostgresStore(PostgresSchema):
         self._announcer.close()
         super().close()
 
-    def watch(self, on_change: Callable[[], None]) -> Watch:
-        return ListenWatch(self._open, self._channel, on_change)
+    def watch(self) -> Watch:
+        return ListenWatch(self._open, self._channel)
 
     def translate(self, error: Exception) -> HoldfastError | None:
         if not isinstance(error, psycopg.Error):

@@ -19,47 +19,50 @@ from psycopg import sql
 from holdfast.core.errors import StoreError
 from holdfast.store.store import Watch
 
-CHECK_S = 0.2  # how soon a closed watch ends
 RETRY_S = 0.5
 ANNOUNCE_S = 0.001
 
 
 class ListenWatch(Watch):
-    """A thread that listens on the ledger's channel."""
+    """A connection that listens on the ledger's channel; the thread that sleeps until it is readable looks at it."""
 
-    def __init__(self, connect: Callable[[], Any], channel: str, on_change: Callable[[], None]) -> None:
+    def __init__(self, connect: Callable[[], Any], channel: str) -> None:
         self._connect = connect
         self._channel = channel
-        self._on_change = on_change
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
-        self._thread.start()
+        self._connection: Any = None
+        self._retry_at = 0.0
 
-    def arm(self) -> None:
-        """Do nothing: PostgreSQL tells by itself."""
+    def fileno(self) -> int | None:
+        return None if self._connection is None else int(self._connection.fileno())
+
+    def changed(self) -> bool:
+        try:
+            if self._connection is not None:
+                return self._notified()
+            if time.monotonic() < self._retry_at:
+                return False
+            self._connection = self._connect()
+            self._connection.autocommit = True
+            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        except (psycopg.Error, StoreError):
+            self.close()
+            self._retry_at, self.period_s = time.monotonic() + RETRY_S, RETRY_S
+            return False
+        self.period_s = None
+        return True
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join(timeout=5)
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
-                self._listen()
-            except (psycopg.Error, StoreError):
-                self._closed.wait(RETRY_S)
-
-    def _listen(self) -> None:
-        connection = self._connect()
-        try:
-            connection.autocommit = True
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
-            self._on_change()
-            while not self._closed.is_set():
-                for _ in connection.notifies(timeout=CHECK_S, stop_after=1):
-                    self._on_change()
-        finally:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             connection.close()
+
+    def _notified(self) -> bool:
+        server = self._connection.pgconn
+        server.consume_input()
+        found = False
+        while server.notifies() is not None:
+            found = True
+        return found
 
 
 class Announcer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ from holdfast.store.effects import Effect, require_rows
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.turnstile import Turnstile
-from holdfast.store.sqlite.watch import DataVersionWatch
+from holdfast.store.sqlite.watch import LogWatch
 from holdfast.store.statements import statements, trigger_texts
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 
@@ -159,8 +159,8 @@ class SqliteStore(Store[sqlite3.Connection]):
     def moment(self, value: object) -> datetime:
         return datetime.fromisoformat(cast("str", value))
 
-    def watch(self, on_change: Callable[[], None]) -> Watch:
-        return DataVersionWatch(self.pool, on_change)
+    def watch(self) -> Watch:
+        return LogWatch(self.path)
 
     def close(self) -> None:
         super().close()

@@ -1,0 +1,198 @@
+"""Noticing the writes of other processes: what a sleeping worker is woken by."""
+
+from __future__ import annotations
+
+import select
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from holdfast import Ledger
+from holdfast.core.errors import StoreUnavailableError
+from holdfast.engine.worker.bell import Bell
+from holdfast.store import Store
+from holdfast.store.postgres import watch as postgres_watch
+from holdfast.store.sqlite import watch as sqlite_watch
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.store import Watch
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with Ledger(ledger_url) as ledger:
+        ledger.submit("noop")
+        yield ledger
+
+
+@pytest.fixture
+def watch(ledger: Ledger) -> Iterator[Watch]:
+    with closing(ledger.store.watch()) as watch:
+        settle(watch)
+        yield watch
+
+
+def settle(watch: Watch) -> None:
+    """Look until nothing more is noticed."""
+    quiet = 0
+    while quiet < 5:
+        watch.fileno()
+        quiet = 0 if watch.changed() else quiet + 1
+        time.sleep(0.01)
+
+
+def noticed(watch: Watch, wait_s: float = PATIENCE_S) -> bool:
+    """Sleep as a worker does; return whether the watch ended the sleep."""
+    bell = Bell()
+    try:
+        return bell.sleep(wait_s, lambda: False, watch)
+    finally:
+        bell.close()
+
+
+def test_a_submit_of_another_process_ends_the_sleep(ledger_url: str, watch: Watch) -> None:
+    with Ledger(ledger_url) as other:
+        for _ in range(3):
+            other.submit("noop")
+            assert noticed(watch)
+            settle(watch)
+    assert not noticed(watch, 0.05)
+
+
+def test_a_submit_in_the_callers_own_transaction_ends_the_sleep(ledger: Ledger, watch: Watch) -> None:
+    url = ledger.store.url
+    connection: Any
+    if url.startswith("postgres"):
+        connection = psycopg.connect(url)
+    else:
+        connection = sqlite3.connect(cast("SqliteStore", ledger.store).path, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+    with closing(connection):
+        ledger.submit("noop", connection=connection)
+        assert not noticed(watch, 0.05)
+        connection.commit()
+        assert noticed(watch)
+
+
+def test_a_change_before_the_sleep_is_noticed_at_once(ledger: Ledger, watch: Watch) -> None:
+    if watch.fileno() is None:
+        watch.changed()
+    with Ledger(ledger.store.url) as other:
+        other.submit("noop")
+    time.sleep(0.1)
+    began = time.monotonic()
+    assert noticed(watch)
+    assert time.monotonic() - began < PATIENCE_S / 2
+
+
+# -- SQLite -----------------------------------------------------------------------------------------------------------
+
+
+def sqlite_watch_of(store: Store[Any]) -> Watch:
+    return sqlite_watch.LogWatch(cast("SqliteStore", store).path)
+
+
+def test_without_inotify_the_log_is_looked_at(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "other")
+    with Ledger(sqlite_url) as ledger:
+        ledger.submit("noop")
+        watch = sqlite_watch_of(ledger.store)
+        assert (watch.fileno(), watch.period_s) == (None, sqlite_watch.PERIOD_S)
+        time.sleep(0.05)  # the clock of a file system is coarse
+        assert not noticed(watch, 0.05)
+        ledger.submit("noop")
+        assert noticed(watch)
+        watch.close()
+
+
+def test_a_log_that_was_removed_and_made_again_is_watched(sqlite_url: str) -> None:
+    with Ledger(sqlite_url) as ledger:
+        ledger.submit("noop")
+        path = cast("SqliteStore", ledger.store).path
+    log = Path(f"{path}-wal")
+    assert not log.exists()
+    with closing(sqlite_watch.LogWatch(path)) as watch:
+        assert not noticed(watch, 0.01)  # there is no log
+        with Ledger(sqlite_url) as other:
+            other.submit("noop")
+            settle(watch)
+            other.submit("noop")
+            assert noticed(watch)
+
+
+def test_a_watch_opens_no_file_of_the_ledger(sqlite_url: str) -> None:
+    """Closing any file of the ledger would drop the locks that SQLite holds on it in this process."""
+    with Ledger(sqlite_url) as ledger:
+        ledger.submit("noop")
+        before = opened(sqlite_url)
+        with closing(ledger.store.watch()) as watch:
+            watch.fileno()
+            watch.changed()
+            assert opened(sqlite_url) == before
+
+
+def opened(url: str) -> int:
+    return sum(Path(url).name in str(link.resolve()) for link in Path("/proc/self/fd").iterdir())
+
+
+def test_an_idle_watch_costs_nothing(sqlite_url: str) -> None:
+    with Ledger(sqlite_url) as ledger:
+        ledger.submit("noop")
+        with closing(ledger.store.watch()) as watch:
+            settle(watch)
+            before = time.process_time()
+            assert not noticed(watch, 0.5)
+            assert time.process_time() - before < 0.05
+
+
+# -- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_that_lost_its_connection_takes_another_and_looks(pg_url: str) -> None:
+    with Ledger(pg_url) as ledger, closing(ledger.store.watch()) as watch:
+        ledger.submit("noop")
+        settle(watch)
+        with psycopg.connect(pg_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+            )
+        assert noticed(watch)  # what was announced meanwhile is not known
+        settle(watch)
+        with Ledger(pg_url) as other:
+            other.submit("noop")
+        assert noticed(watch)
+
+
+def test_a_watch_that_cannot_connect_tries_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_watch, "RETRY_S", 0.05)
+    tries = 0
+
+    def connect() -> Any:
+        nonlocal tries
+        tries += 1
+        raise StoreUnavailableError("no server")
+
+    watch = postgres_watch.ListenWatch(connect, "channel")
+    assert [watch.changed(), watch.changed()] == [False, False]
+    assert (tries, watch.fileno()) == (1, None)
+    time.sleep(0.06)
+    assert watch.changed() is False
+    assert tries == 2
+    watch.close()
+
+
+def test_polling_is_possible_on_what_fileno_returns(watch: Watch) -> None:
+    file = watch.fileno()
+    if file is not None:
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        assert poll.poll(0) == []
