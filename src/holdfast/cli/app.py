@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -101,12 +102,18 @@ class Lazy(TyperCommand):
 
     def load(self) -> Any:
         """Import the command and build it."""
-        module, _, attribute = self._target.partition(":")
-        target = getattr(import_module(module), attribute)
-        if not isinstance(target, typer.Typer):
-            function, target = target, typer.Typer(add_completion=False)
-            target.command(self.name)(function)
-        return quick(get_command(target))
+        return _built(self._target, self.name)
+
+
+@cache
+def _built(target: str, name: str | None) -> Any:
+    """Return the command at `module:attribute`. Kept, because building it takes as long as running it."""
+    module, _, attribute = target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False)
+        found.command(name)(function)
+    return quick(get_command(found))
 
 
 class _Trivial:
@@ -115,12 +122,18 @@ class _Trivial:
     Typer builds a pydantic adapter for each option, used or not; that takes longer than the rest of the command.
     """
 
+    def __init__(self) -> None:
+        self._adapter: Any = None
+
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         kind = param.type_descriptor.annotation
         if param.nargs == 1 and not param.multiple and (value is None or isinstance(value, kind)):
             return value
-        param._runtime_param = None  # noqa: SLF001 - the attribute where Typer caches its adapter
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        if self._adapter is None:
+            param._runtime_param = None  # noqa: SLF001 - the attribute where Typer caches its adapter
+            self._adapter = param.get_runtime_param()
+            param._runtime_param = self  # noqa: SLF001 - see above
+        return self._adapter.coerce(value, param=param, ctx=ctx)
 
 
 def quick(command: Any) -> Any:
@@ -200,10 +213,15 @@ def main() -> None:
 
 
 def _holdfast(arguments: list[str]) -> Any:
+    return _program().main(arguments, prog_name="holdfast", standalone_mode=False)
+
+
+@cache
+def _program() -> Any:
     group = quick(get_command(app))
     for name, command in COMMANDS.items():
         group.add_command(Lazy(name, command))
-    return group.main(arguments, prog_name="holdfast", standalone_mode=False)
+    return group
 
 
 def _code(code: object) -> int:

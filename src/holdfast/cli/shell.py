@@ -16,8 +16,6 @@ from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
-from typer.main import get_command
-
 DB, SCHEMA, ENV = "--db", "--schema", "--env"
 NEEDED = "next_needs"
 VARIABLES = {"holdfast": "HOLDFAST_URL", "nodd-replay": "KFM_WAL_DSN"}
@@ -126,7 +124,6 @@ def _first(program: str, name: str) -> Any:
 
     if program == "holdfast":
         return Lazy(name, COMMANDS[name]).load() if name in COMMANDS else None
-    from holdfast.cli.nodd.replay import app  # noqa: PLC0415 - the same
+    from holdfast.cli.nodd.replay import program as nodd_replay  # noqa: PLC0415 - the same
 
-    program_group: Any = get_command(app)
-    return program_group.commands.get(name)
+    return nodd_replay().commands.get(name)

@@ -47,15 +47,15 @@ class Migration(msgspec.Struct, frozen=True):
         return [part.strip() for part in re.split(r";\s*\n", text) if part.strip()]
 
 
-def migrations(dialect: str) -> list[Migration]:
+@cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
     """Return the dialect's migrations, in order."""
-    folder = files(f"holdfast.store.{dialect}") / "migrations"
-    found = [
-        Migration(int(file.name[:4]), file.name[5:].removesuffix(".sql"), file.read_text(encoding="utf-8"))
-        for file in folder.iterdir()
+    texts = {
+        file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
+        for file in (files(f"holdfast.store.{dialect}") / "migrations").iterdir()
         if file.name.endswith(".sql")
-    ]
-    return sorted(found, key=lambda migration: migration.number)
+    }
+    return tuple(Migration(int(name[:4]), name[5:], text) for name, text in sorted(texts.items()))
 
 
 @cache

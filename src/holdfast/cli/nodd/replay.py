@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -223,9 +223,13 @@ app = command_group(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    return run_command(
-        arguments, lambda given: quick(get_command(app)).main(given, prog_name=PROGRAM, standalone_mode=False)
-    )
+    return run_command(arguments, lambda given: program().main(given, prog_name=PROGRAM, standalone_mode=False))
+
+
+@cache
+def program() -> Any:
+    """Return the program with its commands, built."""
+    return quick(get_command(app))
 
 
 def main() -> None:

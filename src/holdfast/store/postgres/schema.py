@@ -4,6 +4,7 @@ Invariants: what is compared with the generated texts is what the database itsel
 exists is guarded like the first.
 """
 
+from functools import cache
 from typing import Any, cast
 
 import psycopg
@@ -125,8 +126,8 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         present = {name for (name,) in rows.fetchall()}
         expected = {
             name.replace(f"{FIRST}_", f"{partition}_")
-            for name in unique_indexes(self.dialect)
             for partition in self._partitions(connection)
+            for name in unique_indexes(self.dialect)
         }
         return expected - present
 
@@ -154,6 +155,7 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         return '"' + self.schema.replace('"', '""') + '".'
 
 
+@cache
 def functions(schema: str, epoch: int) -> dict[str, str]:
     """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
     bodies = {name: text.split("$holdfast$")[1] for name, text in trigger_texts("postgres").items() if " " not in name}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -63,10 +64,7 @@ class PostgresStore(PostgresSchema):
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
         self._announcer = Announcer(self._open, self._channel)
-        self._statements = {
-            name: tuple(self._qualified(pyformat(text)) for text in texts)
-            for name, texts in statements(self.dialect).items()
-        }
+        self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
         self._plans_due: WeakKeyDictionary[psycopg.Connection[tuple[Any, ...]], tuple[float, float]]
         self._plans_due = WeakKeyDictionary()
@@ -284,9 +282,14 @@ class PostgresStore(PostgresSchema):
     def _rollback(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
 
-    def _qualified(self, text: str) -> str:
-        """Add the schema to the table names: a borrowed connection may have another search_path."""
-        return _TABLE.sub(lambda table: self._prefix() + table[0], text)
+
+@cache
+def _qualified_statements(prefix: str) -> dict[str, tuple[str, ...]]:
+    """Return the statements with the schema before each table: a borrowed connection may have another search_path."""
+    return {
+        name: tuple(_TABLE.sub(lambda table: prefix + table[0], pyformat(text)) for text in texts)
+        for name, texts in statements("postgres").items()
+    }
 
 
 def _first_line(error: psycopg.Error) -> str:
