@@ -7,12 +7,13 @@ suite prints its tables and writes the same figures as JSON to the directory of 
 import argparse
 from pathlib import Path
 
-from benchmarks import engine_bench, nodd_bench, recovery_bench, scale, seals, store_bench
+from benchmarks import engine_bench, nodd_bench, recovery_bench, scale, seals, soak, store_bench
 
 SUITES = {
     "store": store_bench.run,
     "recovery": recovery_bench.run,
     "scale": scale.run,
+    "memory": soak.run,
     "seals": seals.run,
     "nodd": nodd_bench.run,
     "nodd-memory": nodd_bench.run_memory,

@@ -1,12 +1,12 @@
-"""Whether `stats`, `jobs` and `show` need the same time in a small ledger and in a large one.
+"""Whether `stats`, `jobs` and `show` need the same time in a small ledger and in a large one, and whether a drain does.
 
-For each size a ledger is filled: a file, or a database of one server. The queries go to the ledgers alternately,
-through the store's own reading verbs, so that a slower moment of the machine affects all sizes. The result is the ratio
-of the medians; near 1 means that the time does not grow.
+For each size a ledger is filled by real work: a file, or a database of one server. The queries go to the ledgers
+alternately, through the store's own reading verbs, and so do the drains, so that a slower moment of the machine affects
+all sizes. The result is the ratio of the medians; near 1 means that the time does not grow.
 
-Invariants: all sizes are measured at the same time; a filled job has its execution, every row of its journal and its
-count, inserted in sets during maintenance; jobs that have not succeeded are mostly the oldest ones, so a query that
-scans from the newest job to find them is slow; a run stops if a ledger does not contain exactly the jobs of its size.
+Invariants: all sizes are measured at the same time; jobs that have not succeeded are mostly the oldest ones, so a query
+that scans from the newest job to find them is slow; a run stops if a ledger does not contain exactly the jobs of its
+size.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from __future__ import annotations
 import os
 import platform
 import random
-import shutil
 import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,29 +31,26 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers._common import PAYLOAD
-from holdfast.core.digest import payload_text
-from holdfast.core.machines import EXECUTION, JOB, JobState
-from holdfast.core.records import time_text
-from holdfast.store import Store, Submission, create_store
+from benchmarks.soak import CHUNK, CONCURRENCY, calls, feed, operations
+from holdfast import Ledger, Worker
+from holdfast.core.machines import JobState
+from holdfast.store import Lease, Store
 from holdfast.store.transaction import Reading
 from tests.support.postgres import Server, tmpfs_directory
 
 SIZES, SIZES_QUICK = (20_000, 100_000), (2_000, 6_000)
 OLDEST = 1_000  # among these every state is common; after them a job has succeeded, or one in a hundred has failed
-CHUNK = 100_000
 PAGE = 50
 WARM_UP = 15  # PostgreSQL chooses a generic plan after some executions
 SAMPLES, SAMPLES_QUICK = 200, 20
 SAMPLES_MIN = 5
 BUDGET_S = 3.0  # a slow query gets fewer samples
 FLAT = 1.5
+DRAIN, DRAIN_QUICK, DRAIN_ROUNDS = 20_000, 300, 3
+DRAIN_RATIO = 0.9
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 # The write-ahead log is kept short: it is in the same memory as the ledgers.
 SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "1GB", "shared_buffers": "1GB"}
-TEXT = payload_text(PAYLOAD)
-DIGEST = Submission(operation="noop", payload=TEXT).digest
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 READS_EVERY_JOB = "stats --at"
 """The query that reads every job: its ratio is shown, but has no limit."""
 
@@ -82,106 +78,46 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------------------------------------------------------------
 # Filling
 
-# The events of a job in each state, and of its one execution.
-EVENTS = {
-    JobState.PENDING: (("submit",), ()),
-    JobState.RUNNING: (("submit", "claim"), ("begin",)),
-    JobState.SUCCEEDED: (("submit", "claim", "succeed"), ("begin", "complete")),
-    JobState.FAILED: (("submit", "claim", "fail"), ("begin", "abort")),
-    JobState.QUARANTINED: (("submit", "claim", "quarantine"), ("begin", "abort")),
-}
-STATE = f"""CASE WHEN n > {OLDEST} THEN CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'succeeded' END
-  WHEN n % 5 = 0 THEN 'pending' WHEN n % 5 = 1 THEN 'running' WHEN n % 5 = 2 THEN 'failed'
-  WHEN n % 5 = 3 THEN 'quarantined' ELSE 'succeeded' END"""
-NUMBERS = {
-    "sqlite": "WITH RECURSIVE x (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM x WHERE n < {last}) SELECT n FROM x",
-    "postgres": "SELECT n FROM generate_series({first}::bigint, {last}::bigint) n",
-}
-JOBS = """INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, state, version, attempts,
-  max_attempts, replay_attempts, run_at, payload, digest, result, created_at, updated_at, event, actor, move_id)
-SELECT 'noop', '1.0.0', 'bench', 'key/' || n, 'default', t.state, l.version,
-  CASE t.state WHEN 'pending' THEN 0 ELSE 1 END, 5, 5, {begins}, '{text}', '{digest}',
-  CASE t.state WHEN 'succeeded' THEN '{{"ok":true}}' END, {begins}, {begins}, l.event, 'bench', 'fill-' || n
-  FROM (SELECT n, {state} AS state FROM ({numbers}) s) t JOIN ({last_of_job}) l ON l.state = t.state ORDER BY n"""
-EXECUTIONS = """INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,
-  started_at, finished_at, created_at, updated_at, event, actor, move_id)
-SELECT j.job_id, 1, l.target, l.version, 'bench', {ends}, {begins}, {begins}, {begins}, {begins}, l.event, 'bench',
-  'fill-' || j.job_id
-  FROM holdfast_jobs j JOIN ({last_of_execution}) l ON l.state = j.state
- WHERE j.job_id BETWEEN {first} AND {last} ORDER BY j.job_id"""
-JOURNAL = """INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, attempt,
-  move_id, at)
-SELECT 1, 0, l.machine, CASE l.machine WHEN 'JOB' THEN j.job_id ELSE e.exec_id END, l.version, l.source, l.target,
-  l.event, 'bench', CASE l.event WHEN 'submit' THEN 0 ELSE 1 END, 'fill-' || j.job_id, '{at}'
-  FROM holdfast_jobs j LEFT JOIN holdfast_executions e ON e.job_id = j.job_id JOIN ({edges}) l ON l.state = j.state
- WHERE j.job_id BETWEEN {first} AND {last} ORDER BY j.job_id, l.machine, l.version"""
+
+def fill(ledger: Ledger, url: str, jobs: int) -> range:
+    """Bring an empty ledger to `jobs` jobs by real work; return their ids."""
+    fifth = OLDEST // 5
+    later = datetime.now(UTC) + timedelta(days=36_500)
+    pending = ledger.submit_many([{**call, "run_at": later} for call in calls(fifth)])
+    ledger.submit_many([{**call, "queue": "held"} for call in calls(fifth)])
+    hold(ledger, "held", fifth)
+    for receipt in ledger.submit_many([{**call, "run_at": later} for call in calls(fifth)]):
+        ledger.quarantine(receipt.job_id, "bench", reason="to fill the ledger")
+    feed(ledger, url, 2 * fifth, fail_every=2, steps=1)
+    feed(ledger, url, jobs - OLDEST, fail_every=100, steps=1)
+    settle(ledger)
+    counts = {count.state: count.n for count in ledger.counts()}
+    failed = fifth + sum(-(-min(CHUNK, jobs - OLDEST - at) // 100) for at in range(0, jobs - OLDEST, CHUNK))
+    expected = dict.fromkeys((JobState.PENDING, JobState.RUNNING, JobState.QUARANTINED), fifth)
+    expected |= {JobState.FAILED: failed, JobState.SUCCEEDED: jobs - 3 * fifth - failed}
+    assert counts == expected, (counts, expected)
+    ids = range(pending[0].job_id, pending[0].job_id + jobs)
+    ledger.job(ids[-1])  # raises if the ids are not one after the other
+    return ids
 
 
-def _edges() -> Iterator[tuple[str, str, int, str | None, str, str]]:
-    """Yield (state, machine, version, source, target, event): each row of the journal of a job of each state."""
-    for state, histories in EVENTS.items():
-        for machine, events in zip((JOB, EXECUTION), histories, strict=True):
-            at: str | None = None
-            version = 0
-            for event in events:
-                for edge in machine.path(event, at).edges:
-                    version += 1
-                    yield state.value, machine.name, version, edge.source, edge.target, event
-                at = machine.path(event, at).target
+def hold(ledger: Ledger, queue: str, jobs: int) -> None:
+    """Claim jobs for a worker that does not exist, with leases that last longer than the run."""
+    with ledger.store.transaction() as transaction:
+        claimed = transaction.executions.claim(Lease(owner="bench", seconds=1e6, n=jobs, queues=(queue,)))
+    assert len(claimed) == jobs, len(claimed)
 
 
-def _selected(rows: Iterable[tuple[object, ...]]) -> str:
-    """Return rows as SQL, with the column names of `_edges`."""
-    texts = (", ".join("NULL" if value is None else repr(value) for value in row) for row in rows)
-    named = "SELECT '' AS state, '' AS machine, 0 AS version, '' AS source, '' AS target, '' AS event WHERE 1 = 0"
-    return " UNION ALL ".join([named, *(f"SELECT {text}" for text in texts)])
-
-
-def fill(store: Store[Any], have: int, want: int) -> None:
-    """Add jobs, with their executions and their whole histories, until the ledger contains `want` jobs."""
-    at, cast = time_text(BEGAN), "::timestamptz" if store.dialect == "postgres" else ""
-    edges = list(_edges())
-    last_edges = {edge[:2]: edge for edge in edges}
-    words: dict[str, object] = {
-        "at": at,
-        "begins": f"'{at}'{cast}",
-        "ends": f"'{time_text(BEGAN + timedelta(days=36_500))}'{cast}",
-        "text": TEXT,
-        "digest": DIGEST,
-        "state": STATE,
-        "edges": _selected(edges),
-        "last_of_job": _selected(edge for edge in last_edges.values() if edge[1] == JOB.name),
-        "last_of_execution": _selected(edge for edge in last_edges.values() if edge[1] == EXECUTION.name),
-    }
-    for first in range(have + 1, want + 1, CHUNK):
-        words |= {"first": first, "last": min(first + CHUNK - 1, want)}
-        words["numbers"] = NUMBERS[store.dialect].format(**words)
-        with store.transaction() as transaction, transaction.maintenance.open(who="bench", why="to fill the ledger"):
-            for statement in (JOBS, EXECUTIONS, JOURNAL):
-                transaction.execute(statement.format(**words))
-        with store.transaction() as transaction:
-            transaction.counts.fold()
-            transaction.retention.extend_journal()
-        _settle(
-            store, " holdfast_counts, holdfast_count_deltas"
-        )  # without this their dead rows would make reads slower
-    _settle(store)
-    with store.reading() as reading:
-        held = sum(count.n for count in reading.counts.current())
-        [[last_id]] = reading.execute("SELECT max(job_id) FROM holdfast_jobs")
-        state = reading.jobs.get(want).state
-        journalled = len(reading.journal.of(want)) + len(reading.journal.of_executions(want))
-    expected = sum(edge[0] == state for edge in edges)
-    assert (held, last_id, journalled) == (want, want, expected), (held, last_id, journalled)
-
-
-def _settle(store: Store[Any], tables: str = "") -> None:
-    """Vacuum or checkpoint, as the database does by itself after a while."""
-    if store.dialect == "postgres":
-        with psycopg.connect(store.url, autocommit=True) as server:
-            server.execute(f"VACUUM ANALYZE{tables}")
-    elif not tables:
-        with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as file:
+def settle(ledger: Ledger) -> None:
+    """Fold the counts, and vacuum or checkpoint, as a worker and the database do by themselves after a while."""
+    with ledger.store.transaction() as transaction:
+        transaction.counts.fold()
+    url = ledger.store.url
+    if ledger.store.dialect == "postgres":
+        with psycopg.connect(url, autocommit=True) as server:
+            server.execute("VACUUM ANALYZE")
+    else:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
             file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -189,22 +125,24 @@ def _settle(store: Store[Any], tables: str = "") -> None:
 # Measuring
 
 
-def queries(jobs: int) -> dict[str, Callable[[Reading], object]]:
-    """Return the queries of a ledger with this many jobs, by name: the verbs of `stats`, `jobs` and `show`."""
-    chance = random.Random(jobs)
+def queries(ids: range) -> dict[str, Callable[[Reading], object]]:
+    """Return the queries of a ledger with these jobs, by name: the verbs of `stats`, `jobs` and `show`."""
+    chance = random.Random(len(ids))
+    newer = ids[len(ids) // 2 :]
+    then = datetime.now(UTC)
 
     def show(reading: Reading) -> object:
-        job_id = chance.randint(1, jobs)
+        job_id = chance.choice(ids)
         found = reading.jobs.get(job_id), reading.lists.executions(job_id), reading.journal.of(job_id)
         return (*found, reading.journal.of_executions(job_id))
 
     return {
         "stats": lambda reading: reading.counts.current(),
         "jobs": lambda reading: reading.lists.jobs(limit=PAGE),
-        "jobs --before": lambda reading: reading.lists.jobs(limit=PAGE, before=chance.randint(jobs // 2, jobs)),
+        "jobs --before": lambda reading: reading.lists.jobs(limit=PAGE, before=chance.choice(newer)),
         **{f"jobs --state {state}": partial(_page, state=state) for state in JobState},
         "show": show,
-        READS_EVERY_JOB: lambda reading: reading.counts.as_of(BEGAN),
+        READS_EVERY_JOB: lambda reading: reading.counts.as_of(then),
     }
 
 
@@ -212,12 +150,12 @@ def _page(reading: Reading, state: JobState) -> object:
     return reading.lists.jobs(state=state, limit=PAGE)
 
 
-def measure(ledgers: Mapping[int, Store[Any]], database: str, *, quick: bool) -> list[Figure]:
+def measure(ledgers: Mapping[int, tuple[Ledger, range]], database: str, *, quick: bool) -> list[Figure]:
     """Return the time of each query at each size, smallest size first."""
-    by_size = {jobs: queries(jobs) for jobs in sorted(ledgers)}
+    by_size = {jobs: queries(ledgers[jobs][1]) for jobs in sorted(ledgers)}
     figures = []
     for query in next(iter(by_size.values())):
-        answers = {jobs: (ledgers[jobs], by_size[jobs][query]) for jobs in by_size}
+        answers = {jobs: (ledgers[jobs][0].store, by_size[jobs][query]) for jobs in by_size}
         for jobs, taken in _timed(answers, SAMPLES_QUICK if quick else SAMPLES).items():
             figures.append(
                 Figure(
@@ -252,6 +190,22 @@ def _timed(answers: Answers, samples: int) -> dict[int, list[float]]:
     return {jobs: times[WARM_UP:] if settled else times[-SAMPLES_MIN:] for jobs, times in taken.items()}
 
 
+def drain(ledgers: Mapping[int, Ledger], *, quick: bool) -> dict[int, float]:
+    """Return how many jobs a second a worker drains at each size, the sizes alternately."""
+    jobs = DRAIN_QUICK if quick else DRAIN
+    rates: dict[int, list[float]] = {size: [] for size in ledgers}
+    for _ in range(DRAIN_ROUNDS):
+        for size, ledger in ledgers.items():
+            for begin in range(0, jobs, CHUNK):
+                ledger.submit_many(calls(min(CHUNK, jobs - begin)))
+            worker = Worker(ledger, concurrency=CONCURRENCY)
+            began = time.perf_counter()
+            attempts = worker.run(until_idle=True)
+            rates[size].append(attempts / (time.perf_counter() - began))
+            assert attempts == jobs, attempts
+    return {size: round(statistics.median(taken)) for size, taken in rates.items()}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The suite
 
@@ -261,12 +215,22 @@ def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[in
     console = Console(width=118)
     chosen = sorted(set(sizes)) or (SIZES_QUICK if quick else SIZES)
     figures: list[Figure] = []
+    drains: list[dict[str, Any]] = []
     for database in databases:
-        with _ledgers(database, chosen) as ledgers:
-            for size, store in ledgers.items():
-                fill(store, 0, size)
+        with _ledgers(database, chosen) as urls, ExitStack() as stack:
+            ledgers = {}
+            for size, url in urls.items():
+                ledger = stack.enter_context(Ledger(url, operations))
+                ledgers[size] = (ledger, fill(ledger, url, size))
             figures += measure(ledgers, database, quick=quick)
+            drained = drain({size: ledger for size, (ledger, _) in ledgers.items()}, quick=quick)
         console.print(_table(database, chosen, figures))
+        rate = drained[chosen[-1]] / drained[chosen[0]]
+        drains.append({"database": database, "per_second": drained, "ratio": rate, "met": rate >= DRAIN_RATIO})
+        said = "met" if rate >= DRAIN_RATIO else "MISSED"
+        console.print(
+            f"Drain: {drained} jobs/s by size; the largest over the smallest {rate:.2f}, ≥ {DRAIN_RATIO}: {said}"
+        )
     result = {
         "suite": "scale",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -276,6 +240,7 @@ def run(databases: Sequence[str], *, quick: bool, path: Path, sizes: Sequence[in
         "sqlite": sqlite3.sqlite_version,
         "sizes": list(chosen),
         "figures": figures,
+        "drains": drains,
         "ratios": [ratio for database in databases for ratio in ratios(database, chosen, figures)],
     }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
@@ -308,14 +273,11 @@ def _table(database: str, sizes: Sequence[int], figures: Sequence[Figure]) -> Ta
 
 
 @contextmanager
-def _ledgers(database: str, sizes: Sequence[int]) -> Iterator[dict[int, Store[Any]]]:
-    """Yield an empty ledger for each size: databases of one server, or files of one directory."""
-    with ExitStack() as stack:
-        if database == "postgres":
-            server = stack.enter_context(Server(settings=SERVER_SETTINGS))
-            urls = {size: server.create_database() for size in sizes}
-        else:
-            directory = tempfile.mkdtemp(prefix="holdfast-bench-", dir=tmpfs_directory())
-            stack.callback(shutil.rmtree, directory)
-            urls = {size: f"sqlite:///{directory}/{size}.db" for size in sizes}
-        yield {size: stack.enter_context(create_store(url)) for size, url in urls.items()}
+def _ledgers(database: str, sizes: Sequence[int]) -> Iterator[dict[int, str]]:
+    """Yield the URL of an empty place for each size: databases of one server, or files of one directory."""
+    if database == "postgres":
+        with Server(settings=SERVER_SETTINGS) as server:
+            yield {size: server.create_database() for size in sizes}
+    else:
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=tmpfs_directory()) as directory:
+            yield {size: f"sqlite:///{directory}/{size}.db" for size in sizes}

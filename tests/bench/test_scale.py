@@ -10,11 +10,21 @@ import pytest
 from rich.console import Console
 
 from benchmarks import scale
-from benchmarks.scale import OLDEST, READS_EVERY_JOB, SIZES_QUICK, Figure, fill, queries, ratios
-from holdfast.audit.as_of import job_at
+from benchmarks.scale import (
+    DRAIN_QUICK,
+    DRAIN_ROUNDS,
+    OLDEST,
+    READS_EVERY_JOB,
+    SIZES_QUICK,
+    Figure,
+    drain,
+    fill,
+    queries,
+    ratios,
+)
+from benchmarks.soak import operations
+from holdfast import Ledger
 from holdfast.core.machines import JobState
-from holdfast.core.project import project, rulings_of
-from holdfast.store import create_store
 from tests.bench.test_store_bench import command
 
 QUERIES = [
@@ -48,28 +58,19 @@ def test_sizes_that_make_no_sense_are_refused(tmp_path: Path, arguments: list[st
     assert not (tmp_path / "results").exists()
 
 
-def test_a_filled_ledger_is_what_real_work_would_have_left(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "CHUNK", 700)
-    with create_store(ledger_url) as store:
-        fill(store, 0, OLDEST)
-        fill(store, OLDEST, OLDEST + 500)
-        with store.reading() as reading:
-            counts = {count.state.value: count.n for count in reading.counts.current()}
-            assert counts == {"pending": 200, "running": 200, "failed": 205, "quarantined": 200, "succeeded": 695}
-            for job_id in (*range(1, 11), OLDEST + 1, OLDEST + 100):
-                job, executions = reading.jobs.get(job_id), reading.lists.executions(job_id)
-                journal = reading.journal.of(job_id)
-                assert [row.version for row in journal] == list(range(1, job.version + 1))
-                assert (journal[-1].target, len(executions)) == (job.state, job.attempts)
-                assert project(executions, rulings_of(journal)) == job.state
-                for execution in executions:
-                    rows = [row for row in reading.journal.of_executions(job_id) if row.subject == execution.exec_id]
-                    assert [row.version for row in rows] == list(range(1, execution.version + 1))
-                    assert rows[-1].target == execution.status
-                past = job_at(reading, job_id, scale.BEGAN, scale.BEGAN)
-                assert (past.job.state, past.job.version) == (job.state, job.version)
-            for query, answer in queries(OLDEST + 500).items():
+def test_a_ledger_is_filled_by_real_work(ledger_url: str) -> None:
+    with Ledger(ledger_url, operations) as ledger:
+        ids = fill(ledger, ledger_url, OLDEST + 500)
+        counts = {count.state.value: count.n for count in ledger.counts()}
+        assert counts == {"pending": 200, "running": 200, "failed": 205, "quarantined": 200, "succeeded": 695}
+        assert len(ids) == OLDEST + 500
+        with ledger.store.reading() as reading:
+            for query, answer in queries(ids).items():
                 assert answer(reading), query
+        rates = drain({len(ids): ledger}, quick=True)
+        assert rates[len(ids)] > 0
+        done = DRAIN_QUICK * DRAIN_ROUNDS
+        assert sum(count.n for count in ledger.counts()) == len(ids) + done
 
 
 def test_growth_is_shown_in_its_row() -> None:
