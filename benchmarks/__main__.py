@@ -18,6 +18,8 @@ SUITES = {
     "nodd": nodd_bench.run,
     "nodd-memory": nodd_bench.run_memory,
     "engine": engine_bench.run,
+    "load": engine_bench.run_load,
+    "brokers": engine_bench.run_brokers,
 }
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
 RESULTS = Path(__file__).parents[1] / ".bench" / "results"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from benchmarks.disk import SimulatedDisk
 from tests.support.postgres import Server, tmpfs_directory
 
-SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB"}
+SERVER_SETTINGS = {"checkpoint_timeout": "1h", "max_wal_size": "4GB", "max_connections": "200"}
 
 
 @contextmanager

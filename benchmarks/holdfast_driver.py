@@ -1,162 +1,129 @@
 """Drives Holdfast through its public API and its real worker, as the drivers of the peers drive theirs.
 
-Invariants: journal, triggers and full durability are on, as always; the stopwatch measures only the work; a run stops
-if its ledger does not contain exactly the expected jobs and effects.
+Invariants: journal, triggers and full durability are on, as always; a worker has its default settings, but for the
+number of threads; only the public API is used.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import sqlite3
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
 
-import psycopg
-
-from benchmarks.peers import _common as common
+from benchmarks.peers._peer import EFFECTS_TABLE, Handler, Peer, file_usage, main, scratch_file
+from benchmarks.peers._pg import PostgresPeer
 from holdfast import Execution, Ledger, Operations, Worker
 from holdfast.core.machines import JobState
 
 CONCURRENCY = 4
-IDLE_WORKER = "--idle-worker"
-
-operations = Operations()
+EFFECT = "INSERT INTO effects VALUES (:job, :amount)"
 
 
-@operations.operation("handle")
-def handle(_run: Execution, /, **_payload: Any) -> None:
-    """Do nothing."""
+def operations_of(handler: Handler | None, numbers: dict[int, int]) -> Operations:
+    """Return the one operation, which notes the number of each job by its id; a failing job is not tried again."""
+    operations = Operations()
+
+    @operations.operation("handle", max_attempts=1)
+    def handle(run: Execution, /, **payload: Any) -> None:
+        if handler is None:
+            return
+        handler.enter()
+        if handler.effect:
+            run.effect(EFFECT, {"job": payload["order"], "amount": payload["amount"]})
+        if handler.by_commit:
+            numbers[run.job.job_id] = payload["amount"]
+        handler.leave(payload)
+
+    return operations
 
 
-@operations.operation("handle-effect")
-def handle_effect(run: Execution, /, **payload: Any) -> None:
-    """Stage one row."""
-    run.effect("INSERT INTO effects VALUES (:job, :amount)", {"job": payload["order"], "amount": payload["amount"]})
+class _Holdfast(Peer):
+    name = "holdfast"
+    setting, settings = "threads", (CONCURRENCY,)
+    warm_up = 6
+    command: ClassVar[list[str]] = [sys.executable, "-m", "benchmarks.holdfast_driver"]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ledgers: dict[str, Ledger] = {}
+        self._open = ExitStack()
+
+    def ledger(self, where: str) -> Ledger:
+        """Return the driver's own ledger object: it submits and counts, and runs nothing."""
+        if where not in self._ledgers:
+            self._ledgers[where] = self._open.enter_context(Ledger(where, operations_of(None, {})))
+        return self._ledgers[where]
+
+    def close(self) -> None:
+        self._open.close()
+        self._ledgers.clear()
+
+    def put(self, where: str, payloads: list[dict[str, Any]]) -> None:
+        self.ledger(where).submit_many([{"operation": "handle", "payload": payload} for payload in payloads])
+
+    @contextmanager
+    def submitting(self, where: str, callers: int) -> Iterator[Callable[[dict[str, Any]], object]]:  # noqa: ARG002
+        ledger = self.ledger(where)
+        yield lambda payload: ledger.submit("handle", payload)
+
+    def work(self, handler: Handler) -> None:
+        numbers: dict[int, int] = {}
+        with Ledger(handler.where, operations_of(handler, numbers)) as ledger:
+            if handler.mode == "mixed":
+                handler.by_commit = True
+
+                def ended(event: Any) -> None:
+                    if event.machine == "JOB" and event.job_id in numbers and event.target != JobState.RUNNING:
+                        handler.ended(numbers.pop(event.job_id))
+
+                ledger.subscribe(ended)
+            ledger.counts()  # opens it
+            handler.ready()
+            Worker(ledger, concurrency=handler.setting or CONCURRENCY).run()
+
+    def rest(self, where: str) -> int:
+        open_states = {JobState.PENDING, JobState.RUNNING}
+        return sum(count.n for count in self.ledger(where).counts() if count.state in open_states)
 
 
-@operations.operation("report-start")
-def report_start(_run: Execution, /, **_payload: Any) -> None:
-    """Print the time at which the handler started."""
-    sys.stdout.write(f"{time.monotonic_ns()}\n")
-    sys.stdout.flush()
+class OnSqlite(_Holdfast):
+    durability = f"WAL, synchronous=FULL, SQLite {sqlite3.sqlite_version}"
+
+    @contextmanager
+    def scratch(self, base: str) -> Iterator[str]:
+        with scratch_file(base, "ledger.db") as path:
+            self.ledger(str(path)).counts()
+            with sqlite3.connect(path) as connection:
+                connection.execute(EFFECTS_TABLE)
+            try:
+                yield str(path)
+            finally:
+                self.close()
+
+    def effects(self, where: str) -> int:
+        count: int = sqlite3.connect(where).execute("SELECT count(*) FROM effects").fetchone()[0]
+        return count
+
+    def usage(self, where: str) -> dict[str, int]:
+        return file_usage(where)
 
 
-@contextmanager
-def scratch(url: str) -> Iterator[str]:
-    """Yield the URL of a new database next to the one that the URL names."""
-    if not url.startswith("postgres"):
-        with common.scratch_file(url, "ledger.db") as path:
-            yield str(path)
-        return
-    name, scratch_url = common.scratch_database(url)
-    with psycopg.connect(url, autocommit=True) as server:
-        server.execute(f'CREATE DATABASE "{name}"')
-        try:
-            yield scratch_url
-        finally:
-            server.execute(f'DROP DATABASE "{name}" (FORCE)')
+class OnPostgres(_Holdfast, PostgresPeer):
+    def install(self, url: str) -> None:
+        self.ledger(url).counts()
 
+    @contextmanager
+    def scratch(self, base: str) -> Iterator[str]:
+        with PostgresPeer.scratch(self, base) as url:
+            try:
+                yield url
+            finally:
+                self.close()
 
-def succeeded(ledger: Ledger) -> int:
-    return sum(count.n for count in ledger.counts() if count.state is JobState.SUCCEEDED)
-
-
-def drain(base: str, n: int, *, effect: bool) -> dict[str, Any]:
-    name = "handle-effect" if effect else "handle"
-    with scratch(base) as url, Ledger(url, operations) as ledger:
-        with ledger.store.transaction() as transaction:
-            transaction.execute(common.EFFECTS_TABLE)
-        for begin in range(0, n, common.BULK_CHUNK):
-            call = {"operation": name, "payload": common.PAYLOAD}
-            ledger.submit_many([call] * min(common.BULK_CHUNK, n - begin))
-        if url.startswith("postgres"):
-            with psycopg.connect(url, autocommit=True) as connection:
-                connection.execute("VACUUM ANALYZE")
-        worker = Worker(ledger, concurrency=CONCURRENCY)
-        watch = common.Stopwatch()
-        watch.start()
-        worker.run(until_idle=True)
-        watch.stop()
-        with ledger.store.reading() as reading:
-            [[effects]] = reading.execute("SELECT count(*) FROM effects")
-        if succeeded(ledger) != n or effects != (n if effect else 0):
-            raise SystemExit(f"{succeeded(ledger)} succeeded and {effects} effects of {n} jobs")
-    return {"setting": f"threads={CONCURRENCY}", "concurrency": CONCURRENCY, **watch.figures(n)}
-
-
-def submit(base: str, n: int, callers: int) -> dict[str, Any]:
-    with scratch(base) as url, Ledger(url, operations) as ledger:
-        ledger.submit("handle", common.PAYLOAD)  # opens the ledger
-        figures: dict[str, Any] = common.by_threads(n, callers, lambda: ledger.submit("handle", common.PAYLOAD))
-        if sum(count.n for count in ledger.counts()) != n + 1:
-            raise SystemExit("lost submissions")
-    return figures
-
-
-def bulk(base: str, n: int) -> dict[str, Any]:
-    with scratch(base) as url, Ledger(url, operations) as ledger:
-        ledger.submit("handle", common.PAYLOAD)
-        watch = common.Stopwatch()
-        watch.start()
-        for begin in range(0, n, common.BULK_CHUNK):
-            call = {"operation": "handle", "payload": common.PAYLOAD}
-            ledger.submit_many([call] * min(common.BULK_CHUNK, n - begin))
-        watch.stop()
-    return {"setting": f"{common.BULK_CHUNK} a call", **watch.figures(n)}
-
-
-def idle(base: str, n: int) -> dict[str, Any]:
-    with scratch(base) as url, Ledger(url, operations) as ledger:
-        ledger.submit("noop")
-        ledger.run_until_idle()
-
-        async def submit_one() -> None:
-            ledger.submit("report-start", common.PAYLOAD)
-
-        command = [sys.executable, "-m", "benchmarks.holdfast_driver", IDLE_WORKER, url]
-        figures: dict[str, Any] = asyncio.run(common.sample_idle("holdfast", url, n, submit_one, command))
-    return figures
-
-
-def idle_worker(url: str) -> None:
-    """Run a worker until the sampler closes its standard input."""
-    worker = Worker(Ledger(url, operations), concurrency=1)
-    threading.Thread(target=_stop_at_the_end_of_input, args=(worker,), daemon=True).start()
-    worker.run()
-
-
-def _stop_at_the_end_of_input(worker: Worker) -> None:
-    sys.stdin.read()
-    worker.stop()
-
-
-def durability(url: str) -> str:
-    if url.startswith("postgres"):
-        return "logged tables, synchronous_commit=on"
-    return f"WAL, synchronous=FULL, SQLite {sqlite3.sqlite_version}"
-
-
-def main() -> None:
-    if sys.argv[1:2] == [IDLE_WORKER]:
-        idle_worker(sys.argv[2])
-        return
-    args: argparse.Namespace = common.arguments()
-    match args.scenario:
-        case "submit":
-            figures = submit(args.url, args.n, args.callers)
-        case "bulk":
-            figures = bulk(args.url, args.n)
-        case "idle":
-            figures = idle(args.url, args.n)
-        case scenario:
-            figures = drain(args.url, args.n, effect=scenario == "drain-effect")
-    common.report("holdfast", args, durability(args.url), figures)
+    durability = PostgresPeer.durability
 
 
 if __name__ == "__main__":
-    main()
+    main(OnPostgres() if any("postgres" in argument for argument in sys.argv) else OnSqlite())

@@ -1,109 +1,90 @@
 # mypy: ignore-errors
+# ruff: noqa: ANN001, ANN201, ARG002
 # The library is installed in this driver's own environment only.
-"""Drives litequeue.
+"""Drives litequeue: a worker is a loop, as in its README.
 
 Invariants:
-- It sets synchronous=NORMAL; the driver forces FULL on the one connection that writes.
+- It sets synchronous=NORMAL; the driver forces FULL on every connection.
 - It refuses a database with other tables, so effects go to a second file, with FULL too.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
-from pathlib import Path
+import time
+from contextlib import contextmanager
 
 from litequeue import LiteQueue
 
-from _common import (
-    BULK_CHUNK,
-    EFFECTS_TABLE,
-    PAYLOAD_TEXT,
-    Stopwatch,
-    arguments,
-    by_threads,
-    report,
-    sample_idle,
-    scratch_file,
-)
-from _worker import POLL_SECONDS
-
-DURABILITY = "WAL, synchronous=FULL (forced; its default is NORMAL)"
+from _peer import EFFECTS_TABLE, POLL_SECONDS, DeliberateError, Peer, file_usage, main, scratch_file
 
 
-def open_queue(path: Path) -> LiteQueue:
+def open_queue(path: str) -> LiteQueue:
     queue = LiteQueue(path, timeout=60)
     queue.conn.execute("PRAGMA synchronous=FULL")
     return queue
 
 
-def put_many(queue: LiteQueue, n: int) -> None:
-    for begin in range(0, n, BULK_CHUNK):
-        with queue.transaction("IMMEDIATE"):
-            for _ in range(min(BULK_CHUNK, n - begin)):
-                queue.put(PAYLOAD_TEXT)
-
-
-def drain(path: Path, n: int, *, effect: bool) -> dict:
-    queue = open_queue(path)
-    put_many(queue, n)
-    effects = sqlite3.connect(path.with_name("effects.db"), isolation_level=None)
+def open_effects(path: str) -> sqlite3.Connection:
+    effects = sqlite3.connect(path.replace("queue.db", "effects.db"), isolation_level=None, timeout=60)
     effects.execute("PRAGMA journal_mode=WAL")
     effects.execute("PRAGMA synchronous=FULL")
-    effects.execute(EFFECTS_TABLE)
-    watch = Stopwatch()
-    watch.start()
-    while (message := queue.pop()) is not None:
-        if effect:
+    return effects
+
+
+class Driver(Peer):
+    name = "litequeue"
+    durability = "WAL, synchronous=FULL (forced; its default is NORMAL)"
+
+    @contextmanager
+    def scratch(self, base):
+        with scratch_file(base) as path:
+            open_effects(str(path)).execute(EFFECTS_TABLE)
+            yield str(path)
+
+    def put(self, where, payloads):
+        queue = open_queue(where)
+        with queue.transaction("IMMEDIATE"):
+            for payload in payloads:
+                queue.put(json.dumps(payload))
+        queue.close()
+
+    @contextmanager
+    def submitting(self, where, callers):
+        queue = open_queue(where)
+        yield lambda payload: queue.put(json.dumps(payload))
+
+    def work(self, handler):
+        queue, effects = open_queue(handler.where), open_effects(handler.where)
+        handler.by_commit = True
+        handler.ready()
+        while True:
+            message = queue.pop()
+            if message is None:
+                time.sleep(POLL_SECONDS)
+                continue
+            handler.enter()
             payload = json.loads(message.data)
-            effects.execute("INSERT INTO effects VALUES (?, ?)", (payload["order"], payload["amount"]))
-        queue.done(message.message_id, claim_id=message.claim_id)
-    watch.stop()
-    (count,) = effects.execute("SELECT count(*) FROM effects").fetchone()
-    if queue.done_count() != n or count != (n if effect else 0):
-        raise SystemExit(f"{queue.done_count()} done and {count} effects of {n} jobs")
-    return {"concurrency": 1, **watch.figures(n)}
+            if handler.effect:
+                effects.execute("INSERT INTO effects VALUES (?, ?)", (payload["order"], payload["amount"]))
+            try:
+                handler.leave(payload)
+                queue.done(message.message_id, claim_id=message.claim_id)
+            except DeliberateError:
+                queue.mark_failed(message.message_id, claim_id=message.claim_id)
+            handler.ended(payload["amount"])
+
+    def rest(self, where):
+        with sqlite3.connect(where, timeout=60) as connection:
+            # 0 is ready, 1 is locked
+            return connection.execute("SELECT count(*) FROM Queue WHERE status IN (0, 1)").fetchone()[0]
+
+    def effects(self, where):
+        return open_effects(where).execute("SELECT count(*) FROM effects").fetchone()[0]
+
+    def usage(self, where):
+        return file_usage(where)
 
 
-def idle(path: Path, n: int) -> dict:
-    queue = open_queue(path)
-
-    async def submit() -> None:
-        queue.put(PAYLOAD_TEXT)
-
-    return {"poll_ms": POLL_SECONDS * 1000, **asyncio.run(sample_idle("litequeue", str(path), n, submit))}
-
-
-def bulk(path: Path, n: int) -> dict:
-    queue = open_queue(path)
-    watch = Stopwatch()
-    watch.start()
-    put_many(queue, n)
-    watch.stop()
-    return {"setting": f"{BULK_CHUNK} puts a transaction()", **watch.figures(n)}
-
-
-def submit(path: Path, n: int, callers: int) -> dict:
-    queue = open_queue(path)
-    figures = by_threads(n, callers, lambda: queue.put(PAYLOAD_TEXT))
-    if queue.ready_count() != n:
-        raise SystemExit("lost submissions")
-    return figures
-
-
-def main() -> None:
-    args = arguments()
-    with scratch_file(args.url) as path:
-        if args.scenario == "submit":
-            figures = submit(path, args.n, args.callers)
-        elif args.scenario == "bulk":
-            figures = bulk(path, args.n)
-        elif args.scenario == "idle":
-            figures = idle(path, args.n)
-        else:
-            figures = drain(path, args.n, effect=args.scenario == "drain-effect")
-    report("litequeue", args, DURABILITY, figures)
-
-
-main()
+main(Driver())

@@ -15,8 +15,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENVS = HERE.parents[1] / ".bench" / "venvs"
-PEERS = ("huey", "litequeue", "pgqueuer", "procrastinate")
-NEEDS = {"litequeue": (3, 12)}
+ON_SQLITE = ("huey", "litequeue")
+ON_POSTGRES = ("pgqueuer", "procrastinate", "oban", "awa", "absurd", "dbos")
+ON_REDIS = ("celery", "dramatiq", "taskiq")
+REDIS = "redis_server"  # an environment with the server's binary
+PEERS = (*ON_SQLITE, *ON_POSTGRES, *ON_REDIS)
+NEEDS = {"litequeue": (3, 12), "oban": (3, 12)}
 
 
 class PeerUnavailable(RuntimeError):
@@ -25,7 +29,7 @@ class PeerUnavailable(RuntimeError):
 
 def ensure(peer: str) -> Path:
     """Return the interpreter of the peer's environment; create the environment if it is missing or out of date."""
-    if peer not in PEERS:
+    if peer not in (*PEERS, REDIS):
         raise PeerUnavailable(f"Unknown peer {peer}; known: {', '.join(PEERS)}.")
     pins = HERE / f"{peer}.requirements.txt"
     base = _interpreter(peer)
@@ -66,5 +70,5 @@ def _run(peer: str, *command: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PEERS:
+    for name in sys.argv[1:] or (*PEERS, REDIS):
         print(ensure(name))
