@@ -123,21 +123,11 @@ def test_without_work_nothing_waits() -> None:
     time = Time()
     budget = time.budget()
     budget.busy = False
-    with budget.charged() as step:
+    with budget.charged():
         time.spend(1)
     assert budget.wait_s() == 0
-    assert budget.wait_after(step, until=1000, left=10) == 0
-
-
-def test_what_must_end_in_time_waits_for_its_share_or_less() -> None:
-    time = Time()
-    budget = time.budget()
-    with budget.charged() as step:
-        time.spend(1 / 64)
-    assert budget.wait_after(step, until=64, left=3) == 1 - 1 / 64  # its share: 4 such steps fit into 64 s
-    assert budget.wait_after(step, until=64, left=127) == 64 / 128 - 1 / 64
-    time.pass_(64)
-    assert budget.wait_after(step, until=64, left=127) == 0
+    budget.busy = True
+    assert budget.wait_s() == 0  # nor is it charged later
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -273,6 +263,20 @@ def test_a_sealing_that_fits_into_the_budget_takes_no_more(ledger: Ledger, time:
     at_work(ledger)
     run(duties(ledger, time, sealing), time, 32)
     assert done == [float(n) for n in range(8)]
+
+
+def test_a_sealing_and_a_check_share_the_budget_and_the_sealing_goes_first(ledger: Ledger, time: Time) -> None:
+    done: list[float] = []
+    other: list[float] = []
+    also = [
+        Duty("long", LONG_S, lambda: steps(time, 100, 1 / 64, other)),
+        Duty("sealing", 64.0, lambda: steps(time, 8, 1 / 64, done, left=True), within_s=48.0),
+    ]
+    at_work(ledger)
+    run(duties(ledger, time, *also), time, 16)
+    assert done == [float(n) for n in range(8)]
+    assert other == [float(n) for n in range(8, 16)]
+    assert time.spent == 16 / 64
 
 
 def test_the_seal_lag_at_full_load_is_below_two_periods(ledger: Ledger, time: Time) -> None:

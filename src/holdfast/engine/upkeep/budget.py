@@ -50,13 +50,3 @@ class Budget:
             step.cost = self._meter() - before
             if self.busy:
                 self._free_at = max(self._free_at, step.began) + step.cost / self._share
-
-    def wait_after(self, step: Step, *, until: float, left: int) -> float:
-        """Return how long a duty that must end in time has to wait after one of its steps, whatever others cost.
-
-        It waits for its share of the time, or less: the `left` steps are spread evenly over the time until `until`.
-        """
-        if not self.busy:
-            return 0.0
-        pause_s = min(step.cost / self._share, (until - step.began) / (left + 1))
-        return max(0.0, step.began + pause_s - self.clock())

@@ -76,7 +76,7 @@ class _Begun:
 
     def __init__(self, duty: Duty, steps: Steps[Any], now: float) -> None:
         self.duty, self.steps = duty, steps
-        self.taken_at = self.free_at = now
+        self.taken_at = self.step_by = now  # the next step begins by then, if the duty ends in time
         self.ends_at = None if duty.within_s is None else now + duty.within_s
 
 
@@ -236,9 +236,8 @@ class Duties:
     # -- doing them ---------------------------------------------------------------------------------------------------
 
     def _wait_s(self, begun: _Begun) -> float:
-        if not self._budget.busy:
-            return 0.0
-        return self._budget.wait_s() if begun.ends_at is None else begun.free_at - self._budget.clock()
+        wait_s = self._budget.wait_s()
+        return wait_s if begun.ends_at is None else min(wait_s, begun.step_by - self._budget.clock())
 
     def _step(self, begun: _Begun) -> None:
         with self._budget.charged() as step:
@@ -249,8 +248,8 @@ class Duties:
         if begun.ends_at is None:
             self._begun.append(begun)
         else:
-            wait_s = self._budget.wait_after(step, until=begun.ends_at, left=left or 0)
-            begun.free_at = self._budget.clock() + wait_s
+            # Evenly spread, the steps that are left end in time, whatever the budget says.
+            begun.step_by = step.began + (begun.ends_at - step.began) / ((left or 0) + 1)
             self._begun.insert(0, begun)
 
     def _guarded(self, duty: Duty, do: Callable[[], Any], failed: object = None) -> Any:

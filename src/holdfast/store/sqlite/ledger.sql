@@ -10,10 +10,14 @@ ON CONFLICT (operation) DO UPDATE SET version = excluded.version, defaults = exc
 RETURNING operation;
 
 -- name: fold_counts
+-- There are two deltas a job and only a few kinds of them: they are summed by kind before states are.
+WITH kinds AS MATERIALIZED (
+  SELECT operation, queue, source, target, sum(n) AS n FROM holdfast_count_deltas
+   GROUP BY operation, queue, source, target)
 INSERT INTO holdfast_counts (operation, queue, state, n)
 SELECT operation, queue, state, sum(n)
-  FROM (SELECT operation, queue, target AS state, n FROM holdfast_count_deltas
-        UNION ALL SELECT operation, queue, source, -n FROM holdfast_count_deltas WHERE source IS NOT NULL) d
+  FROM (SELECT operation, queue, target AS state, n FROM kinds
+        UNION ALL SELECT operation, queue, source, -n FROM kinds WHERE source IS NOT NULL) d
  WHERE true GROUP BY operation, queue, state
 ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excluded.n;
 DELETE FROM holdfast_count_deltas;
