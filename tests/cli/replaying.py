@@ -12,10 +12,11 @@ from typing import Any
 from unittest import mock
 
 from holdfast.cli.nodd import replay as nodd_replay
-from holdfast.store import create_store, open_store
+from holdfast.store import open_store
 from tests.cli import commands
 from tests.cli.commands import Outcome, holdfast
 from tests.governance.replays import checksum, fill, states
+from tests.support.ledgers import new_store
 
 SINCE = ("--created-after", "2020-01-01T00:00:00Z")
 WINDOW = (*SINCE, "--created-before", "2099-01-01T00:00:00Z")
@@ -43,7 +44,7 @@ def nodd(*arguments: str, env: Mapping[str, str] | None = None) -> Outcome:
 def failed_jobs(url: str, env: str = "dev") -> str:
     """Make a ledger with eight failed jobs."""
     payload = '{"object_uri":"s3://noaa/a","event_time":"2026-01-01T06:00:00Z","token":"hunter2"}'
-    with create_store(url, environment=env) as store:
+    with new_store(url, environment=env) as store:
         fill(store, 5, max_attempts=1, payload=payload)
         fill(store, 3, queue="hrrr", code="schema_mismatch", max_attempts=1)
     return url

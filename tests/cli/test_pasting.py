@@ -13,9 +13,9 @@ import yaml
 
 import holdfast as package
 from holdfast.cli.shell import NEEDED, LedgerFlags, has_password
-from holdfast.store import create_store
 from tests.cli.commands import at, holdfast, process, typed
 from tests.cli.replaying import DO, GOES, NODD_GOES, SINCE, failed_jobs, nodd
+from tests.support.ledgers import new_store
 
 NOTE = "First set HOLDFAST_URL to the URL of the ledger. The URL contains a password and is not printed."
 SECRET = "hunter2"  # noqa: S105 - of a server that asks for none
@@ -47,7 +47,7 @@ def test_the_next_step_of_an_error_is_typed_as_it_stands(ledger: str) -> None:
 @pytest.mark.req("G-25")
 def test_each_way_out_of_quarantine_is_typed_as_it_stands(empty_url: str) -> None:
     """In stage: a grant is asked for, approved and used by the commands that were printed, with words put in."""
-    create_store(empty_url, environment="stage").close()
+    new_store(empty_url, environment="stage").close()
     for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
         assert holdfast(*arguments, "--db", empty_url).code == 0
     [explained] = commands_in(holdfast("explain", "1", "--db", empty_url).out)
@@ -205,7 +205,7 @@ def test_a_password_is_never_printed_and_it_is_said_once_what_to_set(
 ) -> None:
     url = with_password(pg_url)
     assert SECRET in url
-    create_store(url, environment="stage").close()
+    new_store(url, environment="stage").close()
     for arguments in (("submit", "noop"), ("quarantine", "add", "1", "--code", "timeout", "--reason", "it hangs")):
         assert holdfast(*arguments, "--db", url).code == 0
     error = holdfast("show", "9", "--db", url)

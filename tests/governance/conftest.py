@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.store import Store, create_store
 from holdfast.testing import VirtualClock
+from tests.support.ledgers import new_store
 
 
 @pytest.fixture
@@ -25,5 +26,5 @@ def store(ledger_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
 @pytest.fixture
 def local(sqlite_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
     """A store for what does not depend on the database."""
-    with create_store(sqlite_url, clock) as store:
+    with new_store(sqlite_url, clock) as store:
         yield store

@@ -25,9 +25,10 @@ from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity
 from holdfast.governance.registry.registry import BUILD, build, request_build
-from holdfast.store import Store, create_store, open_store
+from holdfast.store import Store, open_store
 from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import Client
+from tests.support.ledgers import new_store
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.trap import die
 
@@ -144,7 +145,7 @@ class Ledgers:
         """Return the governed ledger of an environment; `plain` is one that is not governed, `hurt` one to be hurt."""
         if name not in self._made:
             environment = name if name in ("stage", "prod") else "dev"
-            self._made[name] = create_store(self._make_url(name), environment=environment, governed=name != "plain")
+            self._made[name] = new_store(self._make_url(name), environment=environment, governed=name != "plain")
         return self._made[name]
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from holdfast.engine.world import Crash, World
 from holdfast.governance.runs.procedure import Step, StepContext, StepFailed, procedure
-from holdfast.store import Store, create_store
+from holdfast.store import Store
+from tests.support.ledgers import new_store
 
 WHO: Any = {"actor": "ann", "reason": "a test"}
 BOOKS = ("A", "B", "C")
@@ -23,7 +24,7 @@ _APART = ("holdfast_meta", "holdfast_migrations")
 
 def make(url: str, clock: Any = None, **settings: Any) -> Store[Any]:
     """Make a ledger, and a shelf beside it."""
-    store = create_store(url, clock, **settings)
+    store = new_store(url, clock, **settings)
     with store.transaction() as transaction:
         transaction.execute("CREATE TABLE shelf (book TEXT NOT NULL)")
     return store

@@ -15,8 +15,9 @@ from holdfast.core.manifest import read_manifest
 from holdfast.governance import grants
 from holdfast.governance.registry.registry import build, request_build
 from holdfast.governance.registry.supersede import ValueChange, retire, supersede
-from holdfast.store import Store, create_store, open_store
+from holdfast.store import Store, open_store
 from tests.governance.registries import REAL, WHO, value
+from tests.support.ledgers import new_store
 from tests.support.roles import note
 from tests.support.trap import die
 
@@ -25,7 +26,7 @@ SHIP_1, SHIP_2 = {"description": "by sea"}, {"description": "by air"}
 
 def made(url: str, **settings: Any) -> Store[Any]:
     """Make a governed ledger, with nothing in force."""
-    return create_store(url, **{"governed": True, **settings})
+    return new_store(url, **{"governed": True, **settings})
 
 
 def built(store: Store[Any], *values: dict[str, Any]) -> None:

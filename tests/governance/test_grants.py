@@ -18,9 +18,10 @@ from holdfast.core.machines import GrantState
 from holdfast.governance import grants
 from holdfast.governance.approval import approval_doubt, register_approver, revoke_approver
 from holdfast.governance.grants import Identity, approve, authorise, issue, request, revoke, verdict_on
-from holdfast.store import Store, create_store, open_store
+from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.governance.granting import WHY, People, act, asked, contents, told, wanted
+from tests.support.ledgers import new_store
 
 Make = Callable[[str], Store[Any]]
 
@@ -31,7 +32,7 @@ def make(empty_url: str, clock: VirtualClock) -> Iterator[Make]:
     made: list[Store[Any]] = []
 
     def store(environment: str) -> Store[Any]:
-        made.append(create_store(empty_url, clock, environment=environment))
+        made.append(new_store(empty_url, clock, environment=environment))
         return made[-1]
 
     yield store
@@ -41,7 +42,7 @@ def make(empty_url: str, clock: VirtualClock) -> Iterator[Make]:
 
 @pytest.fixture
 def sqlite(sqlite_url: str, clock: VirtualClock) -> Iterator[Store[Any]]:
-    with create_store(sqlite_url, clock) as store:
+    with new_store(sqlite_url, clock) as store:
         yield store
 
 
@@ -167,7 +168,7 @@ def test_in_prod_it_takes_somebody_else_who_is_known_by_a_key(make: Make, people
 
 
 def test_the_signature_under_another_grant_is_not_one_under_this(sqlite_url: str, people: People) -> None:
-    with create_store(sqlite_url, environment="prod") as store:
+    with new_store(sqlite_url, environment="prod") as store:
         people.register(store, "bob")
         one, other = asked(store, wanted(store)), asked(store, wanted(store, "job:2"))
         stolen = Identity(name="bob", method=KEY, signature=people.signature(store, one, "bob"))
@@ -175,14 +176,14 @@ def test_the_signature_under_another_grant_is_not_one_under_this(sqlite_url: str
 
 
 def test_the_console_may_approve_in_prod(sqlite_url: str) -> None:
-    with create_store(sqlite_url, environment="prod") as store:
+    with new_store(sqlite_url, environment="prod") as store:
         draft = asked(store, wanted(store))
         assert approve(store, draft.grant_id, Identity(name="bob", method=CONSOLE)).state == "active"
         assert act(store, wanted(store)) == draft.grant_id
 
 
 def test_a_file_knows_no_roles(sqlite_url: str) -> None:
-    with create_store(sqlite_url, environment="prod") as store:
+    with new_store(sqlite_url, environment="prod") as store:
         draft = asked(store, wanted(store))
         refused("approver_not_authenticated", approve, store, draft.grant_id, Identity(name="bob", method=ROLE))
 
@@ -192,7 +193,7 @@ def test_in_prod_a_role_of_the_database_may_approve_what_another_asked_for(pg_ur
     database = pg_url.rpartition("/")[2]
     ann, bob = f"ann_{database}", f"bob_{database}"
     urls = {name: pg_url.replace("postgres@", f"{name}@") for name in (ann, bob)}
-    with create_store(pg_url, environment="prod"), psycopg.connect(pg_url, autocommit=True) as admin:
+    with new_store(pg_url, environment="prod"), psycopg.connect(pg_url, autocommit=True) as admin:
         for role in (ann, bob):
             admin.execute(f"CREATE ROLE {role} LOGIN")
             admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
@@ -323,7 +324,7 @@ def test_many_under_one_grant_are_recorded_as_such(sqlite: Store[Any]) -> None:
 
 def test_a_grant_that_was_revoked_meanwhile_says_so(pg_url: str) -> None:
     """The other one was faster, and did something else than use it: the code is that of what it did."""
-    with create_store(pg_url, environment="stage") as store:
+    with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
         draft = asked(store, what)
         approve(store, draft.grant_id, Identity(name="bob"))
@@ -339,7 +340,7 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
     pg_url: str, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the reading of a grant and that of its journal somebody else was faster."""
-    with create_store(pg_url, environment="stage") as store:
+    with new_store(pg_url, environment="stage") as store:
         what = wanted(store)
         draft = asked(store, what)
         approve(store, draft.grant_id, Identity(name="bob"))

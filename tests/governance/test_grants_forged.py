@@ -15,10 +15,11 @@ from holdfast.core.errors import AuthorityError
 from holdfast.core.governed import Grant
 from holdfast.governance.approval import revoke_approver
 from holdfast.governance.grants import Identity, approve, verdict_on
-from holdfast.store import Store, connect, create_store
+from holdfast.store import Store, connect
 from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import Client
 from tests.governance.granting import People, act, asked, contents, wanted
+from tests.support.ledgers import new_store
 
 
 class Forger:
@@ -264,7 +265,7 @@ ALSO_ON_POSTGRES = (
 )
 def test_what_was_forged_permits_nothing(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     environment, says, how = FORGERIES[name]
-    with create_store(request.getfixturevalue(f"{kind}_url"), environment=environment) as store:
+    with new_store(request.getfixturevalue(f"{kind}_url"), environment=environment) as store:
         what, grant = how(Forger(store, People(tmp_path)))
         before = contents(store)
         with store.reading() as reading:
@@ -293,7 +294,7 @@ NEVER_CHANGED = {
 
 @pytest.mark.req("L-12")
 def test_what_was_asked_for_cannot_be_changed(empty_url: str, tmp_path: Path) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         it = Forger(store, People(tmp_path))
     client = Client(empty_url)
     where = "WHERE grant_id = ?"

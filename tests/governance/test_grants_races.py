@@ -14,9 +14,10 @@ import pytest
 from holdfast.core.errors import GovernanceError
 from holdfast.governance.approval import register_approver
 from holdfast.governance.grants import Identity, approve
-from holdfast.store import Store, create_store
+from holdfast.store import Store
 from tests.governance.granting import act, asked, contents, told, wanted
 from tests.support.forkserver import ForkServer
+from tests.support.ledgers import new_store
 from tests.support.roles import noted, wait_until
 
 ROUNDS = 6
@@ -26,7 +27,7 @@ ROLE = "tests.governance.racers"
 
 @pytest.fixture
 def store(empty_url: str) -> Iterator[Store[Any]]:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         yield store
 
 
@@ -102,7 +103,7 @@ def together(*calls: Callable[[], object]) -> list[str]:
 
 @pytest.mark.req("L-12")
 def test_of_two_first_approvers_one_is_the_first(empty_url: str) -> None:
-    with create_store(empty_url, environment="prod") as store:
+    with new_store(empty_url, environment="prod") as store:
         answers = together(*(
             lambda n=n: register_approver(store, f"approver-{n}", f"{n:02x}" * 32, actor="adm", reason="x")
             for n in range(4)

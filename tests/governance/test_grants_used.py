@@ -32,10 +32,11 @@ from holdfast.core.errors import (
 )
 from holdfast.core.governed import Release
 from holdfast.governance.grants import Identity, approve, authorise, permission
-from holdfast.store import Lease, Store, Submission, create_store, open_store
+from holdfast.store import Lease, Store, Submission, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, forge, work
 from tests.governance.granting import People, asked, told, wanted
+from tests.support.ledgers import new_store
 
 pytest_plugins = ["tests.audit.places"]
 EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
@@ -56,7 +57,7 @@ def refused(code: str, call: Callable[..., object], *args: Any, **given: Any) ->
 
 @pytest.mark.req("K-16", "K-17", "X-01", "L-10")
 def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(empty_url: str) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         with store.transaction() as transaction:
             [one] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="poison")])
             transaction.jobs.rule(
@@ -111,7 +112,7 @@ def broken(empty_url: str) -> Iterator[Callable[[str], Store[Any]]]:
     made: list[Store[Any]] = []
 
     def make(environment: str) -> Store[Any]:
-        made.append(create_store(empty_url, environment=environment))
+        made.append(new_store(empty_url, environment=environment))
         _break(made[-1])
         return made[-1]
 
@@ -192,7 +193,7 @@ class Place:
         self.new_url, self.directory, self.kind = new_url, directory, kind
         self.people, self.clock = People(directory), VirtualClock()
         self.url = new_url(kind)
-        with create_store(self.url, self.clock, environment=environment) as store:
+        with new_store(self.url, self.clock, environment=environment) as store:
             with store.transaction() as transaction:
                 transaction.jobs.submit([Submission(operation="noop", payload="{}", key=str(n)) for n in range(3)])
             work(store, 2)

@@ -12,6 +12,7 @@ from holdfast.core.errors import InputError, RuntimeLeaseError
 from holdfast.governance.leases import acquire, held, hold, release
 from holdfast.store import Store, create_store
 from holdfast.testing import VirtualClock
+from tests.support.ledgers import new_store
 
 MINUTE = timedelta(minutes=1)
 NAME = "registry"
@@ -140,7 +141,7 @@ def test_many_threads_one_winner(ledger_url: str) -> None:
     ],
 )
 def test_what_is_no_lease_is_refused(sqlite_url: str, given: dict[str, Any], field: str) -> None:
-    with create_store(sqlite_url) as store:
+    with new_store(sqlite_url) as store:
         with pytest.raises(InputError) as caught:
             acquire(store, **{"name": NAME, "holder": "ann", "ttl": MINUTE, **given})
         assert caught.value.context["field"] == field

@@ -18,7 +18,7 @@ from holdfast.governance import quarantine
 from holdfast.governance.quarantine import QuarantineFilters, add, find, history, purge, show, statistics
 from holdfast.governance.reasons import Reason
 from holdfast.governance.releases import release
-from holdfast.store import Lease, Store, Submission, create_store
+from holdfast.store import Lease, Store, Submission
 from holdfast.testing import VirtualClock
 from tests.governance.quarantining import (
     ANN,
@@ -30,6 +30,7 @@ from tests.governance.quarantining import (
     states,
     submitted,
 )
+from tests.support.ledgers import new_store
 
 HOUR, DAY = 3600, 86400
 
@@ -156,7 +157,7 @@ def test_what_a_release_would_give_is_what_the_budget_gives(
     """What is foretold is what then happens to a job that goes on failing."""
     max_attempts, replay_attempts = budget
     clock = VirtualClock()
-    with create_store(sqlite_url, clock) as store:
+    with new_store(sqlite_url, clock) as store:
         [job_id] = submitted(store, max_attempts=max_attempts, replay_attempts=replay_attempts)
         for _ in range(spent):
             failed_once(store)
@@ -177,7 +178,7 @@ def test_what_a_release_would_give_is_what_the_budget_gives(
 
 @pytest.mark.req("K-17")
 def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(empty_url: str) -> None:
-    with create_store(empty_url, environment="prod") as store:
+    with new_store(empty_url, environment="prod") as store:
         [job_id] = quarantined(store)
         with store.reading() as reading:
             ask, then = show(reading, job_id).next
@@ -190,7 +191,7 @@ def test_the_next_command_is_a_request_for_a_grant_where_one_is_needed(empty_url
 
 @pytest.mark.req("K-17")
 def test_explain_names_the_release_of_a_quarantined_job(empty_url: str) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         [job_id] = quarantined(store)
         nexts = [_next(store, job_id)]
         number = granted(store, Act.RELEASE, f"job:{job_id}")
@@ -253,7 +254,7 @@ def test_a_job_is_put_there_by_hand(store: Store[Any]) -> None:
 def test_what_cannot_be_kept_is_refused_before_anything_is_written(
     sqlite_url: str, code: str, operator: str, reason: str
 ) -> None:
-    with create_store(sqlite_url) as store:
+    with new_store(sqlite_url) as store:
         [job_id] = submitted(store)
         with pytest.raises(InputError):
             add(store, job_id, code, operator=operator, reason=reason)
@@ -303,7 +304,7 @@ def test_a_purge_drops_payload_and_result_and_keeps_the_record(store: Store[Any]
 
 @pytest.mark.req("K-17", "G-25")
 def test_every_release_can_be_reviewed(empty_url: str) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         first, second = quarantined(store, n=2)
         numbers = [granted(store, Act.RELEASE, f"job:{job_id}") for job_id in (first, second)]
         for job_id, number in zip((first, second), numbers, strict=True):

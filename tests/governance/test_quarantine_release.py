@@ -45,6 +45,7 @@ from tests.governance.quarantining import (
     submitted,
 )
 from tests.support.forkserver import ForkServer
+from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
 
@@ -58,7 +59,7 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 @pytest.fixture
 def stage(empty_url: str) -> Iterator[Store[Any]]:
     """A store where nobody may let themselves."""
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         yield store
 
 
@@ -346,7 +347,7 @@ def test_as_many_as_one_grant_can_release(store: Store[Any], n: int) -> None:
 def test_of_two_who_release_one_job_one_wins_and_the_other_has_used_nothing(
     empty_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         ids = quarantined(store, n=8)
         work = {
             who: [(job_id, granted(store, Act.RELEASE, f"job:{job_id}", who)) for job_id in ids]
@@ -399,7 +400,7 @@ def test_a_job_that_is_purged_while_it_is_released_is_not(stage: Store[Any]) -> 
 def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
     empty_url: str, server: ForkServer, tmp_path: Path
 ) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         ids = quarantined(store, n=5)
         parent = granted(store, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
         gate = tmp_path / "gate"
@@ -421,7 +422,7 @@ def test_of_two_runners_on_one_grant_one_wins_and_the_other_has_written_nothing(
 
 @pytest.mark.req("K-17")
 def test_a_death_at_any_statement_of_a_release_leaves_all_or_nothing(empty_url: str, server: ForkServer) -> None:
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         ids = quarantined(store, n=2)
         parent = granted(store, Act.RELEASE_MANY, f"quarantine:{candidates_hash(ids)}")
         stride = 2 if store.dialect == "sqlite" else 8

@@ -13,7 +13,7 @@ from holdfast.engine.operations import Operations
 from holdfast.governance import grants
 from holdfast.governance.grants import Identity
 from holdfast.governance.registry.registry import build, draft, hold, registration_hold, resolve
-from holdfast.store import Store, create_store
+from holdfast.store import Store
 from tests.enforcement.raw import Client
 from tests.governance.registries import (
     BOTH,
@@ -31,6 +31,7 @@ from tests.governance.registries import (
     names,
     value,
 )
+from tests.support.ledgers import new_store
 
 shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
@@ -41,7 +42,7 @@ shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
 @pytest.mark.req("L-22", "L-13")
 def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty_url: str) -> None:
-    with create_store(empty_url, environment="prod", governed=True) as store:
+    with new_store(empty_url, environment="prod", governed=True) as store:
         with store.reading() as reading:
             assert registration_hold(reading)
             assert reading.switches.last("REGISTRATION_HOLD") is None
@@ -79,7 +80,7 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty
     [("prod", True, True), ("prod", False, False), ("stage", True, False), ("dev", True, False)],
 )
 def test_who_is_held_from_the_start(sqlite_url: str, environment: str, governed: bool, held: bool) -> None:
-    with create_store(sqlite_url, environment=environment, governed=governed) as store:
+    with new_store(sqlite_url, environment=environment, governed=governed) as store:
         with store.reading() as reading:
             assert registration_hold(reading) is held
         if not held:

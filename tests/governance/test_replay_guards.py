@@ -19,9 +19,10 @@ from holdfast.governance import grants
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.events import ReplayRefused
 from holdfast.governance.replay.replay import DryRun, GuardType, ReplayBatch, ReplayReport, policy_of
-from holdfast.store import Store, Submission, create_store
+from holdfast.store import Store, Submission
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, checksum, claim, fill, on_both, replays, selection, states, work
+from tests.support.ledgers import new_store
 
 TYPES = [
     "env_mismatch",
@@ -265,7 +266,7 @@ def approve(store: Store[Any], chosen: Selection, *, executor: str = "ann") -> i
 
 @pytest.mark.req("K-55", "K-50", "K-57")
 def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(empty_url: str, clock: VirtualClock) -> None:
-    with create_store(empty_url, clock, environment="prod") as store:
+    with new_store(empty_url, clock, environment="prod") as store:
         fill(store, 3)
         chosen = selection(store, env="prod")
         before = checksum(store)
@@ -301,7 +302,7 @@ def test_in_prod_every_run_needs_a_grant_for_exactly_its_candidates(empty_url: s
 
 @pytest.mark.req("K-55")
 def test_in_prod_everybody_at_once_takes_an_override_and_a_grant(empty_url: str, clock: VirtualClock) -> None:
-    with create_store(empty_url, clock, environment="prod") as store:
+    with new_store(empty_url, clock, environment="prod") as store:
         fill(store, 2)
         fill(store, 2, queue="hrrr")
         chosen = selection(store, env="prod", queues=())
@@ -324,7 +325,7 @@ def test_in_prod_everybody_at_once_takes_an_override_and_a_grant(empty_url: str,
 
 @pytest.mark.req("K-55")
 def test_elsewhere_a_large_run_needs_a_grant(sqlite_url: str, clock: VirtualClock) -> None:
-    with create_store(sqlite_url, clock, environment="stage") as store:
+    with new_store(sqlite_url, clock, environment="stage") as store:
         fill(store, 3)
         small = selection(store, env="stage", limits=Limits(max_records=1))
         policy = msgspec.structs.replace(policy_of("stage"), grant_above=1)

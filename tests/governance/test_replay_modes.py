@@ -17,10 +17,11 @@ from holdfast.engine.world import Crash, World
 from holdfast.governance import grants
 from holdfast.governance.registry.supersede import retire, supersede
 from holdfast.governance.replay import replay
-from holdfast.store import Declared, Store, Submission, create_store
+from holdfast.store import Declared, Store, Submission
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
 from tests.governance.successions import governed
+from tests.support.ledgers import new_store
 
 
 def repair(store: Store[Any], **settings: Any) -> Selection:
@@ -166,7 +167,7 @@ def test_the_same_version_with_another_result_is_a_mismatch(local: Store[Any], c
 
 @pytest.mark.req("K-17", "K-51")
 def test_to_replace_takes_a_grant_everywhere_but_in_dev(sqlite_url: str, clock: VirtualClock) -> None:
-    with create_store(sqlite_url, clock, environment="stage") as store:
+    with new_store(sqlite_url, clock, environment="stage") as store:
         fill(store, 1, permanent=True)
         chosen = repair(store, env="stage")
         made = replay.dry_run(store, chosen, actor="ann")

@@ -28,10 +28,11 @@ from holdfast.governance import grants
 from holdfast.governance.replay import replay
 from holdfast.governance.replay.events import ReplayBatch
 from holdfast.governance.replay.replay import ReplayPolicy, ReplayReport, policy_of
-from holdfast.store import Store, create_store
+from holdfast.store import Store
 from holdfast.store.verbs.jobs import JobWrites
 from holdfast.testing import VirtualClock
 from tests.governance.replays import AGAIN, WHO, claim, dev, fail, fill, on_both, replays, selection, states, work
+from tests.support.ledgers import new_store
 
 TWO: Any = {"limits": Limits(batch_size=2)}
 
@@ -403,7 +404,7 @@ def test_a_runner_that_lost_its_lease_writes_nothing_more(store: Store[Any], clo
 
 @pytest.mark.req("K-57", "L-13")
 def test_whoever_takes_a_granted_run_up_needs_a_grant_of_their_own(empty_url: str, clock: VirtualClock) -> None:
-    with create_store(empty_url, clock, environment="stage") as store:
+    with new_store(empty_url, clock, environment="stage") as store:
         fill(store, 4)
         chosen = selection(store, env="stage", **TWO)
         policy = msgspec.structs.replace(policy_of("stage"), grant_above=0)
@@ -448,7 +449,7 @@ def test_a_run_that_is_not_known_or_no_replay_is_refused(local: Store[Any]) -> N
 
 
 def test_candidates_that_were_altered_are_not_gone_on_with(sqlite_url: str, clock: VirtualClock) -> None:
-    with create_store(sqlite_url, clock) as store:
+    with new_store(sqlite_url, clock) as store:
         fill(store, 4)
         report = replay.run(store, selection(store, **TWO), stop_after=1, sleep=clock.advance, **WHO)
         alter = 'UPDATE holdfast_evidence SET content = \'{"3":"1-3"}\''

@@ -23,6 +23,7 @@ from tests.enforcement.raw import LATER, Client
 from tests.engine.working import eventually, working
 from tests.governance.quarantining import THROWER, granted, grants, job_of, standing
 from tests.support.forkserver import ForkServer
+from tests.support.ledgers import new_store
 
 ROLES = "tests.governance.quarantining"
 UNIQUE_VIOLATION = "23505"
@@ -38,7 +39,7 @@ def store(ledger_url: str) -> Iterator[Store[Any]]:
 @pytest.fixture
 def stage(empty_url: str) -> Iterator[Store[Any]]:
     """A store where nobody may let themselves."""
-    with create_store(empty_url, environment="stage") as store:
+    with new_store(empty_url, environment="stage") as store:
         yield store
 
 
@@ -102,7 +103,7 @@ def test_a_switch_is_thrown_at_once_and_lifted_by_a_grant(stage: Store[Any]) -> 
      (OPERATION, {}), ("replay:", {}), ("replay", {"actor": ""}), ("replay", {"reason": " "})],
 )  # fmt: skip
 def test_what_cannot_be_a_switch_is_refused(sqlite_url: str, name: str, changed: dict[str, str]) -> None:
-    with create_store(sqlite_url) as store:
+    with new_store(sqlite_url) as store:
         for turn in (throw, lift):
             with pytest.raises(InputError):
                 turn(store, name, **{**THROWER, **changed})
@@ -142,7 +143,7 @@ def test_the_database_refuses_a_lift_by_hand(ledger_url: str) -> None:
 
 @pytest.mark.req("K-55")
 def test_of_two_who_lift_one_switch_one_wins_and_the_other_has_used_nothing(empty_url: str, tmp_path: Path) -> None:
-    with create_store(empty_url, environment="stage") as store, ForkServer(ROLES) as server:
+    with new_store(empty_url, environment="stage") as store, ForkServer(ROLES) as server:
         names = [f"incident-{n}" for n in range(6)]
         for name in names:
             throw(store, name, **THROWER)

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypedDict
@@ -132,6 +132,14 @@ def _free_port() -> int:
     raise ServerError("No free port between 20000 and 31999 on 127.0.0.1.")
 
 
+def copy_database(admin: psycopg.Connection, name: str, template: str) -> None:
+    """Create a database as a copy of one without connections."""
+    # Copying files takes two thirds of the time of logging every page. Before version 15 it is the only strategy.
+    strategy = " STRATEGY FILE_COPY" if admin.info.server_version >= 150000 else ""
+    statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
+    admin.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+
+
 class Server:
     """One PostgreSQL cluster: prepared at the first start, removed by `close`."""
 
@@ -194,24 +202,22 @@ class Server:
     def create_database(self, *, template: str = "template1") -> str:
         """Create an empty database, or a copy of one without connections, and return its URL."""
         name = f"test_{secrets.token_hex(6)}"
-        # Copying files takes two thirds of the time of logging every page. Before version 15 it is the only strategy.
-        strategy = " STRATEGY FILE_COPY" if self._connected().info.server_version >= 150000 else ""
-        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}" + strategy)
-        self._execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+        self._again_if_lost(lambda: copy_database(self._connected(), name, template))
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
         """Drop a database, by name or URL, and end the connections to it."""
         name = name.rpartition("/")[2]
-        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+        self._again_if_lost(lambda: self._connected().execute(statement))
 
-    def _execute(self, statement: sql.Composed) -> None:
+    def _again_if_lost(self, act: Callable[[], object]) -> None:
         try:
-            self._connected().execute(statement)
+            act()
         except psycopg.OperationalError:
             if self._admin is not None and not self._admin.closed:
                 raise
-            self._connected().execute(statement)  # a test has ended the connection
+            act()  # a test has ended the connection
 
     def _connected(self) -> psycopg.Connection:
         """Return the admin connection; it is kept open, so that creating a database is fast."""
