@@ -19,6 +19,7 @@ import random
 import shutil
 import signal
 import statistics
+import string
 import struct
 import subprocess
 import tempfile
@@ -26,6 +27,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -142,9 +144,15 @@ class Stopwatch:
 # Jobs and callers
 
 
+@lru_cache
+def _padding(size: int) -> str:
+    """Return text that does not compress well: PostgreSQL compresses large values."""
+    return "".join(random.Random(size).choices(string.ascii_letters + string.digits, k=size))
+
+
 def payload_of(size: int = 0, *, number: int | None = None, fails: bool = False) -> dict[str, Any]:
     """Return the payload, padded to `size` bytes of JSON."""
-    note = PAYLOAD["note"] + "x" * max(0, size - PAYLOAD_BYTES)
+    note = PAYLOAD["note"] + _padding(max(0, size - PAYLOAD_BYTES))
     made = {**PAYLOAD, "note": FAILS + note[1:] if fails else note}
     return made if number is None else {**made, "amount": number}
 
