@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast import Execution, Ledger, Worker
+from holdfast.core.errors import StoreUnavailableError
 from holdfast.core.machines import JobState
 from holdfast.engine.worker import worker as worker_module
 from holdfast.engine.worker.attempt import HeldAttempt
@@ -17,7 +18,7 @@ from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.pace import AHEAD_BYTES, AHEAD_S, Pace
 from holdfast.engine.worker.slots import ThreadSlots
 from holdfast.store import Lease
-from tests.engine.working import PATIENCE_S, eventually, excuses, working
+from tests.engine.working import PATIENCE_S, eventually, excuses, threaded, working
 
 SLOTS, MOST = 4, 1000
 
@@ -231,3 +232,80 @@ def test_no_submit_and_no_end_is_missed_by_a_worker_that_goes_to_sleep(live: Led
             worker.wake()
             assert receipt.wait(PATIENCE_S / 2).state is JobState.SUCCEEDED
     assert len(ran) == 30
+
+
+# -- the second connection --------------------------------------------------------------------------------------------
+
+
+BACKLOG = 1500
+
+
+class Sharing(Worker):
+    """A worker that notes how many attempts each of its turns on a second connection claims."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.shared: list[int] = []
+        super().__init__(*args, **options)
+
+    def _share(self, room: int) -> int:
+        left = super()._share(room)
+        self.shared.append(room - left)
+        return left
+
+
+def test_a_backlog_is_written_on_two_connections_where_the_database_has_many_writers(live: Ledger) -> None:
+    live.submit_many([{"operation": "noop"}] * BACKLOG)
+    worker = Sharing(live, concurrency=2, batch_max=200, poll_s=0.05)
+    assert worker.run(until_idle=True) == BACKLOG
+    assert any(worker.shared) is not live.store.one_writer
+    assert [(c.state.value, c.n) for c in live.counts() if c.n] == [("succeeded", BACKLOG)]
+    assert worker.held() == []
+    assert "holdfast-second" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_with_a_subscriber_everything_is_written_on_one_connection(live: Ledger) -> None:
+    heard: list[int] = []
+    subscription = live.subscribe(lambda transition: heard.append(transition.subject))
+    live.submit_many([{"operation": "noop"}] * BACKLOG)
+    worker = Sharing(live, concurrency=2, batch_max=200, poll_s=0.05)
+    assert worker.run(until_idle=True) == BACKLOG
+    assert not any(worker.shared)
+    subscription.close()
+
+
+def test_a_worker_that_is_stopped_while_two_connections_write_loses_nothing(live: Ledger) -> None:
+    live.submit_many([{"operation": "noop"}] * BACKLOG)
+    worker = Sharing(live, concurrency=2, batch_max=200, poll_s=0.05, drain_s=PATIENCE_S)
+    with threaded(worker.run):
+        eventually(lambda: live.store.one_writer or any(worker.shared))
+        worker.stop()
+    assert worker.held() == []
+    with live.store.reading() as reading:
+        running = reading.lists.jobs(state=JobState.RUNNING, limit=10)
+    assert running == []
+    worker = Sharing(live, concurrency=2, poll_s=0.05)
+    worker.run(until_idle=True)
+    assert {(c.state.value, c.n) for c in live.counts() if c.n} == {("succeeded", BACKLOG)}
+
+
+def test_what_the_second_connection_could_not_write_is_written_again(
+    live: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.submit_many([{"operation": "noop"}] * BACKLOG)
+    committer = live.second_committer()
+    failures = iter([StoreUnavailableError("gone")])
+    perform = committer.perform
+
+    def sometimes(tasks: Any) -> None:
+        for error in failures:
+            for task in tasks:
+                task.failed(error)
+            return
+        perform(tasks)
+
+    monkeypatch.setattr(committer, "perform", sometimes)
+    monkeypatch.setattr(live, "second_committer", lambda: committer)
+    worker = Sharing(live, concurrency=2, batch_max=200, poll_s=0.05)
+    assert worker.run(until_idle=True) == BACKLOG
+    assert {(c.state.value, c.n) for c in live.counts() if c.n} == {("succeeded", BACKLOG)}
+    assert live.store.one_writer or next(failures, None) is None  # it was tried

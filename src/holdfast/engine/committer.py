@@ -52,6 +52,10 @@ class Committer:
         self._waiting: deque[_Batch] = deque()
         self._led = False
 
+    def twin(self) -> Committer:
+        """Return another committer of the same store: what the two write is not gathered, and not in order."""
+        return Committer(self._store, self._world, self._on_commit)
+
     def perform(self, tasks: Sequence[Task[Any]]) -> None:
         """Write these tasks, with whatever else has gathered; return when each has its durable outcome or its error."""
         batch = _Batch(tasks)

@@ -18,25 +18,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from holdfast.core import commands
-from holdfast.core.decide import Move, Refused
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
-from holdfast.core.errors import (
-    InvalidStateTransitionError,
-    StateTransitionRaceError,
-    WaitTimeoutError,
-)
+from holdfast.core.errors import WaitTimeoutError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.opened import OpenedLedger
 from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
 from holdfast.engine.receipt import ENDED, Receipt
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
-from holdfast.engine.tasks import CallTask, RuleTask, Task
+from holdfast.engine.tasks import CallTask, Task
 from holdfast.engine.world import World
 from holdfast.store import Admission, Store, Submission, Transaction
 from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
+    from holdfast.engine.committer import Committer
     from holdfast.engine.events import Bus, InvariantViolated, Subscriber, Subscription
     from holdfast.engine.worker.execution import Execution
 
@@ -207,14 +203,9 @@ class Ledger:
 
         Raise InvalidStateTransitionError if that is not allowed, StateTransitionRaceError if the job has changed.
         """
-        task = RuleTask(job, lambda tx: tx.jobs.rule([(job, command)], actor=actor, reason=reason)[0], actor=actor)
-        self.perform_tasks([task])
-        answer: Move | Refused = task.result()
-        if isinstance(answer, Refused):
-            race = answer.code == "race"
-            error = StateTransitionRaceError if race else InvalidStateTransitionError
-            raise error(answer.message, context={"job_id": job.job_id, "refusal": answer.code})
-        return JobState(answer.steps[0].target) if answer.steps else job.state
+        from holdfast.engine.rulings import rule  # noqa: PLC0415 - of an operator
+
+        return rule(self, job, command, actor=actor, reason=reason)
 
     def pause(self, queue: str, *, actor: str = "local", reason: str = "paused") -> None:
         """Pause a queue: its jobs are not claimed. Attempts that run continue."""
@@ -294,6 +285,10 @@ class Ledger:
     def perform_tasks(self, tasks: Sequence[Task[Any]]) -> None:
         """Write tasks through the committer: each has its outcome or its error when this returns."""
         self._in_use().committer.perform(tasks)
+
+    def second_committer(self) -> Committer:
+        """Return a committer beside the one of `perform_tasks`; the events of the two are in no order."""
+        return self._in_use().committer.twin()
 
     @property
     def bus(self) -> Bus:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.commands import Commit, Complete, Finish
 from holdfast.core.decide import Move, Refused
-from holdfast.core.records import Attempt, Job
+from holdfast.core.records import Attempt
 from holdfast.store import Admission, Lease, Submission, Transaction
 from holdfast.store.effects import Effect, in_turn
 
@@ -91,21 +91,6 @@ class CallTask(Task[Any]):
     @staticmethod
     def write(tasks: Sequence[CallTask], transaction: Transaction) -> list[Any]:
         return [task.fn(transaction) for task in tasks]
-
-
-class RuleTask(CallTask):
-    """A ruling on a job as it was read; `rule` returns the Move, or why it was Refused."""
-
-    def __init__(self, job: Job, rule: Callable[[Transaction], Move | Refused], *, actor: str) -> None:
-        super().__init__(rule, ("during_ruling", "after_ruling"))
-        self.job = job
-        self.actor = actor
-
-    def events(self, at: datetime) -> Iterator[Transition]:
-        from holdfast.engine.events import of_move  # noqa: PLC0415 - only in a process with a subscriber
-
-        if isinstance(self.outcome, Move):
-            yield from of_move(self.job, self.outcome, at, actor=self.actor)
 
 
 class EndTask(Task[Move | Refused]):

@@ -32,7 +32,7 @@ from holdfast.core.errors import (
 from holdfast.core.governed import Release
 from holdfast.core.records import Job
 from holdfast.core.selection import candidates_hash
-from holdfast.engine.tasks import RuleTask
+from holdfast.engine.rulings import RuleTask
 from holdfast.governance.acts import actor_and_reason, retry_races
 from holdfast.governance.grants import authorise, environment_of, issue, verdict_on
 from holdfast.governance.quarantine import JOB_TARGET, QuarantineFilters, find

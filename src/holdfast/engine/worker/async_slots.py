@@ -15,7 +15,7 @@ from typing import Any, cast
 from holdfast.engine.operations import Operation
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.outcome import FORKS, outcome_of
-from holdfast.engine.worker.slots import AbandonedCount, OnEnd
+from holdfast.engine.worker.slots import OnEnd
 from holdfast.engine.world import Crash
 
 LOOP_ANSWERS_S = 0.25  # a loop that takes longer to answer is blocked by a handler
@@ -84,7 +84,7 @@ class AsyncSlots:
         self._loop: asyncio.AbstractEventLoop | None = None  # the one that takes new attempts
         self._waiting: dict[int, HeldAttempt] = {}  # handed to a loop that has not begun them
         self._tasks: dict[asyncio.AbstractEventLoop, dict[int, asyncio.Task[None]]] = {}
-        self._abandoned = AbandonedCount()
+        self._abandoned: list[int] = []  # as in ThreadSlots
 
     waiting = 0  # on a loop nothing waits for room
 
@@ -118,7 +118,7 @@ class AsyncSlots:
         if not running.ended and await run_async(running):
             self._on_end(running)
         else:
-            self._abandoned.add(-1)
+            self._abandoned.append(-1)
 
     def _forget(self, loop: asyncio.AbstractEventLoop, running: HeldAttempt) -> None:
         self._tasks[loop].pop(id(running), None)
@@ -129,7 +129,7 @@ class AsyncSlots:
     def abandon(self, running: HeldAttempt) -> None:
         loop = next((loop for loop, tasks in list(self._tasks.items()) if id(running) in tasks), self._loop)
         if self._waiting.pop(id(running), None) is None:
-            self._abandoned.add(1)
+            self._abandoned.append(1)
         if loop is None:
             return
         answered = threading.Event()
@@ -149,7 +149,7 @@ class AsyncSlots:
         answered.set()
 
     def worn_out(self, limit: int) -> bool:
-        return self._abandoned.n > limit
+        return sum(self._abandoned) > limit
 
     def close(self) -> None:
         for loop in list(self._tasks):

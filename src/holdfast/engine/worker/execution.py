@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.core.commands import Complete
-from holdfast.core.decide import Move, Refused
+from holdfast.core.decide import Move
 from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import EffectError, InputError, LeaseLostError
 from holdfast.core.records import Attempt, Job
@@ -145,14 +144,10 @@ class Execution:
         self._refuse_late()
         if self.staged.effects:
             raise InputError("effects are staged already: use staged effects or run.commit, not both")
-        complete = Complete(self.token, payload_text(result))
+        from holdfast.engine.worker.own_commit import completed_in  # noqa: PLC0415 - few handlers do it themselves
+
         self._connection = connection
-        with self._ledger.store.borrowed(connection) as transaction:
-            [answer] = transaction.executions.move([(self.record, complete)], actor=self.record.execution.lease_owner)
-            if isinstance(answer, Refused):
-                raise LeaseLostError(answer.message)
-            self._ledger.submit_followups(transaction, self.record, self.staged.calls)
-        self.committed = answer
+        self.committed = completed_in(connection, self._ledger, self.record, self.staged.calls, result)
 
     def undo_commit(self) -> None:
         """Roll back the transaction that `commit` was given, if it is still open: its locks would block the ledger."""

@@ -38,9 +38,13 @@ class Pace:
         """Note that n payloads of so many bytes in all were claimed; larger ones count at once."""
         self._mean_bytes = max(size / n, self._mean_bytes + (size / n - self._mean_bytes) * _WEIGHT)
 
-    def hold(self, stalled: int) -> int:
-        """Return how many attempts to hold, running and waiting, if so many slots are busy with a long handler."""
+    def hold(self, stalled: int, *, shared: bool = False) -> int:
+        """Return how many attempts to hold, running and waiting, if so many slots are busy with a long handler.
+
+        With two connections, each has its own share: `shared` doubles the limit.
+        """
+        most = 2 * self._most if shared else self._most
         if self._mean_s is None:
-            return min(self._slots, self._most)
+            return min(self._slots, most)
         ahead = (self._slots - stalled) * AHEAD_S / max(self._mean_s, 1e-6)
-        return min(self._most, self._slots + int(min(ahead, AHEAD_BYTES / max(self._mean_bytes, 1))))
+        return min(most, self._slots + int(min(ahead, AHEAD_BYTES / max(self._mean_bytes, 1))))

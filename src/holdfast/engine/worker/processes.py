@@ -26,11 +26,13 @@ from holdfast.core.errors import InputError
 from holdfast.core.redaction import redacted
 from holdfast.engine.error_texts import error_code, error_message
 from holdfast.engine.failures import FailureKind
+from holdfast.engine.worker.async_slots import InlineSlots
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.child import BOOT, Channel, handler_name, in_pool, outcome_from, plain
 from holdfast.engine.worker.outcome import Outcome, Raised, Then
 from holdfast.engine.worker.raised import raised
-from holdfast.engine.worker.slots import AbandonedCount, OnEnd, ThreadSlots
+from holdfast.engine.worker.slots import OnEnd, ThreadSlots
+from holdfast.engine.worker.some_slots import Slots
 
 logger = logging.getLogger("holdfast")
 
@@ -40,8 +42,10 @@ IMPORT_S = 60.0  # what the import of a handler's module may take, apart from th
 _GIVEN_BACK = Raised("executor_stopped", "the executor was stopped", Then.GIVE_BACK)
 
 
-def slots_of(executor: str | Executor, size: int, on_end: OnEnd) -> ProcessSlots | ExecutorSlots:
-    """Return the slots that a worker's `executor` asks for: processes of our own, or a given Executor."""
+def slots_of(executor: str | Executor, size: int, on_end: OnEnd) -> Slots:
+    """Return the slots of a worker's `executor`: the caller's thread, processes of our own, or an Executor."""
+    if executor == "inline":
+        return InlineSlots(on_end)
     if executor == "processes":
         return ProcessSlots(size, on_end)
     if isinstance(executor, Executor):
@@ -218,7 +222,7 @@ class ExecutorSlots:
         self._on_end = on_end
         self._remote = isinstance(executor, ProcessPoolExecutor) or "Interpreter" in type(executor).__name__
         self._futures: dict[int, Future[Any]] = {}
-        self._abandoned = AbandonedCount()
+        self._abandoned: list[int] = []  # as in ThreadSlots
         self._unusable = False
 
     waiting = 0  # the executor does not tell
@@ -275,23 +279,23 @@ class ExecutorSlots:
             elif answer:
                 self._on_end(running)
             else:
-                self._abandoned.add(-1)
+                self._abandoned.append(-1)
 
     def _end(self, running: HeldAttempt, outcome: Outcome) -> None:
         if running.finish(outcome):
             self._on_end(running)
         else:
-            self._abandoned.add(-1)
+            self._abandoned.append(-1)
 
     def abandon(self, running: HeldAttempt) -> None:
         future = self._futures.get(id(running))
-        self._abandoned.add(1)
+        self._abandoned.append(1)
         if future is not None:
             future.cancel()
 
     def worn_out(self, limit: int) -> bool:
         size = getattr(self._executor, "_max_workers", limit + 1)
-        return self._unusable or self._abandoned.n > limit or self._abandoned.n >= size
+        return self._unusable or sum(self._abandoned) > limit or sum(self._abandoned) >= size
 
     def close(self) -> None:
         for future in list(self._futures.values()):

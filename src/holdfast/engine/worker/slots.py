@@ -13,46 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Protocol
 
 from holdfast.engine.worker.attempt import HeldAttempt
 
 OnEnd = Callable[[HeldAttempt], None]
-
-
-class Slots(Protocol):
-    """Somewhere to run attempts. Only the worker's own thread calls these; any may call `take_back`."""
-
-    @property
-    def waiting(self) -> int:
-        """How many attempts no slot has taken yet, as far as that is known."""
-
-    def start(self, claimed: Sequence[HeldAttempt]) -> None:
-        """Run attempts, in their order, as soon as there is room."""
-
-    def take_back(self, claimed_before: float) -> list[HeldAttempt]:
-        """Return the attempts that were claimed before a time and that no slot has taken; they will not start here."""
-
-    def abandon(self, running: HeldAttempt) -> None:
-        """Give up an attempt that has been ended, and whose handler does not return."""
-
-    def worn_out(self, limit: int) -> bool:
-        """Tell whether more than `limit` handlers were given up and still run, or no slot is left."""
-
-    def close(self) -> None:
-        """Take no more; do not wait for what runs."""
-
-
-class AbandonedCount:
-    """How many handlers were abandoned and still run: one more when abandoned, one less when it ends after all."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self._lock = threading.Lock()
-
-    def add(self, change: int) -> None:
-        with self._lock:  # the two may come in either order
-            self.n += change
 
 
 class ThreadSlots:
@@ -65,7 +29,7 @@ class ThreadSlots:
         self._sleeping = 0
         self._closed = False
         self._bell: SimpleQueue[None] = SimpleQueue()  # one item wakes one thread
-        self._abandoned = AbandonedCount()
+        self._abandoned: list[int] = []  # 1 for each that was given up, -1 for each of them that ended after all
         for _ in range(size):
             self._add()
 
@@ -98,11 +62,11 @@ class ThreadSlots:
             self._bell.put(None)
 
     def abandon(self, running: HeldAttempt) -> None:  # noqa: ARG002 - its thread notices by itself
-        self._abandoned.add(1)
+        self._abandoned.append(1)
         self._add()
 
     def worn_out(self, limit: int) -> bool:
-        return self._abandoned.n > limit
+        return sum(self._abandoned) > limit
 
     def close(self) -> None:
         self._closed = True
@@ -113,7 +77,7 @@ class ThreadSlots:
             if running.ended:
                 continue  # given back while it waited here
             if not running.run():
-                self._abandoned.add(-1)
+                self._abandoned.append(-1)
                 return  # another thread has this slot now
             self._on_end(running)
 

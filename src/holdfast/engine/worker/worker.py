@@ -18,25 +18,26 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.core.decide import Refused
 from holdfast.core.errors import InputError, StoreError
 from holdfast.engine.operations import LEASE_S
-from holdfast.engine.tasks import ClaimTask, Task
 from holdfast.engine.worker.attempt import HeldAttempt
 from holdfast.engine.worker.bell import Bell
 from holdfast.engine.worker.heartbeat import Heartbeat
 from holdfast.engine.worker.keeper import Keeper
 from holdfast.engine.worker.pace import AHEAD_S, SHORT_S, Pace
 from holdfast.engine.worker.reaper import Reaper, RecoveryReport, recover
-from holdfast.engine.worker.slots import Slots, ThreadSlots
+from holdfast.engine.worker.slots import ThreadSlots
+from holdfast.engine.worker.turn import Turn
 from holdfast.engine.world import Crash
 from holdfast.store import Lease
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.upkeep.duties import Duty, Periods
+    from holdfast.engine.worker.second import SecondConnection
+    from holdfast.engine.worker.some_slots import Slots
     from holdfast.store.store import Watch
 
 logger = logging.getLogger("holdfast")
@@ -48,6 +49,7 @@ BATCH_MAX = 1000
 LINGER_S = 0.005  # how long the ends of short handlers wait for more of them
 UNSTARTED_S = 1.0  # an attempt that no slot has taken for so long is given back
 CONTENDED_S = 0.005
+SHARED_MIN = 100  # the least that a turn claims for a second connection to help
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
 
 
@@ -98,6 +100,8 @@ class Worker:
         self._seen_at = 0.0
         self._due_at: datetime | None = None
         self._outage_s = RETRY_FIRST_S
+        self._filled = False  # the last turn got as much as it claimed: there is a backlog
+        self._second: SecondConnection | None = None
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
@@ -113,7 +117,11 @@ class Worker:
 
     def held(self) -> list[HeldAttempt]:
         """Return the attempts that this worker holds."""
-        return [*self._held.values(), *self._ended]
+        return [*self._held.values(), *self._ended, *(self._second.ended if self._second else ())]
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._held or self._ended or (self._second and self._second.turn))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -155,11 +163,13 @@ class Worker:
             looking = room > 0 and self._due_at is not None and self._due_at <= self._ledger.store.now()
             wait_s = 0.0
             if looking or self._ended:
+                if looking and self._filled:
+                    room = self._share(room)
                 claimed = self._write(room if looking else 0)
                 self._start(claimed)
                 if looking and len(claimed) < room:
                     self._due_at = self._next_due(after_empty=not claimed)
-            elif until_idle and not self._held:
+            elif until_idle and not self._busy:
                 # Attempts that ended since may have made their jobs due again.
                 self._due_at = self._next_due()
                 if self._due_at is None or self._due_at > self._ledger.store.now():
@@ -172,36 +182,32 @@ class Worker:
 
     def _write(self, room: int) -> list[HeldAttempt]:
         """Write the attempts that have ended and claim `room` more, in one transaction; return what was claimed."""
-        ended = self._ended  # it stays where heartbeats see it until it is written
-        tasks: list[Task[Any]] = [task for running in ended if (task := running.task) is not None]
-        claim = ClaimTask(self._lease(room)) if room else None
-        if claim is not None:
-            tasks.append(claim)
-        if tasks:
-            self._ledger.perform_tasks(tasks)
+        turn = Turn(
+            self._ended, self._lease(room) if room else None
+        )  # heartbeats see what has ended until it is written
+        if turn.tasks:
+            self._ledger.perform_tasks(turn.tasks)
         self._ended = []
-        outage: Exception | None = None
-        for running in ended:
-            task = running.task
-            if task is None or task.error is not None or isinstance(task.outcome, Refused):
-                from holdfast.engine.worker.unsuccessful import must_write_again  # noqa: PLC0415 - rare
+        return self._settle(turn)
 
-                if must_write_again(running, task):
-                    self._ended.append(running)
-                if task is not None and isinstance(task.error, StoreError):
-                    outage = task.error
-        claimed: list[HeldAttempt] = []
-        if claim is not None and claim.error is not None:
-            outage = claim.error
-        elif claim is not None and (attempts := claim.result()):
-            ledger, now = self._ledger, time.monotonic()
-            claimed = [HeldAttempt(ledger, attempt, now) for attempt in attempts]
-            self._held.update(
-                (attempt.execution.exec_id, held) for attempt, held in zip(attempts, claimed, strict=True)
-            )
-            self._pace.claimed(len(attempts), sum([len(attempt.job.payload or "") for attempt in attempts]))
-        self._pause_for(outage)
+    def _settle(self, turn: Turn) -> list[HeldAttempt]:
+        """Handle the ledger's answers to a turn; return what was claimed."""
+        claimed = turn.settled(self._ledger)
+        self._ended += turn.again
+        if claimed:
+            self._held.update((running.record.execution.exec_id, running) for running in claimed)
+            self._pace.claimed(len(claimed), sum([len(running.record.job.payload or "") for running in claimed]))
+        self._filled = len(claimed) == turn.room >= SHARED_MIN and not self._ledger.store.one_writer
+        self._pause_for(turn.outage)
         return claimed
+
+    def _share(self, room: int) -> int:
+        """Give one half of a turn to a second connection, if that is free; return how many to claim here."""
+        if self._second is None:
+            from holdfast.engine.worker.second import SecondConnection  # noqa: PLC0415 - only with a backlog
+
+            self._second = SecondConnection(self._ledger, self.wake)
+        return self._second.share(self._ended, room, self._lease)
 
     def _pause_for(self, outage: Exception | None) -> None:
         if outage is None:
@@ -262,6 +268,8 @@ class Worker:
         if woken:
             self._woken = False  # before the look: a call of `wake` from here on leads to another one
             self._due_at = self._ledger.store.now()
+        if self._second and (turn := self._second.take()):
+            self._start(self._settle(turn))
         n, seconds = 0, 0.0
         for _ in range(len(self._done)):
             running = self._done.popleft()
@@ -283,16 +291,12 @@ class Worker:
         late = time.monotonic() - AHEAD_S
         oldest = islice(self._held.values(), self._concurrency)
         stalled = sum([running.taken_at is not None and running.taken_at < late for running in oldest])
-        return max(0, self._pace.hold(stalled) - len(self._held))
+        elsewhere = self._second.room if self._second else 0
+        return max(0, self._pace.hold(stalled, shared=self._second is not None) - len(self._held) - elsewhere)
 
     def _lease(self, n: int) -> Lease:
-        return Lease(
-            owner=self.worker_id,
-            seconds=LEASE_S,
-            n=n,
-            queues=self._queues,
-            seconds_by_operation=self._ledger.lease_seconds(),
-        )
+        longer = self._ledger.lease_seconds()
+        return Lease(owner=self.worker_id, seconds=LEASE_S, n=n, queues=self._queues, seconds_by_operation=longer)
 
     def _lease_s(self) -> list[float]:
         return [operation.lease_s for operation in self._ledger.operations] or [LEASE_S]
@@ -339,16 +343,11 @@ class Worker:
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def _plain_slots(self) -> Slots:
-        on_end = self._on_end
         if self._executor == "threads":
-            return ThreadSlots(self._concurrency, on_end)
-        if self._executor == "inline":
-            from holdfast.engine.worker.async_slots import InlineSlots  # noqa: PLC0415 - only on a virtual clock
-
-            return InlineSlots(on_end)
+            return ThreadSlots(self._concurrency, self._on_end)
         from holdfast.engine.worker.processes import slots_of  # noqa: PLC0415 - only with such an executor
 
-        return slots_of(self._executor, self._concurrency, on_end)
+        return slots_of(self._executor, self._concurrency, self._on_end)
 
     def _slots_for(self, running: HeldAttempt) -> Slots:
         """Return where an attempt runs; the slots on an event loop are made for the first `async def` handler."""
@@ -363,6 +362,8 @@ class Worker:
     def _close_slots(self) -> None:
         for some in self._slots:
             some.close()
+        if self._second:
+            self._second.close()
 
     def _recover_first(self) -> RecoveryReport | None:
         try:
@@ -377,11 +378,14 @@ class Worker:
 
     def _drain(self) -> None:
         """Wait for what runs, up to `drain_s`, then give the rest back, excused."""
+        if self._second:
+            self._second.close()
+            self._gather(0.0)
         for running in self.held():
             running.worker_stopping = True
             running.stop()
         deadline = time.monotonic() + self._drain_s
-        while self.held() and not self._at_once and time.monotonic() < deadline:
+        while self._busy and not self._at_once and time.monotonic() < deadline:
             self._write(0)
             self._gather(min(0.1, max(0.001, deadline - time.monotonic())))
             self._time_out()
@@ -389,7 +393,7 @@ class Worker:
             if running.give_back("worker_stopped"):
                 self._end(running)
         deadline = time.monotonic() + FLUSH_S
-        while self.held() and time.monotonic() < deadline:
+        while self._busy and time.monotonic() < deadline:
             self._write(0)
             if self._held:  # it ended just now, and its slot is about to hand it over
                 self._gather(0.01)

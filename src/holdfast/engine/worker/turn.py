@@ -1,0 +1,53 @@
+"""One turn of a worker: the ends of some attempts and the next claim, written in one transaction.
+
+Invariants: an end is written again until the ledger answers; a refused end is dropped, because another worker holds the
+job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.decide import Refused
+from holdfast.core.errors import StoreError
+from holdfast.engine.tasks import ClaimTask, Task
+from holdfast.engine.worker.attempt import HeldAttempt
+from holdfast.store import Lease
+
+if TYPE_CHECKING:
+    from holdfast.engine.ledger import Ledger
+
+
+class Turn:
+    """What is written, and after that what came of it."""
+
+    def __init__(self, ended: Sequence[HeldAttempt], lease: Lease | None) -> None:
+        self.ended = ended
+        self.room = lease.n if lease else 0  # how many attempts it claims
+        self.claim = ClaimTask(lease) if lease else None
+        self.tasks: list[Task[Any]] = [task for running in ended if (task := running.task) is not None]
+        if self.claim is not None:
+            self.tasks.append(self.claim)
+        self.again: list[HeldAttempt] = []  # to be written again
+        self.outage: Exception | None = None  # why something could not be written
+
+    def settled(self, ledger: Ledger) -> list[HeldAttempt]:
+        """Handle the ledger's answers; return what was claimed."""
+        for running in self.ended:
+            task = running.task
+            if task is None or task.error is not None or isinstance(task.outcome, Refused):
+                from holdfast.engine.worker.unsuccessful import must_write_again  # noqa: PLC0415 - rare
+
+                if must_write_again(running, task):
+                    self.again.append(running)
+                if task is not None and isinstance(task.error, StoreError):
+                    self.outage = task.error
+        if self.claim is None:
+            return []
+        if self.claim.error is not None:
+            self.outage = self.claim.error
+            return []
+        now = monotonic()
+        return [HeldAttempt(ledger, attempt, now) for attempt in self.claim.result()]
