@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.support import clauses
 from tests.support.ledgers import new_ledger
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
+from tests.support.thinning import left_out
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background (`make test &`) ignores SIGINT, and so would the children that tests interrupt.
@@ -49,18 +49,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-# Long tables of cases: every case runs on SQLite, and one in so many on PostgreSQL too; `make prove` runs them all.
-THINNED = {
-    "audit/test_tampering.py": 4,
-    "audit/test_repair.py": 4,
-    "audit/test_check.py": 4,
-    "cli/test_at.py": 4,
-    "cli/test_explain.py": 2,
-    "explain/test_explain.py": 2,
-    "nodd/test_checking_corruptions.py": 4,
-}
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print at the end of a run what this machine could not test."""
     if STRACE is None:
@@ -73,13 +61,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 # First, before -m and -k take tests away: the record is of every test collected.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    seen: Counter[str] = Counter()
-    for item in items:
-        file = f"{item.path.parent.name}/{item.path.name}"
-        if file in THINNED and "postgres" in getattr(getattr(item, "callspec", None), "id", ""):
-            if seen[file] % THINNED[file]:
-                item.add_marker(pytest.mark.slow)
-            seen[file] += 1
+    for item in left_out(items):
+        item.add_marker(pytest.mark.slow)
     known = {clause.id for clause in clauses.load()}
     shown: dict[str, list[str]] = {}
     for item in items:

@@ -15,6 +15,7 @@ import pytest
 from holdfast.model.guards import KEEPS
 from tests.faults.catalogue import FAULTS
 from tests.faults.seeded import BOTH, ROOT, SOURCE, Patch, PatchError, SeededFault, patched_files
+from tests.support import thinning
 
 
 def test_ids_are_unique_and_name_an_area() -> None:
@@ -49,6 +50,12 @@ def test_every_listed_test_exists(fault: SeededFault) -> None:
             assert function in names, test
             word = case.rpartition("-")[2]  # a case is a name of this folder, such as that of a corruption
             assert any(word in beside.read_text(encoding="utf-8") for beside in path.parent.glob("*.py")), test
+
+
+def test_no_case_of_a_listed_test_is_left_out_on_postgres() -> None:
+    files = {test.partition("::")[0].removeprefix("tests/") for fault in FAULTS for test in fault.tests}
+    thinned = {file for file in files if file.partition("/")[0] in thinning.FOLDERS}
+    assert thinned - thinning.TABLES.keys() == thinning.WHOLE
 
 
 def test_every_guard_of_decide_has_a_fault() -> None:
