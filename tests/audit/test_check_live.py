@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from holdfast import Ledger, Worker
-from holdfast.audit.check.runner import check
+from holdfast.audit.check import ledger_rules
+from holdfast.audit.check.runner import check, check_steps
 from holdfast.core.errors import StoreDamagedError
 from holdfast.core.steps import run_steps
 from holdfast.engine.events import InvariantViolated, Transition
 from holdfast.engine.upkeep import checks as checking
 from holdfast.engine.upkeep.checks import AT_OPEN, check_and_publish
 from holdfast.engine.upkeep.duties import Duty
+from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.engine.world import World
-from holdfast.store import Store
+from holdfast.store import Store, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.corruptions import corrupt
 from tests.audit.rich import Rich
@@ -122,6 +124,22 @@ def test_a_worker_checks_now_and_then(ledger_url: str) -> None:
             thread.join(20)
         assert told.flush()
     assert {(event.invariant, event.subject) for event in heard} == {("counts_true", "COUNTS ghost/attic/pending")}
+
+
+def test_what_is_archived_between_two_steps_is_not_missed(
+    rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages of a check are of different moments: a gc moves rows to an archive after the first page."""
+    monkeypatch.setattr(ledger_rules, "ROWS_A_PAGE", 2)
+    policy = Retention(finished_s=60, quarantined_s=60, history_s=60, archive_dir=str(tmp_path))
+    rich_clock.advance(3600)
+    with open_store(rich_ledger[0], rich_clock) as store:
+        steps = check_steps(store, only=["no_orphans"])
+        for _ in range(2):
+            next(steps)
+        assert gc(store, policy, who="keeper").archives
+        assert run_steps(steps).violations == ()
+        assert check(store).ok
 
 
 # ---------------------------------------------------------------------------------------------------------------------

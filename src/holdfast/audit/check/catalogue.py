@@ -15,7 +15,8 @@ from holdfast.store.verbs.evidence import Case, History
 
 RecordRule = Callable[[History, RuleContext], Iterator[Finding]]
 JobRule = Callable[[Case, RuleContext], Iterator[Finding]]
-LedgerRule = Callable[[RuleContext], Iterator[Finding]]
+LedgerRule = Callable[[RuleContext], Iterator[Finding | None]]
+"""Yields findings, and None at the end of a page: after it, `context.evidence` is that of another read transaction."""
 
 
 class LedgerInvariant(Invariant, frozen=True, kw_only=True):

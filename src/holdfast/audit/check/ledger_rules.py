@@ -1,6 +1,7 @@
 """Rules about the ledger as a whole: counts, keys, orphans, seals, triggers, and the database itself.
 
-Invariants: each rule is one statement, or short ones page by page; none repeats a rule of the transition tables.
+Invariants: each rule is one statement, or short ones page by page, where each page may be of another moment; none
+repeats a rule of the transition tables.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from holdfast.store.settings import REQUIRED, declared_from
 from holdfast.store.verbs.seals import SEQ_MIN
 
 OVERDUE_S = 60.0
-ROWS_A_PAGE = 50_000
+ROWS_A_PAGE = 10_000
 NAMED_MAX = 20
 _FOREIGN = "does not belong to Holdfast, but is on a table of the ledger and can change what is written"
 _PARTITION_INDEX = re.compile(r"holdfast_journal_p\d+_(subject|grant)")
@@ -94,7 +95,7 @@ def counts(context: RuleContext) -> Iterator[Finding]:
 # Orphans
 
 
-def orphans(context: RuleContext) -> Iterator[Finding]:
+def orphans(context: RuleContext) -> Iterator[Finding | None]:
     """Yield executions, checkpoints, replacements and journal rows whose record does not exist."""
     ask, n = context.evidence.ask, context.limit
     for exec_id, job_id in ask("orphan_executions", n=n):
@@ -107,22 +108,24 @@ def orphans(context: RuleContext) -> Iterator[Finding]:
     for job_id, replaced in ask("orphan_replacements", n=n):
         detail = f"the job replaces job {replaced}, which does not exist"
         yield _of(JOB.name, job_id, "replaces", detail, job_id=job_id, replaces=replaced)
+    yield None
     yield from _orphan_rows(context)
 
 
-def _orphan_rows(context: RuleContext) -> Iterator[Finding]:
+def _orphan_rows(context: RuleContext) -> Iterator[Finding | None]:
     """Yield records that exist in the journal only, unless their rows are archived."""
-    until = context.evidence.archived_until
     after = looked_at = 0
     lost: dict[tuple[str, int], list[int]] = defaultdict(list)
     while len(lost) < context.limit:
         [[n, last]] = context.evidence.ask("journal_page", after=after, n=ROWS_A_PAGE)
         if not n:
             break
+        until = context.evidence.archived_until
         for machine, subject, seq, epoch, xid in context.evidence.ask("orphan_rows", after=after, until=last):
             if until is None or (epoch, xid, seq) > until:
                 lost[machine, subject].append(seq)
         after, looked_at = last, looked_at + n
+        yield None
     context.evidence.rows_surveyed = looked_at
     for (machine, subject), seqs in lost.items():
         known = machine in MACHINES
@@ -136,18 +139,19 @@ def _orphan_rows(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def governance(context: RuleContext) -> Iterator[Finding]:
+def governance(context: RuleContext) -> Iterator[Finding | None]:
     """Yield steps, values and evidence without their owner, and evidence that does not have its digest."""
-    ask, after = context.evidence.ask, 0
-    for kind, subject, what, missing in ask("orphans_of_governance", n=context.limit):
+    after = 0
+    for kind, subject, what, missing in context.evidence.ask("orphans_of_governance", n=context.limit):
         machine, number = (kind, subject) if kind in MACHINES else (None, None)
         evidence = {"kind": what, what: missing}
         yield Finding(f"{kind} {subject}", f"{what} {missing} does not exist", machine, number, evidence)
-    while kept := ask("evidence_to_check", after=after, n=context.batch):
+    while kept := context.evidence.ask("evidence_to_check", after=after, n=context.batch):
         for after, content, digest in kept:
             if sha256(content) != digest:
                 detail = "the content does not have the digest that was stored with it"
                 yield Finding(f"EVIDENCE {after}", detail, evidence={"kind": "digest", "digest": digest})
+        yield None
 
 
 def approvals(context: RuleContext) -> Iterator[Finding]:

@@ -115,7 +115,7 @@ class LedgerCheck:
             for invariant in self._invariants:
                 for rule in (invariant.at_open,) if cheap else invariant.of_ledger:
                     if rule is not None:
-                        yield from self._walker.check_whole(invariant, partial(self._survey, rule))
+                        yield from self._survey(invariant, rule)
             if not cheap and (self._of_record or self._of_job):
                 yield from self._walker.walk(self._check_jobs, 0, kind="jobs")
                 for machine in OTHERS:
@@ -145,12 +145,20 @@ class LedgerCheck:
             if self._walker.full:
                 return
 
-    def _survey(self, rule: LedgerRule, reading: Reading, _room: int) -> Iterator[Finding]:
-        context = self.context(reading)
-        try:
-            yield from rule(context)
-        finally:
-            self._count(context)
+    def _survey(self, invariant: LedgerInvariant, rule: LedgerRule) -> Steps[None]:
+        """Apply a rule about the whole ledger; each of its pages is read in a transaction of its own."""
+        context: RuleContext | None = None
+        findings: Iterator[Finding | None] = iter(())
+        more = True
+        while more and not self._walker.full:
+            with self._walker.view() as reading:
+                if context is None:
+                    context = self.context(reading)
+                    findings = rule(context)
+                context.evidence = Evidence(reading)
+                more = self._walker.apply(invariant, lambda found=findings: found)
+                self._count(context)
+            yield None
 
     def _check_jobs(self, reading: Reading, after: int) -> tuple[int, int | None]:
         context = self.context(reading)

@@ -1,8 +1,8 @@
 """The walker: applies the rules of a catalogue to a ledger, page by page, and collects the violations.
 
-Invariants: nothing is written; each page, and each rule about the whole ledger, is one short read transaction and one
-step, and memory is that of one page; a rule that fails on a record is itself reported as a violation; a check stops at
-its limit.
+Invariants: nothing is written; each page of records, and each rule about the whole ledger or a page of it, is one read
+transaction and one step, and memory is that of one page; a rule that fails on a record is itself reported as a
+violation; a check stops at its limit.
 """
 
 from __future__ import annotations
@@ -105,15 +105,25 @@ class Walker:
             yield None
 
     def apply(
-        self, invariant: Invariant, rule: Callable[..., Iterator[Finding]], *arguments: Any, subject: str = "LEDGER"
-    ) -> None:
-        """Apply one rule, and keep what it finds; if the rule fails, that is a violation by `subject`."""
+        self,
+        invariant: Invariant,
+        rule: Callable[..., Iterator[Finding | None]],
+        *arguments: Any,
+        subject: str = "LEDGER",
+    ) -> bool:
+        """Apply one rule, and keep what it finds; if the rule fails, that is a violation by `subject`.
+
+        Return whether the rule has ended one of its pages by None, and has more.
+        """
         try:
             for finding in rule(*arguments):
+                if finding is None:
+                    return True
                 self.violations.append(invariant.violation(finding))
         except _RULE_ERRORS as error:
             detail = f"Invariant check failed: {type(error).__name__}"
             self.violations.append(invariant.violation(Finding(subject, detail, evidence={"kind": "failed"})))
+        return False
 
     def apply_all(
         self, rules: Sequence[tuple[Invariant, Callable[..., Iterator[Finding]]]], *arguments: Any, subject: str
