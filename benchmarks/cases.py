@@ -71,6 +71,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     callers: int = 1
     processes: int = 1
     payload: int = 0
+    rate: int = 0
     rounds: int = 1
     only_rivals: bool = False
     only: tuple[str, ...] = ()
@@ -83,6 +84,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
             words.append("1 caller" if self.callers == 1 else f"{self.callers} callers")
         if self.scenario == "drain" and not self.payload:
             words.append("1 process" if self.processes == 1 else f"{self.processes} processes")
+        if self.scenario == "mixed":
+            words.append(f"{self.rate} jobs a second" if self.rate else "half of its capacity")
         if self.payload:
             words.append(f"{self.payload // MIB} MiB" if self.payload >= MIB else f"{self.payload // KIB} KiB")
         return ", ".join(words)
@@ -143,9 +146,10 @@ ENGINE = (
     ),
 )  # fmt: skip
 
-_LOADED = (*RIVALS, "oban", "awa", "procrastinate")
+_LOADED = (*RIVALS, "oban")
 LOAD = (
     Case(scenario="mixed"),
+    Case(scenario="mixed", rate=100),
     Case(scenario="drain-failing"),
     *(
         Case(scenario=scenario, payload=payload, n=n, peer_n=min(n, 500), only=_LOADED)

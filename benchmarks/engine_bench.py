@@ -119,7 +119,7 @@ def _one(
     system: str, case: Case, url: str, env: Mapping[str, str], setting: int | None, *, quick: bool
 ) -> dict[str, Any]:
     options: dict[str, object] = {"url": url, "n": case.jobs(system, quick=quick)}
-    options |= {"callers": case.callers, "processes": case.processes, "payload": case.payload}
+    options |= {"callers": case.callers, "processes": case.processes, "payload": case.payload, "rate": case.rate}
     options |= {"concurrency": setting, "seconds": MIXED_QUICK_S if quick else MIXED_S}
     try:
         return measure(system, case.scenario, env, **options)

@@ -35,6 +35,12 @@ def _decades(low: float, high: float) -> list[float]:
     return [10.0**n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
 
 
+def _round_step(least: float) -> float:
+    """Return the next round number: 1, 2, 2.5 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= least)
+
+
 def bars(title: str, values: Mapping[str, float], *, ours: str = "holdfast") -> str:
     """Return one bar a name, on a logarithmic scale, in the order given."""
     marks = _decades(min(values.values()), max(values.values()))
@@ -59,19 +65,21 @@ def bars(title: str, values: Mapping[str, float], *, ours: str = "holdfast") -> 
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], *, x_words: str, top: float = 0) -> str:
     """Return one line a name over points (x, y); y begins at 0."""
     points = [point for line in series.values() for point in line]
-    right, high = max(x for x, _ in points), max(top, *(y for _, y in points)) * 1.05
-    left = min(x for x, _ in points)
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    step = _round_step(max(top, *(y for _, y in points)) / 4)
+    high = 4 * step
     height, base, room = 260, 220, WIDTH - 70 - 150
 
     def at(x: float, y: float) -> tuple[float, float]:
         return 70 + room * (x - left) / max(right - left, 1e-9), base - (base - 34) * y / high
 
     shapes = [_text(70 + room / 2, height - 8, x_words, anchor="middle")]
-    for step in range(5):
-        _, y = at(left, high * step / 4)
+    for mark in range(5):
+        _, y = at(left, mark * step)
         shapes.append(f'<line x1="70" x2="{70 + room}" y1="{y:.1f}" y2="{y:.1f}" stroke="#d0d7de"/>')
-        shapes.append(_text(64, y + 4, short(high * step / 4), anchor="end"))
+        shapes.append(_text(64, y + 4, short(mark * step), anchor="end"))
     ticks = sorted({x for x, _ in points})
+    ticks = ticks[1::2] if len(ticks) > 6 else ticks
     shapes += [_text(at(x, 0)[0], base + 16, short(x), anchor="middle") for x in ticks]
     for index, (name, line) in enumerate(series.items()):
         colour = COLOURS[index % len(COLOURS)]

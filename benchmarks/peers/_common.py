@@ -362,7 +362,10 @@ async def drain(peer: Peer, args: argparse.Namespace, setting: int | None) -> di
 
 
 async def mixed(peer: Peer, args: argparse.Namespace) -> dict[str, Any]:
-    """Measure how fast jobs pass through while they are submitted, then the latency of arrivals at half that rate."""
+    """Measure the latency of jobs that arrive at random: at `--rate`, or at half of what the system can do.
+
+    What it can do is how fast jobs pass through while they are submitted without a pause.
+    """
     due_s: list[float] = []  # when each job was to be submitted, by its number
 
     def turn(due: float) -> tuple[dict[str, Any], float]:
@@ -388,18 +391,20 @@ async def mixed(peer: Peer, args: argparse.Namespace) -> dict[str, Any]:
                 workers.until(lambda: workers.done() >= len(due_s))
 
             await phase(at_once(args.seconds / 10))  # opens what is opened late
-            warm, began_s = len(due_s), time.monotonic()
-            await phase(at_once(args.seconds / 3))
-            capacity = (len(due_s) - warm) / (max(workers.times_ns().values()) / 1e9 - began_s)
+            if not (rate := args.rate):
+                warm, began_s = len(due_s), time.monotonic()
+                await phase(at_once(args.seconds / 3))
+                capacity = (len(due_s) - warm) / (max(workers.times_ns().values()) / 1e9 - began_s)
+                rate = capacity / 2
             first = len(due_s)
             watch = Stopwatch(lambda: peer.usage(where), lambda: time.process_time_ns() + workers.cpu_ns())
             watch.start()
-            await phase(arrivals(capacity / 2))
+            await phase(arrivals(rate))
             watch.stop()
         ended = workers.times_ns()
     latencies_ms = sorted(ended[number] / 1e6 - due_s[number] * 1e3 for number in range(first, len(due_s)))
     n = len(latencies_ms)
-    figures = {**watch.figures(n), "capacity": round(capacity, 1), "jobs": n, "done": peer.done}
+    figures = {**watch.figures(n), "rate": round(rate, 1), "jobs": n, "done": peer.done}
     return figures | {f"p{q:g}_ms": round(latencies_ms[int(n * q / 100)], 2) for q in (50, 99, 99.9)}
 
 
@@ -450,6 +455,7 @@ def measure(peer: Peer) -> None:
     parser.add_argument("--processes", type=int, default=1, help="worker processes of a drain")
     parser.add_argument("--payload", type=int, default=0, help="bytes; default: 227")
     parser.add_argument("--seconds", type=float, default=6, help="of a mixed load")
+    parser.add_argument("--rate", type=float, default=0, help="of a mixed load; default: half of the capacity")
     parser.add_argument("--concurrency", type=int, help="default: a drain tries the usual settings of the system")
     args = parser.parse_args()
     figures = peer.run(_measure(peer, args))

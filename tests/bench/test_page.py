@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.cases import ENGINE, LOAD, verdicts
 from benchmarks.page import BLOCKS, PAGE, plots, written
-from benchmarks.plots import bars, lines
+from benchmarks.plots import _round_step, bars, lines
 
 
 def _figure(database: str, case: str, system: str, rate: float) -> dict[str, Any]:
@@ -104,6 +104,7 @@ def test_plots_are_well_formed_and_cover_the_figures(results: dict[str, dict[str
         assert ET.fromstring(svg).tag.endswith("svg"), name  # noqa: S314 -- made here
     assert made["drain-postgres.svg"].count("<rect") == 1 + 7  # the background, and seven systems
     assert "&lt;b&gt;" in bars("<b>", {"a": 1.0, "b": 1000.0})
+    assert [_round_step(value) for value in (0.9, 1, 12, 21, 26, 70)] == [1, 1, 20, 25, 50, 100]
     assert lines("t", {"x": [(1, 2), (4, 8)]}, x_words="n").count("<polyline") == 1
 
 
