@@ -196,3 +196,14 @@ def test_polling_is_possible_on_what_fileno_returns(watch: Watch) -> None:
         poll = select.poll()
         poll.register(file, select.POLLIN)
         assert poll.poll(0) == []
+
+
+def test_an_announcement_waits_for_no_sync_and_a_submit_does(pg_url: str) -> None:
+    with Ledger(pg_url) as ledger, closing(ledger.store.watch()) as watch:
+        settle(watch)
+        ledger.submit("noop")
+        assert noticed(watch)
+        announcer = cast("Any", ledger.store)._announcer
+        with closing(announcer._connected()) as connection, ledger.store.transaction() as transaction:
+            assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+            assert transaction.execute("SHOW synchronous_commit") == [("on",)]

@@ -35,7 +35,7 @@ class Then(StrEnum):
     QUARANTINE = "quarantine"
 
 
-class Returned(msgspec.Struct, frozen=True, tag=True):
+class Returned(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The handler returned: its result as canonical text, and what it staged."""
 
     result: str

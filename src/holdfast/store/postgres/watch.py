@@ -102,8 +102,7 @@ class Announcer:
                 queues, self._queues = self._queues, set()
             try:
                 if queues:
-                    connection = connection or self._connect()
-                    connection.autocommit = True
+                    connection = connection or self._connected()
                     for queue in sorted(queues):
                         connection.execute("SELECT pg_notify(%s, %s)", (self._channel, queue))
             except (psycopg.Error, StoreError):
@@ -114,3 +113,10 @@ class Announcer:
             time.sleep(ANNOUNCE_S)
         if connection is not None:
             connection.close()
+
+    def _connected(self) -> Any:
+        connection = self._connect()
+        connection.autocommit = True
+        # A NOTIFY has a transaction of its own, and idle workers hear of it after its sync: nothing in it needs one.
+        connection.execute("SET synchronous_commit TO off")
+        return connection

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from holdfast.core.errors import StoreBusyError
 
-_POLL_FIRST_S, _POLL_S = 0.0001, 0.001
+_POLL_S, _POLL_LONG_S = 0.0001, 0.001
+_SOON_S = 0.005  # most transactions of others end within this time
 
 
 class Turnstile:
@@ -77,15 +78,15 @@ class Turnstile:
 
     def _lock(self, file: int, deadline: float) -> None:
         """Take a lock; poll until it is free or the deadline has passed."""
-        pause_s = _POLL_FIRST_S  # most transactions of others are about to end
+        soon = time.monotonic() + _SOON_S
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now > deadline:
                     raise self._busy() from None
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _POLL_S)
+                time.sleep(_POLL_S if now < soon else _POLL_LONG_S)
             else:
                 return
 
