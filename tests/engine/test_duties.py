@@ -21,7 +21,9 @@ from holdfast.testing import VirtualClock, begin
 
 LONG_S = 3600.0
 SHARE_64 = 1 / 64  # a power of two, as all times below are: sums of them are exact
-NONE = Periods(fold_s=None, seal_s=None, extend_s=None, gc_s=None, check_s=None, forget_s=None)
+NONE = Periods(
+    fold_s=None, seal_s=None, extend_s=None, gc_s=None, check_s=None, forget_s=None, share=SHARE_64
+)  # fmt: skip
 
 
 class Time:
@@ -243,6 +245,24 @@ def test_seals_end_within_their_period_and_before_all_others(ledger: Ledger, tim
     pauses = [later - earlier for earlier, later in pairwise(done)]
     assert max(pauses[2:]) <= 48 / 256
     assert len(other) <= 1
+
+
+def test_a_long_duty_proceeds_slowly_while_sealings_take_more_than_the_budget(ledger: Ledger, time: Time) -> None:
+    other: list[float] = []
+
+    def endless() -> Generator[int | None, None, None]:
+        while True:
+            time.spend(1 / 16)
+            yield 479
+
+    also = [
+        Duty("long", LONG_S, lambda: steps(time, 100, 1 / 64, other)),
+        Duty("sealing", LONG_S, endless, within_s=480.0),
+    ]
+    at_work(ledger)
+    run(duties(ledger, time, *also), time, 160)
+    assert len(other) == 5  # the first after a minute, then 1/64 s in 20 s: a twentieth of the budget
+    assert all(20 <= later - earlier < 20 + 1 / 4 for earlier, later in pairwise(other))
 
 
 def test_without_work_what_must_end_in_time_is_done_first(ledger: Ledger, time: Time) -> None:

@@ -5,8 +5,8 @@ done in steps. While there is work in the ledger, its steps wait for a budget, a
 
 Invariants: a duty is taken by one worker a period, and a worker that crashes during it delays it by one period; a duty
 that fails, or that its worker leaves unfinished, is taken again after `retry_s`; no duty keeps another from being done;
-a sealing ends within its period, even if that costs more than the budget; a period that is None leaves its duty to
-other workers.
+a sealing ends within its period, even if that costs more than the budget, and the others still proceed; a period that
+is None leaves its duty to other workers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ logger = logging.getLogger("holdfast")
 FORGOTTEN = timedelta(days=7)  # a worker that was not seen for so long is removed from the list
 EVER = timedelta(days=365)  # no lease is longer
 SEALING = 0.75  # of a period: rows wait for one period and this, and must not wait for two
+# What a long duty gets even if sealings take more than the whole budget: a first step, and a part of the budget.
+FIRST_S, LEAST = 60.0, 0.05
 
 
 class Duty(NamedTuple):
@@ -76,8 +78,10 @@ class _Begun:
 
     def __init__(self, duty: Duty, steps: Steps[Any], now: float) -> None:
         self.duty, self.steps = duty, steps
-        self.taken_at = self.step_by = now  # the next step begins by then, if the duty ends in time
+        self.taken_at = now
         self.ends_at = None if duty.within_s is None else now + duty.within_s
+        # By this time the next step begins, whatever the budget says.
+        self.step_by = now if self.ends_at is not None else now + FIRST_S
 
 
 class Duties:
@@ -236,8 +240,7 @@ class Duties:
     # -- doing them ---------------------------------------------------------------------------------------------------
 
     def _wait_s(self, begun: _Begun) -> float:
-        wait_s = self._budget.wait_s()
-        return wait_s if begun.ends_at is None else min(wait_s, begun.step_by - self._budget.clock())
+        return min(self._budget.wait_s(), begun.step_by - self._budget.clock())
 
     def _step(self, begun: _Begun) -> None:
         with self._budget.charged() as step:
@@ -246,9 +249,10 @@ class Duties:
         if left is _ENDED:
             return
         if begun.ends_at is None:
+            begun.step_by = step.began + step.cost / (LEAST * self._periods.share)
             self._begun.append(begun)
         else:
-            # Evenly spread, the steps that are left end in time, whatever the budget says.
+            # Evenly spread, the steps that are left end in time.
             begun.step_by = step.began + (begun.ends_at - step.began) / ((left or 0) + 1)
             self._begun.insert(0, begun)
 
