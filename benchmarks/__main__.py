@@ -1,7 +1,7 @@
 """The benchmarks: `python -m benchmarks [SUITE …] [--quick] [--db sqlite|postgres|both]`, or `make bench`.
 
-Invariants: without the name of a suite every suite runs, one after the other, because each one needs both cores; a
-suite prints its tables and writes the same figures as JSON to the directory of results.
+Invariants: without the name of a suite every suite but the longest runs, one after the other, because each one needs
+both cores; a suite prints its tables and writes the same figures as JSON to the directory of results.
 """
 
 import argparse
@@ -21,13 +21,15 @@ SUITES = {
     "load": engine_bench.run_load,
     "brokers": engine_bench.run_brokers,
 }
+LONGEST = ("memory", "brokers")  # run by name
 DATABASES = {"sqlite": ("sqlite",), "postgres": ("postgres",), "both": ("sqlite", "postgres")}
+WHICH = f"suites to run: {', '.join(SUITES)}; default: all but {' and '.join(LONGEST)}"
 RESULTS = Path(__file__).parents[1] / ".bench" / "results"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Holdfast on the simulated disk.")
-    parser.add_argument("suites", nargs="*", metavar="suite", help=f"suites to run: {', '.join(SUITES)}; default: all")
+    parser.add_argument("suites", nargs="*", metavar="suite", help=WHICH)
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -47,7 +49,7 @@ def main() -> None:
     if args.sizes is not None and (args.suites != ["scale"] or min(args.sizes) < 1):
         parser.error("--sizes is only for the suite scale, and each size must be at least 1.")
     args.results.mkdir(parents=True, exist_ok=True)
-    for name in dict.fromkeys(args.suites or SUITES):
+    for name in dict.fromkeys(args.suites or [name for name in SUITES if name not in LONGEST]):
         more = {"sizes": args.sizes} if args.sizes else {}
         SUITES[name](DATABASES[args.db], quick=args.quick, path=args.results / f"{name}.json", **more)
 

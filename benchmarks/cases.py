@@ -175,6 +175,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     value: float
     met: bool
+    peer: str = ""  # which one, if the target does not name it
 
 
 def verdicts(database: str, cases: Sequence[Case], figures: Sequence[Figure]) -> list[Verdict]:
@@ -184,33 +185,37 @@ def verdicts(database: str, cases: Sequence[Case], figures: Sequence[Figure]) ->
         for target in case.targets:
             if database not in target.on:
                 continue
-            value = _reached(target, case, [f for f in figures if f["database"] == database])
-            if value is not None:
+            reached = _reached(target, case, [f for f in figures if f["database"] == database])
+            if reached is not None:
+                value, peer = reached
                 met = value <= target.limit if target.kind == "most" else value >= target.limit
                 met = value <= 1 if target.kind == "below" else met
-                found.append(Verdict(database=database, case=case.name, target=str(target), value=value, met=met))
+                words = {"database": database, "case": case.name, "target": str(target), "peer": peer}
+                found.append(Verdict(**words, value=value, met=met))
     return found
 
 
-def _reached(target: Target, case: Case, figures: Sequence[Figure]) -> float | None:
+def _reached(target: Target, case: Case, figures: Sequence[Figure]) -> tuple[float, str] | None:
+    """Return what Holdfast reached, and beside which peer if the target names none; None without figures."""
     rows = {figure["system"]: figure for figure in figures if figure["case"] == case.name}
     ours = rows.get(HOLDFAST)
     if ours is None:
         return None
     match target.kind:
         case "most" | "least":
-            value: float | None = ours.get(target.of)
-            return value
+            return (ours[target.of], "") if target.of in ours else None
         case "below":
-            peers = [row[target.of] for system, row in rows.items() if system != HOLDFAST and target.of in row]
-            return ours[target.of] / min(peers) if peers else None
+            peers = {s: row[target.of] for s, row in rows.items() if s != HOLDFAST and target.of in row}
+            nearest = min(peers, key=lambda system: peers[system], default="")
+            return (ours[target.of] / peers[nearest], nearest) if peers else None
         case "own":
             other = [f for f in figures if f["case"] == target.of and f["system"] == HOLDFAST]
-            return ours["per_second"] / other[0]["per_second"] if other else None
+            return (ours["per_second"] / other[0]["per_second"], "") if other else None
         case "ratio":
             names = [s for s in rows if s not in (HOLDFAST, BARE)] if target.of == "best" else [target.of]
-            rates = [rate for system in names for rate in _rates(system, case, figures)]
-            return ours["per_second"] / max(rates) if rates else None
+            rates = [(rate, system) for system in names for rate in _rates(system, case, figures)]
+            best, system = max(rates, default=(0.0, ""))
+            return (ours["per_second"] / best, system if target.of == "best" else "") if rates else None
 
 
 def _rates(system: str, case: Case, figures: Sequence[Figure]) -> Iterator[float]:

@@ -164,7 +164,8 @@ def _print(database: str, cases: Sequence[Case], figures: Sequence[Figure], foun
 
 
 def said(verdict: Verdict) -> str:
-    return f"{verdict.target}: {number(verdict.value)} {'met' if verdict.met else 'MISSED'}"
+    peer = f" ({verdict.peer})" if verdict.peer else ""
+    return f"{verdict.target}{peer}: {number(verdict.value)} {'met' if verdict.met else 'MISSED'}"
 
 
 def ratio(ours: Figure, theirs: Figure) -> str:

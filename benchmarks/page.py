@@ -91,10 +91,11 @@ def _rows(result: dict[str, Any]) -> list[Figure]:
 def block_targets(results: Results) -> str:
     """Every target, with what was reached."""
     rows = [
-        (DATABASES[v["database"]], v["case"], v["target"], number(v["value"]), "met" if v["met"] else "**missed**")
+        (DATABASES[v["database"]], v["case"], v["target"] + (f" ({v['peer']})" if v["peer"] else ""),
+         number(v["value"]), "met" if v["met"] else "**missed**")
         for suite in ("engine", "load")
         for v in results.get(suite, {}).get("verdicts", [])
-    ]
+    ]  # fmt: skip
     for figure in results.get("memory", {}).get("figures", []):
         limit = f"≤ {results['memory']['limit_mb']:g} MB and flat over {figure['jobs']:,} jobs"
         rows.append(_own(figure, "worker's memory", limit, f"{figure['rss_mb'][-1]:g} MB"))

@@ -133,14 +133,14 @@ def test_verdicts_say_what_was_met_and_by_how_much() -> None:
         _figure("drain, 4 processes", HOLDFAST, per_second=270, p50_ms=2.0),
         _figure("drain, 4 processes", "huey", per_second=80, p50_ms=4.0),
     ]
-    found = [(v.case, v.target, v.value, v.met) for v in verdicts("sqlite", (one, four), figures)]
+    found = [(v.case, v.target, v.peer, v.value, v.met) for v in verdicts("sqlite", (one, four), figures)]
     assert found == [
-        ("drain, 1 process", "≥ 3 times huey", 3.0, True),
-        ("drain, 1 process", "≥ 3 times the best peer", 2.5, False),
-        ("drain, 1 process", "fsyncs a job ≤ 0.01", 0.02, False),
-        ("drain, 4 processes", "≥ 2 times huey", 2.7, True),  # its best is with one process
-        ("drain, 4 processes", "≥ 0.9 of its drain, 1 process", 0.9, True),
-        ("drain, 4 processes", "p50 ms below every peer", 0.5, True),
+        ("drain, 1 process", "≥ 3 times huey", "", 3.0, True),
+        ("drain, 1 process", "≥ 3 times the best peer", "litequeue", 2.5, False),
+        ("drain, 1 process", "fsyncs a job ≤ 0.01", "", 0.02, False),
+        ("drain, 4 processes", "≥ 2 times huey", "", 2.7, True),  # its best is with one process
+        ("drain, 4 processes", "≥ 0.9 of its drain, 1 process", "", 0.9, True),
+        ("drain, 4 processes", "p50 ms below every peer", "huey", 0.5, True),
     ]
 
 
