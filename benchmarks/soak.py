@@ -99,7 +99,6 @@ def run(databases: Sequence[str], *, quick: bool, path: Path) -> None:
     jobs = JOBS_QUICK if quick else JOBS
     figures: list[dict[str, Any]] = []
     with SimulatedDisk() as disk:
-        os.environ.update({name: value for name, value in disk.env().items() if name.startswith("HOLDFAST_SHIM")})
         for database in databases:
             with fresh_database(database, disk) as url, Ledger(url, operations) as ledger:
                 memory, rate = feed(ledger, url, jobs)
