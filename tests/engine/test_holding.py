@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -197,6 +198,15 @@ def test_a_ring_between_the_look_and_the_sleep_is_not_lost() -> None:
     bell.sleep(0.01, lambda: False)  # the ring was used up
     bell.close()
     bell.ring()  # of a closed bell does nothing
+
+
+def test_a_worker_may_be_run_again_and_one_that_never_ran_holds_no_file(live: Ledger) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    workers = [Worker(live) for _ in range(10)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    for _ in range(2):
+        live.submit("noop")
+        assert workers[0].run(until_idle=True) >= 1
 
 
 @pytest.mark.parametrize("size", [1, 3])

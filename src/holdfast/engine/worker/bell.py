@@ -21,16 +21,14 @@ class Bell:
     """A pipe on which one thread sleeps and others ring."""
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
-        for end in (self._read, self._write):
-            os.set_blocking(end, False)
+        self._pipe: tuple[int, ...] = ()  # opened by the first sleep
         self.asleep = False
 
     def ring(self) -> None:
         """End the sleep, if there is one. A caller first stores what the sleeper looks at."""
         if self.asleep:
             with suppress(OSError):  # the pipe is full of rings, or the worker has ended
-                os.write(self._write, b"\0")
+                os.write(self._pipe[1], b"\0")
 
     def sleep(self, seconds: float, ready: Callable[[], object], watch: Watch | None = None) -> bool:
         """Sleep until a ring or a change, for so many seconds at most, not at all if `ready` returns a true value.
@@ -38,6 +36,7 @@ class Bell:
         Return whether the watch has noticed a change.
         """
         until = time.monotonic() + seconds
+        self._pipe = self._pipe or _nonblocking_pipe()
         self.asleep = True  # from here on others ring, so that nothing is missed between the next look and the sleep
         try:
             while not ready() and (left_s := until - time.monotonic()) > 0:
@@ -52,18 +51,25 @@ class Bell:
     def _rang(self, seconds: float, watch: Watch | None) -> bool:
         """Sleep until a ring, or until the watch should be looked at; return whether there was a ring."""
         poll = select.poll()
-        poll.register(self._read, select.POLLIN)
+        poll.register(self._pipe[0], select.POLLIN)
         if watch is not None:
             seconds = min(seconds, watch.period_s or seconds)
             if (file := watch.fileno()) is not None:
                 poll.register(file, select.POLLIN)
-        if self._read not in dict(poll.poll(seconds * 1000)):
+        if self._pipe[0] not in dict(poll.poll(seconds * 1000)):
             return False
         with suppress(BlockingIOError):
-            os.read(self._read, 4096)
+            os.read(self._pipe[0], 4096)
         return True
 
     def close(self) -> None:
         """Close the pipe."""
-        os.close(self._read)
-        os.close(self._write)
+        ends, self._pipe = self._pipe, ()
+        list(map(os.close, ends))
+
+
+def _nonblocking_pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends

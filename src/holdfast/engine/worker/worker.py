@@ -146,12 +146,10 @@ class Worker:
 
     def _start_helpers(self, ends: ExitStack) -> None:
         ends.callback(Heartbeat(self._ledger, self.held, self._register, self._give_back_unstarted).stop)
+        leases = [operation.lease_s for operation in self._ledger.operations] or [LEASE_S]
+        look_s = min(self._poll_s, min(leases) / 2)
         reaper = Reaper(
-            self._ledger,
-            actor=self.worker_id,
-            period_s=min(self._poll_s, min(self._lease_s()) / 2),
-            lease_s=max(self._lease_s()),
-            on_recovered=self.wake,
+            self._ledger, actor=self.worker_id, period_s=look_s, lease_s=max(leases), on_recovered=self.wake
         )
         ends.callback(reaper.stop)
         ends.callback(Keeper(self._ledger, actor=self.worker_id, periods=self._periods, also=self._duties).stop)
@@ -297,9 +295,6 @@ class Worker:
     def _lease(self, n: int) -> Lease:
         longer = self._ledger.lease_seconds()
         return Lease(owner=self.worker_id, seconds=LEASE_S, n=n, queues=self._queues, seconds_by_operation=longer)
-
-    def _lease_s(self) -> list[float]:
-        return [operation.lease_s for operation in self._ledger.operations] or [LEASE_S]
 
     def _wait_s(self, room: int) -> float:
         """Return how long to sleep: until the next job is due, the next timeout, or the next poll."""
