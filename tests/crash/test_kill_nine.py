@@ -18,7 +18,7 @@ from tests.support.roles import CLIENT, counting_ledger, create_effects, noted, 
 SEED = 20261115
 LEASE_S = 2.0
 WORKERS = 3
-BUSY = {"lease_s": LEASE_S, "work_ms_max": 60, "concurrency": 2}  # 500 jobs keep them busy until the last of 20 kills
+BUSY = {"lease_s": LEASE_S, "work_ms_max": 60, "concurrency": 2}  # busy until the last kill with 35 jobs a kill
 SUBMITTERS = 2
 
 
@@ -78,7 +78,7 @@ def seeded(seed: int) -> Iterator[random.Random]:
 
 def kill_and_check(server: ForkServer, url: str, directory: Path, *, jobs: int, kills: int, seed: int) -> None:
     acknowledged = directory / "acknowledged"
-    pauses_s = 0.14  # the mean between two kills
+    pauses_s = 0.2  # the mean between two kills
     with seeded(seed) as chance, counting_ledger(url, lease_s=LEASE_S) as ledger:
         create_effects(ledger)
         pause_ms_max = 2000 * pauses_s * kills * SUBMITTERS / jobs * 0.5
@@ -115,7 +115,7 @@ def kill_and_check(server: ForkServer, url: str, directory: Path, *, jobs: int, 
 
 @pytest.mark.req("M-08", "M-09", "M-11", "M-21", "G-13", "G-22")
 def test_twenty_kills_lose_nothing_and_repeat_no_effect(server: ForkServer, ledger_url: str, tmp_path: Path) -> None:
-    kill_and_check(server, ledger_url, tmp_path, jobs=500, kills=20, seed=SEED)
+    kill_and_check(server, ledger_url, tmp_path, jobs=700, kills=20, seed=SEED)
 
 
 @pytest.mark.slow
@@ -123,4 +123,4 @@ def test_twenty_kills_lose_nothing_and_repeat_no_effect(server: ForkServer, ledg
 def test_two_hundred_kills_lose_nothing_and_repeat_no_effect(
     server: ForkServer, ledger_url: str, tmp_path: Path
 ) -> None:
-    kill_and_check(server, ledger_url, tmp_path, jobs=4000, kills=200, seed=SEED + 1)
+    kill_and_check(server, ledger_url, tmp_path, jobs=7000, kills=200, seed=SEED + 1)
