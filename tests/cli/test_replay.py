@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from holdfast.store import Store, create_store, open_store
-from tests.cli.commands import PROGRAM, at, clean_environment, holdfast
+from tests.cli.commands import PROGRAM, at, clean_environment, holdfast, typed
 from tests.cli.replaying import (
     DO,
     GOES,
@@ -114,6 +114,23 @@ def test_a_saved_dry_run_whose_candidates_have_drifted_is_refused(ledger: str, t
     stale = replay(ledger, "run", "--dry-run-file", saved, *DO, "--json")
     assert (stale.code, stale.error_code) == (3, "plan_stale")
     assert sum_of(ledger) == before
+
+
+def test_the_next_step_of_a_dry_run_that_was_not_saved_is_the_whole_command(ledger: str, tmp_path: Path) -> None:
+    spec = written(tmp_path, SPEC, "a spec.yaml")
+    ran = []
+    for command, arguments in (
+        ("run", ["dry-run", *GOES, "--batch-size", "2", "--operator", "ann b"]),
+        ("from-spec", ["from-spec", spec, "--batch-size", "2", "--dry-run"]),
+    ):
+        shown = replay(ledger, *arguments)
+        assert shown.code == 0, shown
+        step = shown.out.splitlines()[-1].removeprefix("next:  ")
+        assert shlex.split(step)[:3] == ["holdfast", "replay", command]
+        answer = typed(f"{step.replace('TEXT', 'a-test')} --confirm --stop-after 1 --json")
+        assert answer.code in (0, 1), answer
+        ran.append((answer.json["replayed"], answer.json["batches"], answer.json["actor"] == "ann b"))
+    assert ran == [(2, 1, True), (2, 1, False)]
 
 
 @pytest.mark.req("K-64", "K-52")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import Lease, Submission, create_store, open_store
-from tests.cli.commands import PROGRAM, holdfast, process
+from tests.cli.commands import PROGRAM, at, holdfast, process
 
 APP = """
 import sys, time
@@ -114,6 +116,11 @@ def test_cancel_and_retry(history: str) -> None:
     assert holdfast("retry", "2", "--db", history, "--json").json == {"job_id": 2, "state": "pending"}
     refused = holdfast("retry", "1", "--db", history, "--json")
     assert (refused.code, refused.error_code) == (3, "invalid_state_transition")
+    quarantined = holdfast("retry", "5", "--db", history)
+    assert (quarantined.code, quarantined.error_code) == (3, "invalid_state_transition")
+    [command] = re.findall("`(.*?)`", quarantined.err)  # one next step, and it can be pasted
+    words = shlex.split(command.replace(f" {at(history)}", ""))
+    assert words == ["holdfast", "quarantine", "release", "5", "--reason", "TEXT"]
     missing = holdfast("cancel", "999", "--db", history, "--json")
     assert (missing.code, missing.error_code) == (1, "job_not_found")
 

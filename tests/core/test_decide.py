@@ -624,21 +624,36 @@ def test_a_switch_is_lifted_once_and_under_a_grant(state: SwitchState, event: st
 
 
 def test_a_refusal_names_the_record_its_state_the_event_and_what_to_do() -> None:
-    for record, command, code, named in (
-        (job(JobState.SUCCEEDED), ask.Retry(), "wrong_state", ("job 1 ", "succeeded", "retry")),
-        (job(JobState.QUARANTINED), ask.Retry(), "wrong_state", ("job 1 ", "`holdfast quarantine release 1 ")),
-        (job(JobState.FAILED), governed.Release("ann", "why", 4), "wrong_state", ("job 1 ", "`holdfast retry 1`")),
-        (job(JobState.RUNNING), ask.Retry(), "wrong_state", ("job 1 ", "`holdfast show 1`")),
-        (grant(GrantState.DRAFT), governed.GrantEvent("fly", "bob"), "wrong_state", ("grant ", "'fly'")),
+    again = "To run the work again, submit it with a new key."
+    release = "`holdfast quarantine release 1 --reason TEXT`"
+    for record, command, code, named, advice in (
+        (job(JobState.SUCCEEDED), ask.Retry(), "wrong_state", ("job 1 ", "succeeded", "retry"), again),
+        (job(JobState.QUARANTINED), ask.Retry(), "wrong_state", ("job 1 ",), f"To release it: {release}."),
+        (
+            job(JobState.FAILED),
+            governed.Release("ann", "why", 4),
+            "wrong_state",
+            ("job 1 ",),
+            "To retry it: `holdfast retry 1`.",
+        ),
+        (
+            job(JobState.RUNNING),
+            ask.Retry(),
+            "wrong_state",
+            ("job 1 ",),
+            "Wait until its attempt ends: `holdfast show 1`.",
+        ),
+        (grant(GrantState.DRAFT), governed.GrantEvent("fly", "bob"), "wrong_state", ("grant ", "'fly'"), None),
         (
             attempt(ExecutionStatus.IN_PROGRESS),
             ask.Complete(WRONG),
             "lease_lost",
             (f"execution {TOKEN}", f"{WRONG} is not the current"),
+            None,
         ),
     ):
         refusal = refused(record, command)
-        assert refusal.code == code
+        assert (refusal.code, refusal.next_step) == (code, advice)
         assert [words for words in named if words not in refusal.message] == []
 
 

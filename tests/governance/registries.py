@@ -293,7 +293,7 @@ def retire(store: Store[Any], code: str, version: str = "1.0.0") -> None:
     with store.transaction() as transaction:
         wanted = Wanted(act=Act.RETIRE, target=f"{code}@{version}", environment="dev", executor="ann")
         grant_id = grants.issue(transaction, wanted, reason="old", move_id=move_id)
-        moved = transaction.ask(
+        moved = transaction.query(
             "UPDATE holdfast_values SET state = 'retired', version = version + 1, event = 'retire', actor = 'ann',"
             " move_id = :move_id, grant_id = :grant_id WHERE operation_code = :code AND protocol_version = :version"
             " RETURNING value_id",

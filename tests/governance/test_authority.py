@@ -12,7 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.authority import Act, Reject, Rejected, Scope, Slip, Wanted, approval_text, effective_state, judge
+from holdfast.core.authority import (
+    Act,
+    ApprovalDoubt,
+    Doubt,
+    Reject,
+    Rejected,
+    Scope,
+    Slip,
+    Wanted,
+    approval_text,
+    effective_state,
+    judge,
+)
 from holdfast.core.digest import canonical
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
@@ -60,7 +72,8 @@ def code(verdict: Grant | Rejected) -> Reject | None:
     return verdict.code if isinstance(verdict, Rejected) else None
 
 
-CASES: list[tuple[Reject | None, int | None, list[Grant], Mapping[int, str]]] = [
+DOUBT = ApprovalDoubt(Doubt.JOURNAL_DIFFERS, "bob", "claimed", "it differs")
+CASES: list[tuple[Reject | None, int | None, list[Grant], Mapping[int, ApprovalDoubt]]] = [
     (None, 7, [GRANT], {}),
     (None, None, [GRANT], {}),
     # another one beside it that does not fit does no harm
@@ -75,7 +88,7 @@ CASES: list[tuple[Reject | None, int | None, list[Grant], Mapping[int, str]]] = 
     (Reject.EXPIRED, 7, [but(expires_at=NOW)], {}),
     (Reject.EXPIRED, 7, [but(state=GrantState.DRAFT, expires_at=NOW)], {}),
     (Reject.NOT_ACTIVE, 7, [but(state=GrantState.DRAFT)], {}),
-    (Reject.FORGED, 7, [GRANT], {7: "nobody has approved it"}),
+    (Reject.FORGED, 7, [GRANT], {7: DOUBT}),
     (Reject.FORGED, 7, [but(scope="anything")], {}),
     (Reject.FORGED, 7, [but(scope="[" * 100_000)], {}),
     (Reject.FORGED, 7, [but(scope="{}")], {}),
@@ -103,14 +116,14 @@ CASES: list[tuple[Reject | None, int | None, list[Grant], Mapping[int, str]]] = 
     (Reject.AMBIGUOUS, None, [GRANT, scoped(but(grant_id=8), rollback_plan="another")], {}),
     (Reject.AMBIGUOUS, 7, [GRANT, GRANT], {}),
     # of several that do not fit, the code of the one that came closest
-    (Reject.WRONG_PLAN, None, [but(expires_at=NOW), scoped(but(grant_id=8), plan="cc"), but(grant_id=9)], {9: "x"}),
+    (Reject.WRONG_PLAN, None, [but(expires_at=NOW), scoped(but(grant_id=8), plan="cc"), but(grant_id=9)], {9: DOUBT}),
 ]
 
 
 @pytest.mark.req("L-12", "L-13")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0] or 'GO'}")
 def test_each_input_gives_exactly_one_code(
-    case: tuple[Reject | None, int | None, list[Grant], Mapping[int, str]],
+    case: tuple[Reject | None, int | None, list[Grant], Mapping[int, ApprovalDoubt]],
 ) -> None:
     expected, named, grants, doubts = case
     verdict = judge(named, grants, WANTED, NOW, doubts)
@@ -140,7 +153,7 @@ def test_the_checks_stand_in_one_order() -> None:
         Reject.LOOSE_SUPERSET: {"actions": ("schema", "values", "more")},
         Reject.ROLLBACK_PLAN_ABSENT: {"rollback_plan": ""},
     }
-    doubts = {7: "it was forged"}
+    doubts = {7: DOUBT}
     seen = []
     while True:
         grant = GRANT
@@ -240,7 +253,7 @@ def test_nothing_is_ever_raised_and_only_an_exact_match_permits(
 ) -> None:
     wanted = data.draw(WANTS | st.just(WANTED))
     grants: list[Grant] = data.draw(st.lists(GRANTS | near(wanted), max_size=4))
-    verdict = judge(named, grants, wanted, NOW, dict.fromkeys(doubted, "a doubt"))
+    verdict = judge(named, grants, wanted, NOW, dict.fromkeys(doubted, DOUBT))
     if isinstance(verdict, Rejected):
         assert verdict.code in Reject
         assert verdict.message

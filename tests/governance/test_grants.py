@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.authority import CONSOLE, KEY, ROLE, Act, Reject, Scope, Wanted
+from holdfast.core.authority import CONSOLE, KEY, ROLE, Act, ApprovalDoubt, Reject, Scope, Wanted
 from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundError
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
@@ -251,7 +251,7 @@ def _all_codes(store: Store[Any], clock: VirtualClock, people: People) -> Iterat
     yield Reject.NOT_ACTIVE, *given("draft")
     what, grant_id = given()
     with store.transaction() as transaction:
-        transaction.ask(
+        transaction.query(
             "UPDATE holdfast_grants SET approved_via = NULL WHERE grant_id = :id RETURNING 1", {"id": grant_id}
         )
     yield Reject.FORGED, what, grant_id
@@ -346,7 +346,7 @@ def test_a_grant_that_is_used_while_it_is_looked_at_is_used_and_not_forged(
         approve(store, draft.grant_id, Identity(name="bob"))
         looks: list[int] = []
 
-        def overtaken(reading: Any, grant: Grant) -> str | None:
+        def overtaken(reading: Any, grant: Grant) -> ApprovalDoubt | None:
             looks.append(grant.grant_id)
             if len(looks) == 1:
                 act(store, what, grant.grant_id)

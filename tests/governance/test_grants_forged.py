@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.authority import Reject, Rejected, Wanted, approval_mark
+from holdfast.core.authority import Doubt, Reject, Rejected, Wanted, approval_mark
 from holdfast.core.errors import AuthorityError
 from holdfast.core.governed import Grant
 from holdfast.governance.approval import revoke_approver
@@ -76,12 +76,13 @@ class Forger:
 
 
 Forgery = Callable[[Forger], tuple[Wanted, Grant]]
-FORGERIES: dict[str, tuple[str, str, Forgery]] = {}  # environment, what the judge says, and how it is done
+# The environment, the doubt, the approver if the doubt is about one person, and how it is done.
+FORGERIES: dict[str, tuple[str, Doubt, str | None, Forgery]] = {}
 
 
-def forgery(environment: str, says: str) -> Callable[[Forgery], Forgery]:
+def forgery(environment: str, doubt: Doubt, approver: str | None = None) -> Callable[[Forgery], Forgery]:
     def listed(how: Forgery) -> Forgery:
-        FORGERIES[f"{environment}: {how.__name__}"] = (environment, says, how)
+        FORGERIES[f"{environment}: {how.__name__}"] = (environment, doubt, approver, how)
         return how
 
     return listed
@@ -91,73 +92,73 @@ def forgery(environment: str, says: str) -> Callable[[Forgery], Forgery]:
 # A draft that nobody approved
 
 
-@forgery("dev", "no approver is recorded")
-@forgery("stage", "no approver is recorded")
-@forgery("prod", "no approver is recorded")
+@forgery("dev", Doubt.NO_APPROVER)
+@forgery("stage", Doubt.NO_APPROVER)
+@forgery("prod", Doubt.NO_APPROVER)
 def activated_without_approval(it: Forger) -> tuple[Wanted, Grant]:
     it.activate()
     return it.for_draft, it.draft
 
 
-@forgery("stage", "only its requester")
-@forgery("prod", "only its requester")
+@forgery("stage", Doubt.SELF_APPROVED)
+@forgery("prod", Doubt.SELF_APPROVED)
 def approved_by_the_requester(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="ann", approved_by="ann", approved_via='{"method":"self"}', move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("stage", "does not record how the approver was identified")
-@forgery("prod", "does not record how the approver was identified")
+@forgery("stage", Doubt.NO_METHOD)
+@forgery("prod", Doubt.NO_METHOD)
 def approved_without_a_word_of_how(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("stage", "does not record how the approver was identified")
+@forgery("stage", Doubt.NO_METHOD)
 def approved_in_no_json(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via="[" * 9999, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("stage", "differs from what the journal says")
+@forgery("stage", Doubt.JOURNAL_DIFFERS)
 def approved_by_another_move(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via='{"method":"claimed"}')
     return it.for_draft, it.draft
 
 
-@forgery("stage", "differs from what the journal says")
+@forgery("stage", Doubt.JOURNAL_DIFFERS)
 def approved_in_the_name_of_another(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(approved_by="bob", approved_via='{"method":"claimed"}', move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "by their own claim only")
+@forgery("prod", Doubt.CLAIM_ONLY)
 def approved_by_a_word(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via='{"method":"claimed"}', move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "not valid for the key of bob")
+@forgery("prod", Doubt.SIGNATURE_INVALID, "bob")
 def approved_by_an_invented_signature(it: Forger) -> tuple[Wanted, Grant]:
     via = json.dumps({"method": "key", "signature": "ab" * 64})
     it.activate(actor="bob", approved_by="bob", approved_via=via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "not valid for the key of bob")
+@forgery("prod", Doubt.SIGNATURE_INVALID, "bob")
 def approved_by_a_signature_under_another_grant(it: Forger) -> tuple[Wanted, Grant]:
     it.activate(actor="bob", approved_by="bob", approved_via=it.active.approved_via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "mallory is not a registered")
+@forgery("prod", Doubt.APPROVER_UNKNOWN, "mallory")
 def approved_by_somebody_unknown(it: Forger) -> tuple[Wanted, Grant]:
     via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.draft, "mallory")})
     it.activate(approved_by="mallory", approved_via=via, move_id=it.mark)
     return it.for_draft, it.draft
 
 
-@forgery("prod", "is not the one that its grant names")
+@forgery("prod", Doubt.APPROVER_KEY_DIFFERS)
 def approved_by_somebody_who_registered_by_hand(it: Forger) -> tuple[Wanted, Grant]:
     it.change(
         "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at) VALUES (?, ?, 'me', 'me', ?)",
@@ -166,7 +167,7 @@ def approved_by_somebody_who_registered_by_hand(it: Forger) -> tuple[Wanted, Gra
     return approved_by_somebody_unknown(it)
 
 
-@forgery("prod", "is not the one that its grant names")
+@forgery("prod", Doubt.APPROVER_KEY_DIFFERS)
 def approved_by_somebody_with_the_grant_of_another(it: Forger) -> tuple[Wanted, Grant]:
     it.change(
         "INSERT INTO holdfast_approvers (name, public_key, added_by, reason, added_at, grant_id)"
@@ -180,7 +181,7 @@ def approved_by_somebody_with_the_grant_of_another(it: Forger) -> tuple[Wanted, 
 # An active grant that was changed since, or whose approver was
 
 
-@forgery("prod", "not valid for the key of bob")
+@forgery("prod", Doubt.SIGNATURE_INVALID, "bob")
 def signature_altered(it: Forger) -> tuple[Wanted, Grant]:
     via = json.loads(it.active.approved_via or "")
     digit = via["signature"][0]
@@ -190,39 +191,39 @@ def signature_altered(it: Forger) -> tuple[Wanted, Grant]:
     return it.for_active, it.active
 
 
-@forgery("prod", "does not record how the approver was identified")
+@forgery("prod", Doubt.NO_METHOD)
 def signature_taken_away(it: Forger) -> tuple[Wanted, Grant]:
     it.change("UPDATE holdfast_grants SET approved_via = NULL WHERE grant_id = ?", it.active.grant_id)
     return it.for_active, it.active
 
 
-@forgery("stage", "differs from what the journal says")
-@forgery("prod", "eve is not a registered")
+@forgery("stage", Doubt.JOURNAL_DIFFERS)
+@forgery("prod", Doubt.APPROVER_UNKNOWN, "eve")
 def approver_renamed(it: Forger) -> tuple[Wanted, Grant]:
     it.change("UPDATE holdfast_grants SET approved_by = 'eve' WHERE grant_id = ?", it.active.grant_id)
     return it.for_active, it.active
 
 
-@forgery("prod", "bob is not a registered")
+@forgery("prod", Doubt.APPROVER_UNKNOWN, "bob")
 def approver_revoked_since(it: Forger) -> tuple[Wanted, Grant]:
     revoke_approver(it.store, "bob", actor="sec", reason="his key was stolen")
     return it.for_active, it.active
 
 
-@forgery("prod", "bob was revoked")
+@forgery("prod", Doubt.APPROVER_REVOKED, "bob")
 def approver_put_back_by_hand(it: Forger) -> tuple[Wanted, Grant]:
     revoke_approver(it.store, "bob", actor="sec", reason="his key was stolen")
     it.change("UPDATE holdfast_approvers SET revoked_at = NULL, revoked_by = NULL WHERE name = 'bob'")
     return it.for_active, it.active
 
 
-@forgery("prod", "bob is not a registered")
+@forgery("prod", Doubt.APPROVER_UNKNOWN, "bob")
 def approver_deleted(it: Forger) -> tuple[Wanted, Grant]:
     it.change("DELETE FROM holdfast_approvers WHERE name = 'bob'")
     return it.for_active, it.active
 
 
-@forgery("prod", "is not the one that its grant names")
+@forgery("prod", Doubt.APPROVER_KEY_DIFFERS)
 def key_exchanged(it: Forger) -> tuple[Wanted, Grant]:
     it.change("UPDATE holdfast_approvers SET public_key = ? WHERE name = 'bob'", it.people.public_key("mallory"))
     via = json.dumps({"method": "key", "signature": it.people.signature(it.store, it.active, "mallory")})
@@ -230,8 +231,8 @@ def key_exchanged(it: Forger) -> tuple[Wanted, Grant]:
     return it.for_active, it.active
 
 
-@forgery("stage", "differs from what the journal says")
-@forgery("prod", "not valid for the key of bob")
+@forgery("stage", Doubt.JOURNAL_DIFFERS)
+@forgery("prod", Doubt.SIGNATURE_INVALID, "bob")
 def scope_changed_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
     theirs = wanted(it.store, "job:2", executor="mallory")
     with it.unguarded() as client:
@@ -240,8 +241,8 @@ def scope_changed_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
     return theirs, it.active
 
 
-@forgery("stage", "differs from what the journal says")
-@forgery("prod", "not valid for the key of bob")
+@forgery("stage", Doubt.JOURNAL_DIFFERS)
+@forgery("prod", Doubt.SIGNATURE_INVALID, "bob")
 def time_limit_put_off_without_the_trigger(it: Forger) -> tuple[Wanted, Grant]:
     with it.unguarded() as client:
         sql = "UPDATE holdfast_grants SET expires_at = '2999-01-01T00:00:00.000000Z' WHERE grant_id = ?"
@@ -264,14 +265,16 @@ ALSO_ON_POSTGRES = (
     + [pytest.param(name, "pg", marks=pytest.mark.pg) for name in ALSO_ON_POSTGRES],
 )
 def test_what_was_forged_permits_nothing(name: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    environment, says, how = FORGERIES[name]
+    environment, doubt, approver, how = FORGERIES[name]
     with new_store(request.getfixturevalue(f"{kind}_url"), environment=environment) as store:
         what, grant = how(Forger(store, People(tmp_path)))
         before = contents(store)
         with store.reading() as reading:
             verdict = verdict_on(reading, what, grant.grant_id)
         assert isinstance(verdict, Rejected)
-        assert (verdict.code, says in verdict.message) == (Reject.FORGED, True), verdict
+        assert verdict.doubt is not None
+        assert (verdict.code, verdict.doubt.code) == (Reject.FORGED, doubt), verdict
+        assert approver in (None, verdict.doubt.approver)
         with pytest.raises(AuthorityError) as caught:
             act(store, what, grant.grant_id)
         assert caught.value.code == Reject.FORGED

@@ -402,28 +402,62 @@ def test_a_runner_that_lost_its_lease_writes_nothing_more(store: Store[Any], clo
     assert replays(store) == dict.fromkeys(made[:4], 1)
 
 
+class Granted:
+    """A replay in stage that needs a grant for each actor."""
+
+    def __init__(self, store: Store[Any], clock: VirtualClock, jobs: int) -> None:
+        fill(store, jobs)
+        self.store, self.clock = store, clock
+        self.chosen = selection(store, env="stage", **TWO)
+        self.digest = replay.select(store, self.chosen).hash
+
+    def approve(self, executor: str) -> int:
+        asked = replay.wanted(self.chosen, self.digest, environment="stage", executor=executor)
+        grant = grants.request(self.store, asked, requester=executor, rollback_plan="none", reason="a test")
+        return grants.approve(self.store, grant.grant_id, grants.Identity(name="carl")).grant_id
+
+    def begin(self) -> replay.ReplayReport:
+        policy = msgspec.structs.replace(policy_of("stage"), grant_above=0)
+        return replay.run(self.store, self.chosen, policy=policy, stop_after=1, sleep=self.clock.advance, **WHO)
+
+    def take_up(self, run_id: str, actor: str, **given: Any) -> replay.ReplayReport:
+        return replay.continue_run(self.store, run_id, actor=actor, reason="a test", sleep=self.clock.advance, **given)
+
+
 @pytest.mark.req("K-57", "L-13")
 def test_whoever_takes_a_granted_run_up_needs_a_grant_of_their_own(empty_url: str, clock: VirtualClock) -> None:
     with new_store(empty_url, clock, environment="stage") as store:
-        fill(store, 4)
-        chosen = selection(store, env="stage", **TWO)
-        policy = msgspec.structs.replace(policy_of("stage"), grant_above=0)
-        digest = replay.select(store, chosen).hash
-
-        def approve(executor: str) -> int:
-            asked = replay.wanted(chosen, digest, environment="stage", executor=executor)
-            grant = grants.request(store, asked, requester=executor, rollback_plan="none", reason="a test")
-            return grants.approve(store, grant.grant_id, grants.Identity(name="carl")).grant_id
-
-        first = approve("ann")
-        report = replay.run(store, chosen, policy=policy, stop_after=1, sleep=clock.advance, **WHO)
+        granted = Granted(store, clock, jobs=4)
+        first = granted.approve("ann")
+        report = granted.begin()
         assert report.grant_id == first
         with pytest.raises(AuthorityError) as refused:
-            replay.continue_run(store, report.run_id, actor="bob", reason="ann is ill", sleep=clock.advance)
+            granted.take_up(report.run_id, "bob")
         assert refused.value.code == Reject.MISSING
-        second = approve("bob")
-        report = replay.continue_run(store, report.run_id, actor="bob", reason="ann is ill", sleep=clock.advance)
+        second = granted.approve("bob")
+        report = granted.take_up(report.run_id, "bob")
         assert (report.state, report.replayed, report.grant_id) == ("done", 4, second)
+
+
+@pytest.mark.req("L-10", "L-13")
+def test_a_consumed_grant_of_ones_own_does_not_continue_the_run_of_another(empty_url: str, clock: VirtualClock) -> None:
+    """Ann consumed the grant with which the run began; since then it is a run of Bob's."""
+    with new_store(empty_url, clock, environment="stage") as store:
+        granted = Granted(store, clock, jobs=6)
+        first = granted.approve("ann")
+        report = granted.begin()
+        second = granted.approve("bob")
+        report = granted.take_up(report.run_id, "bob", stop_after=1)
+        assert report.grant_id == second
+        replayed = replays(store)
+        for grant_id in (first, second):
+            with pytest.raises(AuthorityError) as refused:
+                granted.take_up(report.run_id, "ann", grant_id=grant_id)
+            assert refused.value.code == Reject.ALREADY_CONSUMED
+        with pytest.raises(AuthorityError) as refused:
+            granted.take_up(report.run_id, "ann")
+        assert refused.value.code == Reject.MISSING
+        assert replays(store) == replayed
 
 
 def test_a_secret_in_a_reason_is_not_kept(local: Store[Any], clock: VirtualClock) -> None:

@@ -63,7 +63,7 @@ def test_a_value_is_followed_by_a_new_one_in_one_move(store: Store[Any]) -> None
         grant = reading.grants.get(done.grant_id or 0)
         assert grant is not None
         used = reading.journal.of(grant.grant_id, "GRANT")[-1]
-        [told] = reading.ask("SELECT * FROM holdfast_evidence WHERE kind = 'supersession'", {})[1]
+        [told] = reading.query("SELECT * FROM holdfast_evidence WHERE kind = 'supersession'", {})[1]
         leases = {name: lease.expires_at <= reading.now() for name, lease in reading.leases.all().items()}
         assert faults(reading) == []
     # The old value keeps all that it was, and says what follows it; the new one is alike but for what was meant.

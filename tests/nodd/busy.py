@@ -200,7 +200,7 @@ class _Maker:
 
     def _job(self, ledger: Ledger, wal_id: str) -> int:
         with ledger.store.reading() as reading:
-            [[job_id]] = reading.ask("SELECT job_id FROM nodd_units WHERE wal_id = :wal_id", {"wal_id": wal_id})[1]
+            [[job_id]] = reading.query("SELECT job_id FROM nodd_units WHERE wal_id = :wal_id", {"wal_id": wal_id})[1]
         return int(job_id)
 
     def _replace(self, ledger: Ledger, wal_id: str) -> int:

@@ -25,5 +25,5 @@ def announce(ledger: Ledger, data: bytes, source: MemorySource, key: str = GFS, 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
     with ledger.store.reading() as reading:
-        names, rows = reading.ask("SELECT * FROM nodd_wal_records ORDER BY ext_generation, object_uri", {})
+        names, rows = reading.query("SELECT * FROM nodd_wal_records ORDER BY ext_generation, object_uri", {})
     return [dict(zip(names, row, strict=True)) for row in rows]

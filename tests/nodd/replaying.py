@@ -116,18 +116,20 @@ def contents(store: Store[Any]) -> str:
     told = hashlib.sha256(checksum(store).encode())
     with store.reading() as reading:
         for table in TABLES:
-            told.update(json.dumps(sorted(str(row) for row in reading.ask(f"SELECT * FROM {table}", {})[1])).encode())
+            told.update(json.dumps(sorted(str(row) for row in reading.query(f"SELECT * FROM {table}", {})[1])).encode())
     return told.hexdigest()
 
 
 def items(store: Store[Any]) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask("SELECT item_id, wal_id, generation, href, content FROM nodd_items ORDER BY item_id", {})[1]
+        return reading.query("SELECT item_id, wal_id, generation, href, content FROM nodd_items ORDER BY item_id", {})[
+            1
+        ]
 
 
 def lineage(store: Store[Any]) -> list[provenance.ProvenanceRecord]:
     with store.reading() as reading:
-        rows = reading.ask("SELECT record_id, kind, content FROM nodd_provenance ORDER BY record_id", {})[1]
+        rows = reading.query("SELECT record_id, kind, content FROM nodd_provenance ORDER BY record_id", {})[1]
     return [provenance.ProvenanceRecord(*row) for row in rows]
 
 
@@ -158,7 +160,7 @@ def kinds(store: Store[Any]) -> Counter[str]:
 
 def contents_of_application(store: Store[Any]) -> list[Any]:
     with store.reading() as reading:
-        return [reading.ask(f"SELECT * FROM {table} ORDER BY 1", {})[1] for table in TABLES]
+        return [reading.query(f"SELECT * FROM {table} ORDER BY 1", {})[1] for table in TABLES]
 
 
 def texts(found: dict[str, Any]) -> dict[str, Any]:

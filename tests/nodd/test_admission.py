@@ -29,7 +29,7 @@ def fates(store: Store[Any], *bodies: str) -> list[str]:
 
 def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 def states(store: Store[Any]) -> list[tuple[str, str, int]]:

@@ -35,7 +35,7 @@ def key_of(lead: int) -> str:
 
 def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 class Fleet:

@@ -54,7 +54,7 @@ def queue_of(cloud: Cloud, **how: Any) -> Queue:
 
 def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 @pytest.mark.parametrize("raw", [False, True], ids=["enveloped", "raw"])

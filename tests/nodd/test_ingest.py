@@ -20,7 +20,7 @@ from tests.nodd.objects import MemorySource
 
 def asked(ledger: Ledger, sql: str) -> list[tuple[Any, ...]]:
     with ledger.store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 @pytest.mark.req("K-12", "K-35", "K-40", "K-44", "K-45")

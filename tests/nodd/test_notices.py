@@ -253,7 +253,7 @@ class Line(Queue):
 
 def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 def kept_as(body: str) -> str:

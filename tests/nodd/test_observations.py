@@ -52,7 +52,7 @@ def announce(
 def items(ledger: Ledger) -> dict[str, dict[str, Any]]:
     """Return the items by the time of creation that their keys name."""
     with ledger.store.reading() as reading:
-        rows = reading.ask("SELECT item, content FROM nodd_items", {})[1]
+        rows = reading.query("SELECT item, content FROM nodd_items", {})[1]
     found = [json.loads(item) for item, _ in rows]
     assert [stac.content_digest(item) for item in found] == [content for _, content in rows]
     assert [problem for item in found for problem in stac.problems(item)] == []

@@ -49,7 +49,7 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 def kept(store: Store[Any], name: str) -> Any:

@@ -39,7 +39,7 @@ ALL_AGES = Retention(finished_s=0, quarantined_s=0)
 def kept(store: Store[Any], datasets: Datasets) -> Records:
     """Return every record of a ledger by its id, none of which breaks a rule."""
     with store.reading() as reading:
-        names, rows = reading.ask("SELECT * FROM nodd_wal_records", {})
+        names, rows = reading.query("SELECT * FROM nodd_wal_records", {})
     found = [with_text_times(dict(zip(names, row, strict=True))) for row in rows]
     broken = [
         (record["wal_id"], record["status"], *problems)

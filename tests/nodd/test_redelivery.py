@@ -53,7 +53,7 @@ def children() -> Iterator[ForkServer]:
 
 def asked(store: Store[Any], sql: str) -> list[tuple[Any, ...]]:
     with store.reading() as reading:
-        return reading.ask(sql, {})[1]
+        return reading.query(sql, {})[1]
 
 
 def edges(store: Store[Any]) -> Counter[str]:

@@ -349,7 +349,7 @@ def test_a_unit_that_gives_another_item_the_second_time_is_a_mismatch(
     assert points["stac_writes_total", "dataset=gfs", "outcome=no_op"] == 1
     assert not [key for key in points if key[0] == "replay_mismatch_total"]
     with ledger.store.transaction() as transaction:
-        transaction.ask("UPDATE nodd_items SET content = 'what another version made of it'", {})
+        transaction.query("UPDATE nodd_items SET content = 'what another version made of it'", {})
     replay.run(ledger.store, ended, policy=policy, **who)
     ledger.run_until_idle()
     assert scope.points()["replay_mismatch_total", "dataset=gfs", "env=dev"] == 1

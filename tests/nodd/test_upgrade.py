@@ -195,7 +195,7 @@ def test_what_nothing_tells_any_more_is_given_the_word_that_promises_least(
             announce(ledger, data, source, sequencer=f"{number:02X}A")
             ledger.run_until_idle()
         with ledger.store.reading() as reading:
-            _, rows = reading.ask("SELECT stac_status FROM nodd_wal_records ORDER BY ext_generation", {})
+            _, rows = reading.query("SELECT stac_status FROM nodd_wal_records ORDER BY ext_generation", {})
         gc(ledger.store, ALL_AGES, who="tests")
     assert rows == [("created",), ("updated",), ("no-op",), ("updated",)]
     assert [[one[name] for name in STATUSES] for one in in_order(upgraded(ledger_url, shipped()))] == [
@@ -245,7 +245,9 @@ def test_what_is_left_is_told_as_it_is(ledger_url: str, source: MemorySource) ->
     with connect(ledger_url) as store:
         assert not prepare(store)
         with store.reading() as reading:
-            _, rows = reading.ask(f"SELECT {', '.join(STATUSES)}, wal_id FROM nodd_wal_records ORDER BY object_uri", {})
+            _, rows = reading.query(
+                f"SELECT {', '.join(STATUSES)}, wal_id FROM nodd_wal_records ORDER BY object_uri", {}
+            )
         found = pairs(check(store, shipped()).violations)
     assert [row[:4] for row in rows] == [
         ("ok", "ok", "created", "ok"),
@@ -355,7 +357,7 @@ def test_what_was_built_on_the_view_stays(ledger_url: str) -> None:
     client.close()
     assert upgraded(ledger_url, shipped()) == {}
     with connect(ledger_url) as store, store.reading() as reading:
-        names, rows = reading.ask("SELECT * FROM mine", {})
+        names, rows = reading.query("SELECT * FROM mine", {})
     assert (names, rows) == (["wal_id", "stac_status", "integrity_status", "stac_item_id"], [])
 
 

@@ -162,7 +162,7 @@ def _jobs(queue: JobBoard, condition: str, job_id: str | None = None) -> list[st
     """Return the ids of the queue's jobs, or of the one given, for which a condition is true."""
     one, given = ("", {}) if job_id is None else (" AND j.key = :job_id", {"job_id": job_id})
     with queue.store.reading() as reading:
-        _, rows = reading.ask(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
+        _, rows = reading.query(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
     return [str(key) for (key,) in rows]
 
 

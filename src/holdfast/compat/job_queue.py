@@ -346,7 +346,8 @@ def _taken(job_id: str, answer: Move | Refused) -> Path:
 
 def _error(job_id: str, refused: Refused) -> RefusedError:
     kind = _ERRORS.get(refused.code, RefusedError)
-    return kind(f"Job {job_id}: {refused.message}", context={"job_id": job_id, "refusal": refused.code})
+    context = {"job_id": job_id, "refusal": refused.code}
+    return kind(f"Job {job_id}: {refused.message}", next_step=refused.next_step, context=context)
 
 
 def _skipped(job_id: str, refusal: RefusedError) -> None:

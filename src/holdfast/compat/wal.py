@@ -190,7 +190,7 @@ class Wal(EntryMover):
 
     def _pending_ids(self, reading: Reading) -> list[int]:
         # `state IN (…)` repeats the condition of a partial index: without it SQLite would read the whole table.
-        _, rows = reading.ask(
+        _, rows = reading.query(
             "SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = :queue"
             " UNION ALL SELECT job_id FROM holdfast_jobs WHERE state IN ('failed', 'quarantined', 'running')"
             " AND state <> 'quarantined' AND queue = :queue ORDER BY 1",

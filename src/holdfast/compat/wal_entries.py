@@ -20,21 +20,12 @@ from holdfast.core.records import Job
 from holdfast.engine.operations import Call
 from holdfast.store.effects import Effect, Params, staged
 
-QUEUE_PREFIX, OPERATION_PREFIX = "wal:", "wal."
-"""Prefixes of a log's queue and operations. The queue is always paused, so that workers claim no entries."""
-
 KEY_MAX = (1 << 64) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,19}")
 
 Key = int | str
 Data = bytes | bytearray | memoryview
-
-
-def log_of(job: Job) -> str | None:
-    """Return the name of the log to which a job belongs, or None if it is not an entry."""
-    is_entry = job.queue.startswith(QUEUE_PREFIX) and job.operation.startswith(OPERATION_PREFIX)
-    return job.queue.removeprefix(QUEUE_PREFIX) if is_entry else None
 
 
 class WalOperation(StrEnum):

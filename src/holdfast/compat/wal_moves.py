@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from holdfast.compat.wal_entries import OPERATION_PREFIX, QUEUE_PREFIX, WalOperation
+from holdfast.compat.wal_entries import WalOperation
 from holdfast.core.commands import Complete, Expire, Finish, Retry
 from holdfast.core.decide import Refused
 from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitionRaceError, invariant
+from holdfast.core.log_names import OPERATION_PREFIX, QUEUE_PREFIX
 from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.tasks import CallTask, Points

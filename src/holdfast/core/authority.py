@@ -34,7 +34,6 @@ TTL = timedelta(hours=2)
 TTL_MAX = timedelta(days=30)
 WORD_BYTES_MAX = 1024  # of a name or a target: an action and a target must fit into one index entry of PostgreSQL
 TEXT_BYTES_MAX = 1 << 14  # of a reason or a plan
-_NO_DOUBTS: Mapping[int, str] = MappingProxyType({})
 
 
 class Act(StrEnum):
@@ -78,6 +77,33 @@ class Reject(StrEnum):
 
 
 _ORDER = {code: place for place, code in enumerate(Reject)}
+
+
+class Doubt(StrEnum):
+    """Why the recorded approval of an active grant is not valid."""
+
+    NO_APPROVER = "no_approver"
+    SELF_APPROVED = "self_approved"
+    NO_METHOD = "no_method"
+    ROLE_NOT_APART = "role_not_apart"
+    CLAIM_ONLY = "claim_only"
+    APPROVER_UNKNOWN = "approver_unknown"
+    APPROVER_KEY_DIFFERS = "approver_key_differs"
+    APPROVER_REVOKED = "approver_revoked"
+    SIGNATURE_INVALID = "signature_invalid"
+    JOURNAL_DIFFERS = "journal_differs"
+
+
+class ApprovalDoubt(msgspec.Struct, frozen=True):
+    """A doubt about one grant: its code, the approver and the method that the grant records, and what differs."""
+
+    code: Doubt
+    approver: str | None
+    method: object
+    message: str
+
+
+_NO_DOUBTS: Mapping[int, ApprovalDoubt] = MappingProxyType({})
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,10 +160,11 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """The act is refused: the code, and the reason as a sentence."""
+    """The act is refused: the code, the reason as a sentence, and for FORGED what is wrong with the approval."""
 
     code: Reject
     message: str
+    doubt: ApprovalDoubt | None = None
 
 
 def judge(
@@ -145,12 +172,12 @@ def judge(
     grants: Sequence[Grant],
     wanted: Wanted,
     now: datetime,
-    doubts: Mapping[int, str] = _NO_DOUBTS,
+    doubts: Mapping[int, ApprovalDoubt] = _NO_DOUBTS,
 ) -> Grant | Rejected:
     """Return the grant that permits an act, or why none does.
 
     `grants` holds the candidates: the named grant, or all active grants for this act and target. `doubts` maps the id
-    of a grant to the reason why its approval is not valid.
+    of a grant to why its approval is not valid.
     """
     meant = [grant for grant in grants if named in (None, grant.grant_id)]
     if not meant:
@@ -192,7 +219,7 @@ def require_words(limit: int = WORD_BYTES_MAX, /, **words: str) -> None:
             raise InputError(f"The {field} has {size} bytes; the limit is {limit}.", context={"field": name})
 
 
-def _refusal(grant: Grant, wanted: Wanted, now: datetime, doubt: str | None) -> Rejected | None:
+def _refusal(grant: Grant, wanted: Wanted, now: datetime, doubt: ApprovalDoubt | None) -> Rejected | None:
     number = f"Grant {grant.grant_id}"
     match effective_state(grant, now):
         case GrantState.REVOKED:
@@ -206,7 +233,8 @@ def _refusal(grant: Grant, wanted: Wanted, now: datetime, doubt: str | None) -> 
         case GrantState.ACTIVE:
             pass
     if doubt is not None:
-        return Rejected(Reject.FORGED, f"The approval of grant {grant.grant_id} is not valid: {doubt}.")
+        message = f"The approval of grant {grant.grant_id} is not valid: {doubt.message}."
+        return Rejected(Reject.FORGED, message, doubt)
     scope = scope_of(grant)
     if scope is None:
         return Rejected(Reject.FORGED, f"{number} has a scope that `grant request` does not write.")

@@ -50,10 +50,11 @@ LEASE_EXPIRED = "lease_expired"
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The command is refused: a stable code and the reason as a sentence."""
+    """The command is refused: a stable code, the reason as a sentence, and what to do if only the state shows it."""
 
     code: str
     message: str
+    next_step: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -353,10 +354,10 @@ def record_step(machine: Machine, subject: int | None, event: str, source: str |
 
 # What a person can do about a job that a command does not apply to, by the state of the job.
 _NEXT = {
-    JobState.RUNNING: "wait until its attempt ends: `holdfast show {job_id}`",
-    JobState.SUCCEEDED: "to run the work again, submit it with a new key",
-    JobState.FAILED: "to retry it: `holdfast retry {job_id}`",
-    JobState.QUARANTINED: "to release it: `holdfast quarantine release {job_id} --reason TEXT`",
+    JobState.RUNNING: "Wait until its attempt ends: `holdfast show {job_id}`.",
+    JobState.SUCCEEDED: "To run the work again, submit it with a new key.",
+    JobState.FAILED: "To retry it: `holdfast retry {job_id}`.",
+    JobState.QUARANTINED: "To release it: `holdfast quarantine release {job_id} --reason TEXT`.",
 }
 
 
@@ -365,6 +366,5 @@ def wrong_state(machine: Machine, subject: int, event: str, state: str) -> Refus
     name = f"{machine.name.lower()} {subject}"
     if event not in machine.events:
         return Refused("wrong_state", f"{name}: there is no event {event!r}")
-    advice = _NEXT.get(JobState(state), "") if machine is JOB else ""
-    ending = f"; {advice.format(job_id=subject)}" if advice else ""
-    return Refused("wrong_state", f"{name} is {state}, so {event} is not possible{ending}")
+    advice = _NEXT.get(JobState(state), "").format(job_id=subject) if machine is JOB else ""
+    return Refused("wrong_state", f"{name} is {state}, so {event} is not possible", advice or None)

@@ -51,11 +51,11 @@ def write(
 ) -> Path:
     """Write the page of a run, and return its path."""
     with store.reading() as reading:
-        _, states = reading.ask("SELECT dataset, status FROM nodd_wal_records", {})
-        _, ends = reading.ask(
+        _, states = reading.query("SELECT dataset, status FROM nodd_wal_records", {})
+        _, ends = reading.query(
             "SELECT dataset, status, updated_at FROM nodd_wal_records WHERE status IN ('succeeded', 'quarantined')", {}
         )
-        _, items = reading.ask("SELECT dataset, item FROM nodd_items ORDER BY item_id", {})
+        _, items = reading.query("SELECT dataset, item FROM nodd_items ORDER BY item_id", {})
     datasets = len({dataset for dataset, _ in states})
     lead = f"{len(states)} units of work from {datasets} datasets, read from a local feed with injected faults."
     heard = sorted((fate, str(n)) for fate, n in fates.items())

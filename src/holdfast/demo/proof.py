@@ -125,7 +125,7 @@ class Proof:
     def _unit(self, uri: str) -> list[str]:
         """Return the end of each unit of an object, by generation."""
         with self._ledger.store.reading() as reading:
-            _, rows = reading.ask(
+            _, rows = reading.query(
                 "SELECT w.status, w.ext_quarantine_code, w.integrity_status FROM nodd_wal_records w JOIN nodd_units u"
                 " ON u.wal_id = w.wal_id WHERE u.source_uri = :uri ORDER BY u.generation",
                 {"uri": uri},
@@ -137,7 +137,7 @@ class Proof:
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
         with self._ledger.store.reading() as reading:
-            return reading.ask(sql, {})[1]
+            return reading.query(sql, {})[1]
 
 
 def _matches(ended: Sequence[str], expected: Sequence[str]) -> bool:

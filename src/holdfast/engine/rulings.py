@@ -44,5 +44,6 @@ def rule(ledger: Ledger, job: Job, command: object, *, actor: str, reason: str |
     if isinstance(answer, Refused):
         race = answer.code == "race"
         error = StateTransitionRaceError if race else InvalidStateTransitionError
-        raise error(answer.message, context={"job_id": job.job_id, "refusal": answer.code})
+        context = {"job_id": job.job_id, "refusal": answer.code}
+        raise error(answer.message, next_step=answer.next_step, context=context)
     return JobState(answer.steps[0].target) if answer.steps else job.state

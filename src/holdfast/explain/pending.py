@@ -6,7 +6,7 @@ Invariants: everything is read from the snapshot of the view; nothing here write
 import shlex
 from collections.abc import Iterator
 
-from holdfast.compat.wal_entries import log_of
+from holdfast.core.log_names import log_of
 from holdfast.core.machines import JobState
 from holdfast.core.protocol import ranked, speaks
 from holdfast.core.records import Job

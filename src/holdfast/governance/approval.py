@@ -24,6 +24,8 @@ from holdfast.core.authority import (
     SELF,
     TEXT_BYTES_MAX,
     Act,
+    ApprovalDoubt,
+    Doubt,
     Reject,
     Wanted,
     approval_mark,
@@ -115,6 +117,7 @@ def _require_signature(reading: Reading, grant: Grant, name: str, signature: obj
         raise ApprovalError(
             f"The signature on grant {grant.grant_id} is not valid for the key of {name}.",
             code="signature_invalid",
+            context={"approver": name, "doubt": str(Doubt.SIGNATURE_INVALID)},
             next_step=f"Sign the grant again: `holdfast grant sign {grant.grant_id} --key FILE`.",
         )
 
@@ -127,7 +130,7 @@ def active_approver(reading: Reading, name: str) -> Approver:
     """
     approver = reading.grants.approvers().get(name)
     if approver is None or approver.revoked_at is not None:
-        raise ApprovalError(f"{name} is not a registered approver.", code="approver_unknown")
+        raise _unknown(f"{name} is not a registered approver.", name, Doubt.APPROVER_UNKNOWN)
     grant = reading.grants.get(approver.grant_id) if approver.grant_id is not None else None
     scope = scope_of(grant) if grant else None
     if (
@@ -136,46 +139,54 @@ def active_approver(reading: Reading, name: str) -> Approver:
         or (grant.state, grant.action, grant.target) != (GrantState.CONSUMED, Act.APPROVER, name)
         or scope.manifest != sha256(approver.public_key)
     ):
-        raise ApprovalError(
-            f"The registered key of {name} is not the one that its grant names.", code="approver_unknown"
-        )
+        different = f"The registered key of {name} is not the one that its grant names."
+        raise _unknown(different, name, Doubt.APPROVER_KEY_DIFFERS)
     dismissed = reading.grants.page(action=str(Act.DISMISS), target=name, state=GrantState.CONSUMED, limit=1)
     if dismissed and dismissed[0].grant_id > grant.grant_id:
-        raise ApprovalError(
-            f"{name} was revoked as an approver, but the table of approvers does not show it.", code="approver_unknown"
-        )
+        revoked = f"{name} was revoked as an approver, but the table of approvers does not show it."
+        raise _unknown(revoked, name, Doubt.APPROVER_REVOKED)
     return approver
+
+
+def _unknown(message: str, name: str, doubt: Doubt) -> ApprovalError:
+    return ApprovalError(message, code="approver_unknown", context={"approver": name, "doubt": str(doubt)})
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Validating recorded approvals
 
 
-def approval_doubt(reading: Reading, grant: Grant) -> str | None:
+def approval_doubt(reading: Reading, grant: Grant) -> ApprovalDoubt | None:
     """Return why the approval of an active grant is not valid in this ledger's environment; None if it is valid."""
-    environment, via = environment_of(reading), _decoded(grant.approved_via)
-    method = via.get("method")
+    method = _decoded(grant.approved_via).get("method")
+    found = _doubt(reading, grant, method)
+    return None if found is None else ApprovalDoubt(found[0], grant.approved_by, method, found[1])
+
+
+def _doubt(reading: Reading, grant: Grant, method: object) -> tuple[Doubt, str] | None:
+    environment = environment_of(reading)
     if not grant.approved_by:
-        return "the grant is active, but no approver is recorded"
+        return Doubt.NO_APPROVER, "the grant is active, but no approver is recorded"
     if environment == DEV:
         return None
     if grant.approved_by == grant.requested_by:
-        return "only its requester approved it"
+        return Doubt.SELF_APPROVED, "only its requester approved it"
     if method not in (CLAIMED, *AUTHENTIC):
-        return "it does not record how the approver was identified"
+        return Doubt.NO_METHOD, "it does not record how the approver was identified"
     if method == ROLE and (reading.grants.session_role() is None or grant.approved_by == _role_of(grant)):
-        return "the database role of the approver is that of the requester, or the database has no roles"
+        same = "the database role of the approver is that of the requester, or the database has no roles"
+        return Doubt.ROLE_NOT_APART, same
     if environment == PROD and method not in AUTHENTIC:
-        return "the approver was identified by their own claim only"
+        return Doubt.CLAIM_ONLY, "the approver was identified by their own claim only"
     if method == KEY:
         try:
-            _require_signature(reading, grant, grant.approved_by, via.get("signature"))
+            _require_signature(reading, grant, grant.approved_by, _decoded(grant.approved_via).get("signature"))
         except ApprovalError as error:
-            return error.message.removesuffix(".")
+            return Doubt(str(error.context["doubt"])), error.message.removesuffix(".")
     last = reading.journal.of(grant.grant_id, GRANT.name)[-1:]
     mark = approval_mark(grant, reading.settings.read().get("ledger_id", ""))
     if [(row.event, row.actor, row.move_id) for row in last] != [("approve", grant.approved_by, mark)]:
-        return "the grant differs from what the journal says was approved"
+        return Doubt.JOURNAL_DIFFERS, "the grant differs from what the journal says was approved"
     return None
 
 

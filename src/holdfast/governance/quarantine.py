@@ -289,7 +289,8 @@ def add(store: Store[Any], job_id: int, code: str, *, operator: str, reason: str
             [answer] = transaction.jobs.rule([(job, Quarantine(code, why))], actor=who, reason=why)
             if isinstance(answer, Refused):
                 error = StateTransitionRaceError if answer.code == "race" else InvalidStateTransitionError
-                raise error(answer.message, context={"job_id": job_id, "refusal": answer.code})
+                context = {"job_id": job_id, "refusal": answer.code}
+                raise error(answer.message, next_step=answer.next_step, context=context)
             return QuarantineResult(transaction.jobs.get(job_id), changed=bool(answer.steps))
 
     return retry_races(once)

@@ -46,5 +46,5 @@ def run_statement(reading: Reading, name: str, **params: Any) -> list[tuple[Any,
     """Run a named statement and return the rows of its last part."""
     rows: list[tuple[Any, ...]] = []
     for part in statements(reading.dialect)[name]:
-        _, rows = reading.ask(part, params)
+        _, rows = reading.query(part, params)
     return rows

@@ -18,9 +18,9 @@ class Pool(Generic[Connection]):
         self._connect = connect
         self._disconnect = disconnect
         self._closed = False
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget every connection without closing it: in a forked child they belong to the parent."""
         self._idle: list[Connection] = []
         self._out = 0

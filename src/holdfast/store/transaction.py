@@ -102,7 +102,7 @@ class Reading:
         """Run a named statement of the store."""
         return self.store.run(self.connection, name, params)
 
-    def ask(self, sql: str, params: Mapping[str, object]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def query(self, sql: str, params: Mapping[str, object]) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Run a statement of the caller with `:name` parameters; return the names of its columns, and its rows."""
         return self.store.named(self.connection, sql, params)
 

@@ -60,7 +60,7 @@ def records(
     }
     with prepared(location) as store, store.reading() as reading:
         [sql] = statements(store.dialect)["wal_records"]
-        names, rows = reading.ask(sql, {**chosen, "wal_id": None, "n": limit})
+        names, rows = reading.query(sql, {**chosen, "wal_id": None, "n": limit})
     value = [dict(zip(names, row, strict=True)) for row in rows]
     columns = [Column("JOB", right=True), *map(Column, ("STATUS", "DATASET"))]
     columns += [Column("OBJECT", folds=True), Column("ERROR")]

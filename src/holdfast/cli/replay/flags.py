@@ -6,6 +6,7 @@ variable of the environment.
 
 import inspect
 import os
+import shlex
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -204,6 +205,22 @@ def expanded(function: Callable[..., None], **kinds: type) -> Callable[..., None
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def typed(*groups: Any) -> list[str]:
+    """Return the flags that were given, as they are typed; those that say where the ledger is and how to print are not.
+
+    What prints a command adds the ledger.
+    """
+    words: list[str] = []
+    for group in groups:
+        hints = typing.get_type_hints(type(group), include_extras=True)
+        for field in fields(group):
+            value = getattr(group, field.name)
+            if value != field.default and field.name not in ("db", "schema", "output", "log_level", "as_json"):
+                [name] = [option.default for option in hints[field.name].__metadata__]  # its first name, in Annotated
+                words += [name, shlex.quote(str(value))]
+    return words
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:

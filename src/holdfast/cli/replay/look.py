@@ -4,6 +4,7 @@ Invariants: these commands write nothing to the ledger; a selection is checked b
 """
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from holdfast.cli.documents import write_new, write_tree
 from holdfast.cli.options import actor
 from holdfast.cli.replay import views
 from holdfast.cli.replay.context import ReplayContext, logger, replay_context, selection_named
-from holdfast.cli.replay.flags import GlobalFlags, ModeFlag, PaceFlags, SelectionFlags
+from holdfast.cli.replay.flags import GlobalFlags, ModeFlag, PaceFlags, SelectionFlags, typed
 from holdfast.cli.replay.formats import answer
 from holdfast.cli.replay.request import FlagValue, SelectionRequest, flag_values, selection_request
 from holdfast.cli.replay.spec_files import tree_of
@@ -75,7 +76,8 @@ def dry_run(
     """
     context = replay_context(ctx, common)
     request = requested(context, flag_values(context.program, chosen, paced))
-    show_dry_run(context, request, operator or actor(), save)
+    again = [*typed(context.flags, chosen, paced), *(["--operator", shlex.quote(operator)] if operator else [])]
+    show_dry_run(context, request, operator or actor(), again=["run", *again], save=save)
 
 
 def requested(context: ReplayContext, flags: list[FlagValue], file: Path | None = None) -> SelectionRequest:
@@ -85,16 +87,21 @@ def requested(context: ReplayContext, flags: list[FlagValue], file: Path | None 
     return request
 
 
-def show_dry_run(context: ReplayContext, request: SelectionRequest, operator: str, save: Path | None = None) -> None:
-    """Make a dry run, save it if a file was named, and print it; exit with 3 if a guard refuses."""
+def show_dry_run(
+    context: ReplayContext, request: SelectionRequest, operator: str, *, again: Sequence[str], save: Path | None = None
+) -> None:
+    """Make a dry run, save it if a file was named, and print it; exit with 3 if a guard refuses.
+
+    `again` is the command that runs the same selection.
+    """
     program = context.program
     with context.ledger(request.env) as (store, env):
         made = make_dry_run(store, context, context.selection(request, env), operator)
         notes = _notes(store, made.selection, program.queue)
     if save:
         write_new(save, msgspec.json.format(msgspec.json.encode(made)).decode() + "\n")
-    saved = f"{program.name} run --dry-run-file {shlex.quote(str(save))} --reason TEXT" if save else None
-    step = saved or f"{program.name} run --reason TEXT, with the same flags"
+    words = ["run", "--dry-run-file", shlex.quote(str(save))] if save else again
+    step = " ".join([program.name, *words, "--reason", "TEXT"])
     value = views.dry_run_value(made, notes, program)
     answer(value, lambda: views.print_dry_run(made, step, program, notes), context.format)
     if not made.ok:

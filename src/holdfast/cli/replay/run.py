@@ -4,6 +4,7 @@ Invariants: a run is confirmed by a person or by --confirm; it replays exactly w
 nothing; a run that a guard stopped ends with exit code 3 and its whole report.
 """
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from holdfast.cli.documents import converted, load_tree
 from holdfast.cli.options import actor
 from holdfast.cli.replay import views
 from holdfast.cli.replay.context import ReplayContext, logger, replay_context, selection_named
-from holdfast.cli.replay.flags import GlobalFlags, PaceFlags, RunFlags, SelectionFlags
+from holdfast.cli.replay.flags import GlobalFlags, PaceFlags, RunFlags, SelectionFlags, typed
 from holdfast.cli.replay.formats import OutputFormat, answer
 from holdfast.cli.replay.look import make_dry_run, requested, show_dry_run
 from holdfast.cli.replay.request import SelectionRequest, flag_values
@@ -101,7 +102,9 @@ def from_spec(
         raise InputError("FILE is required", next_step=f"{context.program.name} from-spec FILE")
     request = requested(context, flag_values(context.program, SelectionFlags(), paced), file or named)
     if dry or (not real and context.selection(request).options.dry_run is not False):
-        show_dry_run(context, request, acting.operator or actor())
+        operator = ["--operator", shlex.quote(acting.operator)] if acting.operator else []
+        again = ["from-spec", shlex.quote(str(file or named)), "--run", *typed(paced), *operator]
+        show_dry_run(context, request, acting.operator or actor(), again=again)
     else:
         _require_confirmation(context, acting)
         _perform(context, request, acting)

@@ -84,9 +84,8 @@ class Batch:
             elif answer.code in _REFUSALS:
                 self._skip(_REFUSALS[answer.code], job)
             else:  # a transition that is not legal: the whole batch is rolled back
-                raise InvalidStateTransitionError(
-                    answer.message, context={"job_id": job.job_id, "refusal": answer.code}
-                )
+                context = {"job_id": job.job_id, "refusal": answer.code}
+                raise InvalidStateTransitionError(answer.message, next_step=answer.next_step, context=context)
         return moved
 
     def _replace(self, jobs: Sequence[Job]) -> dict[int, int]:

@@ -72,7 +72,7 @@ class StepContext(msgspec.Struct, frozen=True):
                 next_step="Write with `context.effect(…)`.",
                 context={"statement": sql[:80]},
             )
-        names, rows = self.transaction.ask(sql, params or {})
+        names, rows = self.transaction.query(sql, params or {})
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 

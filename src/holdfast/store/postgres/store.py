@@ -172,7 +172,7 @@ class PostgresStore(PostgresSchema):
 
     def announce(self, queues: set[str]) -> None:
         if queues:
-            self._announcer.tell(queues)
+            self._announcer.announce(queues)
 
     def announce_inside(self, connection: Any, queues: set[str]) -> None:
         for queue in sorted(queues):

@@ -77,7 +77,7 @@ class Announcer:
         self._queues: set[str] = set()
         self._thread: threading.Thread | None = None
 
-    def tell(self, queues: set[str]) -> None:
+    def announce(self, queues: set[str]) -> None:
         """Announce these queues soon."""
         with self._lock:
             self._queues |= queues

@@ -72,7 +72,7 @@ def _after_in_parent() -> None:
 
 def _after_in_child() -> None:
     while _held:
-        _held.pop().begin_anew()
+        _held.pop().reset()
     _one_fork_at_a_time.release()
     _inherited.clear()
     for number in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
