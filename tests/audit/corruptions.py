@@ -52,9 +52,10 @@ def a_state_that_is_none(k: Knife) -> Found:
 
 @listed
 def a_status_that_is_none(k: Knife) -> Found:
-    [exec_id] = k.executions(k.rich.failed)
-    k.set("EXECUTION", exec_id, status="GONE")
-    return execution(exec_id, "one_state", "journal_continuous")
+    [exec_id] = k.executions(k.rich.running)
+    k.set("JOB", k.rich.running, status="GONE")
+    broken = execution(exec_id, "one_state", "journal_continuous")
+    return broken | job(k.rich.running, "state_is_projected", "fields_valid") | on_sqlite(k, "LEDGER")
 
 
 @listed
@@ -160,34 +161,28 @@ def evidence_that_was_edited(k: Knife) -> Found:
 @listed
 def a_waiting_job_called_running(k: Knife) -> Found:
     k.set("JOB", k.rich.waiting, state="running")
-    return job(k.rich.waiting, "running_has_lease", "state_is_projected", "journal_continuous")
+    [exec_id] = k.executions(k.rich.waiting)  # attempt 0
+    return job(k.rich.waiting, "attempts_monotonic", "journal_continuous") | execution(exec_id, "journal_continuous")
 
 
 @listed
 def a_running_job_called_pending(k: Knife) -> Found:
-    [exec_id] = k.executions(k.rich.running)
     k.set("JOB", k.rich.running, state="pending")
-    return job(k.rich.running, "state_is_projected", "journal_continuous") | execution(exec_id, "running_has_lease")
+    return job(k.rich.running, "attempts_monotonic", "journal_continuous")
 
 
 @listed
-def two_leases_on_one_job(k: Knife) -> Found:
+def an_attempt_that_has_ended_and_runs(k: Knife) -> Found:
     [exec_id] = k.executions(k.rich.running)
-    k.run(
-        "INSERT INTO holdfast_executions (exec_id, job_id, attempt, status, version, lease_owner, lease_expires_at,"
-        " started_at, created_at, updated_at, event, actor, move_id)"
-        " SELECT 9000, job_id, 2, status, version, lease_owner, lease_expires_at, started_at, created_at, updated_at,"
-        " event, actor, 'by hand' FROM holdfast_executions WHERE exec_id = ?",
-        exec_id,
-    )
-    k.run(k.going_on_after("holdfast_executions", "exec_id", 9000))
-    return job(k.rich.running, "running_has_lease", "attempts_monotonic") | execution(9000, "journal_continuous")
+    k.invent_aborted(k.rich.running, 1)
+    both = execution(exec_id, "journal_continuous", "attempts_monotonic", "fields_valid")
+    return both | job(k.rich.running, "attempts_monotonic", "fields_valid")
 
 
 @listed
 def a_lease_that_ran_out_long_ago(k: Knife) -> Found:
     [exec_id] = k.executions(k.rich.running)
-    k.set("EXECUTION", exec_id, lease_expires_at=LONG_AGO)
+    k.set("JOB", k.rich.running, lease_expires_at=LONG_AGO)
     return execution(exec_id, "lease_overdue")
 
 
@@ -198,59 +193,56 @@ def a_lease_that_ran_out_long_ago(k: Knife) -> Found:
 @listed
 def a_success_without_a_commit(k: Knife) -> Found:
     k.set("JOB", k.rich.waiting, state="succeeded", result="1")
-    return job(k.rich.waiting, "succeeded_immutable", "state_is_projected", "journal_continuous")
+    [exec_id] = k.executions(k.rich.waiting)  # attempt 0
+    return job(k.rich.waiting, "attempts_monotonic", "journal_continuous") | execution(exec_id, "journal_continuous")
 
 
 @listed
 def a_success_that_is_moved_on(k: Knife) -> Found:
     k.forge("JOB", k.rich.done, source="succeeded", target="pending", event="retry")
     k.set("JOB", k.rich.done, state="pending", version=int(str(k.get("JOB", k.rich.done, "version"))) + 1)
-    return job(k.rich.done, "succeeded_immutable", "journal_legal", "state_is_projected", "commits_equal_effects")
+    moved = job(k.rich.done, "succeeded_immutable", "journal_legal", "attempts_monotonic", "results_present")
+    return moved | job(k.rich.followup, "commits_equal_effects")
 
 
 @listed
 def a_commit_that_is_undone(k: Knife) -> Found:
     [exec_id] = k.executions(k.rich.done)
-    k.set("EXECUTION", exec_id, status="ABORTED")
-    return execution(exec_id, "journal_continuous", "commits_equal_effects") | job(
-        k.rich.done, "succeeded_immutable", "state_is_projected", "fields_valid"
-    )
+    k.set("JOB", k.rich.done, state="failed", result=None, last_error_code="io_error")
+    k.invent_aborted(k.rich.done, 1)
+    undone = execution(exec_id, "journal_continuous", "commits_equal_effects", "fields_valid")
+    return undone | job(k.rich.done, "journal_continuous") | job(k.rich.followup, "commits_equal_effects")
 
 
 @listed
 def a_second_commit(k: Knife) -> Found:
+    """Let the journal say that an attempt before the one that succeeded has committed too."""
     exec_id = k.executions(k.rich.done_late)[0]
-    k.run("DROP INDEX holdfast_executions_one_commit")
-    k.set("EXECUTION", exec_id, status="DONE")
-    return (
-        job(k.rich.done_late, "one_commit")
-        | execution(exec_id, "journal_continuous", "commits_equal_effects")
-        | {("enforcement", "INDEX holdfast_executions_one_commit")}
-    )
+    k.set_row(k.row("JOB", k.rich.done_late, "retry"), status_to="DONE")
+    return execution(exec_id, "journal_continuous", "commits_equal_effects")
 
 
 @listed
 def a_commit_of_a_job_that_is_said_to_have_failed(k: Knife) -> Found:
     k.set("JOB", k.rich.done, state="failed", last_error_code="io_error")
-    return job(k.rich.done, "state_is_projected", "journal_continuous", "commits_equal_effects", "fields_valid")
+    failed = job(k.rich.done, "attempts_monotonic", "journal_continuous", "results_present", "state_is_projected")
+    return failed | job(k.rich.followup, "commits_equal_effects")
 
 
 @listed
 def a_commit_that_the_journal_does_not_know(k: Knife) -> Found:
     [exec_id] = k.executions(k.rich.running)
-    k.set("EXECUTION", exec_id, status="COMMITTED")
+    k.set("JOB", k.rich.running, status="COMMITTED")
     return execution(exec_id, "journal_continuous", "commits_equal_effects")
 
 
 @listed
 def a_missing_end(k: Knife) -> Found:
-    """Set the execution back to before its end, its journal too, as a crash without transactions would leave it."""
+    """Set the job back to before its end, but not its journal."""
     exec_id = k.executions(k.rich.done_late)[-1]
-    k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("EXECUTION", exec_id, "finish"))
-    k.set("EXECUTION", exec_id, status="COMMITTED", version=3, finished_at=None)
-    return execution(exec_id, "running_has_lease") | job(
-        k.rich.done_late, "state_is_projected", "commits_equal_effects"
-    )
+    version = int(str(k.get("JOB", k.rich.done_late, "version")))
+    k.set("JOB", k.rich.done_late, state="running", status="COMMITTED", version=version - 1)
+    return execution(exec_id, "journal_continuous") | job(k.rich.done_late, "journal_continuous")
 
 
 @listed
@@ -265,8 +257,10 @@ def a_followup_of_a_job_that_never_committed(k: Knife) -> Found:
 
 @listed
 def attempts_that_shrank(k: Knife) -> Found:
+    *_, third, fourth = k.executions(k.rich.done_late)
     k.set("JOB", k.rich.done_late, attempts=3)
-    return job(k.rich.done_late, "attempts_monotonic")
+    third_twice = execution(third, "attempts_monotonic", "commits_equal_effects", "fields_valid", "journal_continuous")
+    return job(k.rich.done_late, "attempts_monotonic") | third_twice | execution(fourth, "no_orphans")
 
 
 @listed
@@ -293,16 +287,70 @@ def attempts_that_shrink_in_the_journal(k: Knife) -> Found:
         "UPDATE holdfast_journal SET attempt = 0 WHERE machine = 'JOB' AND subject = ? AND event = 'succeed'",
         k.rich.done_late,
     )
-    return job(k.rich.done_late, "attempts_monotonic")
+    exec_id = k.executions(k.rich.done_late)[-1]
+    return job(k.rich.done_late, "attempts_monotonic") | execution(exec_id, "journal_continuous")
 
 
 @listed
 def an_attempt_that_is_lost(k: Knife) -> Found:
-    """Remove the first of several attempts, with all that the journal tells of it."""
-    exec_id = k.executions(k.rich.done_late)[0]
-    k.run("DELETE FROM holdfast_journal WHERE machine = 'EXECUTION' AND subject = ?", exec_id)
-    k.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
+    k.forget_aborted(k.executions(k.rich.done_late)[0])
     return job(k.rich.done_late, "attempts_monotonic")
+
+
+@listed
+def an_attempt_that_never_was(k: Knife) -> Found:
+    k.invent_aborted(k.rich.waiting, 3)
+    [exec_id] = k.executions(k.rich.waiting)
+    never = job(k.rich.waiting, "attempts_monotonic", "state_is_projected", "fields_valid")
+    return never | execution(exec_id, "journal_continuous")
+
+
+@listed
+def an_attempt_of_another_number(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_aborted(exec_id, attempt=7)
+    return job(k.rich.failed, "attempts_monotonic") | execution(exec_id + 6, "journal_continuous")
+
+
+@listed
+def an_attempt_that_another_move_ended(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_aborted(exec_id, move_id="by hand", event="give_back")
+    return execution(exec_id, "fields_valid")
+
+
+@listed
+def an_attempt_that_was_excused_by_hand(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_aborted(exec_id, excused=True)
+    return job(k.rich.failed, "attempts_monotonic", "fields_valid")
+
+
+@listed
+def an_attempt_of_another_version(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_aborted(exec_id, version=2)
+    return execution(exec_id, "journal_continuous")
+
+
+@listed
+def a_token_that_was_lowered(k: Knife) -> Found:
+    exec_id = k.executions(k.rich.done_late)[-1]
+    k.set("JOB", k.rich.done_late, lease_token=5)
+    return execution(exec_id, "attempts_monotonic")
+
+
+@listed
+def a_token_of_a_waiting_job_that_was_lowered(k: Knife) -> Found:
+    k.set("JOB", k.rich.retried, lease_token=5)
+    return job(k.rich.retried, "attempts_monotonic")
+
+
+@listed
+def a_token_of_an_ended_attempt_that_was_raised(k: Knife) -> Found:
+    second = k.executions(k.rich.done_late)[1]
+    k.set_aborted(k.executions(k.rich.done_late)[0], lease_token=1 << 60)
+    return execution(second, "attempts_monotonic")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -312,7 +360,8 @@ def an_attempt_that_is_lost(k: Knife) -> Found:
 @listed
 def a_journal_row_that_is_gone(k: Knife) -> Found:
     k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("JOB", k.rich.done_late, "claim"))
-    return job(k.rich.done_late, "journal_continuous", "attempts_monotonic")
+    first = k.executions(k.rich.done_late)[0]
+    return job(k.rich.done_late, "journal_continuous", "attempts_monotonic") | execution(first, "journal_continuous")
 
 
 @listed
@@ -324,7 +373,8 @@ def a_history_that_is_gone(k: Knife) -> Found:
 @listed
 def a_last_row_that_is_gone(k: Knife) -> Found:
     k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("JOB", k.rich.failed, "fail"))
-    return job(k.rich.failed, "journal_continuous")
+    [exec_id] = k.executions(k.rich.failed)
+    return job(k.rich.failed, "journal_continuous") | execution(exec_id, "journal_continuous")
 
 
 @listed
@@ -355,28 +405,45 @@ def a_target_that_was_edited(k: Knife) -> Found:
 
 @listed
 def an_event_that_was_edited(k: Knife) -> Found:
+    k.set_row(k.row("JOB", k.rich.failed, "fail"), event="give_back")
     [exec_id] = k.executions(k.rich.failed)
-    k.set_row(k.row("EXECUTION", exec_id, "abort"), event="finish")
-    return execution(exec_id, "journal_legal")
+    return job(k.rich.failed, "journal_legal") | execution(exec_id, "fields_valid")
+
+
+@listed
+def a_status_that_was_edited_in_the_journal(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_row(k.row("JOB", k.rich.failed, "fail"), status_to="COMMITTED")
+    return execution(exec_id, "journal_continuous", "commits_equal_effects")
+
+
+@listed
+def a_commit_whose_row_is_gone(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.committed)
+    k.run("DELETE FROM holdfast_journal WHERE seq = ?", k.row("EXECUTION", exec_id, "commit"))
+    return execution(exec_id, "journal_continuous", "commits_equal_effects")
 
 
 @listed
 def half_of_a_path(k: Knife) -> Found:
-    """Give the two edges of a retry to two moves: no event of the table takes the first one alone."""
-    k.set_row(k.row("JOB", k.rich.retried, "retry"), move_id="another move")
-    return job(k.rich.retried, "journal_legal")
+    """Let a retry end at its first edge: no event of the table takes that one alone."""
+    k.set_row(k.row("JOB", k.rich.retried, "retry"), target="failed")
+    return job(k.rich.retried, "journal_continuous", "journal_legal", "state_is_projected")
 
 
 @listed
 def a_time_that_goes_back(k: Knife) -> Found:
     k.set_row(k.row("JOB", k.rich.failed, "fail"), at=LONG_AGO)
-    return job(k.rich.failed, "journal_legal")
+    [exec_id] = k.executions(k.rich.failed)
+    return job(k.rich.failed, "journal_legal") | execution(exec_id, "journal_legal")
 
 
 @listed
 def a_time_that_is_none(k: Knife) -> Found:
-    k.set_row(k.row("JOB", k.rich.failed, "fail"), at="yesterday")
-    return job(k.rich.failed, "fields_valid")
+    """On SQLite a text that is no time; on PostgreSQL, where a column of times holds only times, one to come."""
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_row(k.row("JOB", k.rich.failed, "fail"), at="yesterday" if k.dialect == "sqlite" else "2999-01-01Z")
+    return job(k.rich.failed, "fields_valid") | execution(exec_id, "fields_valid")
 
 
 @listed
@@ -465,7 +532,8 @@ def a_way_out_under_maintenance_that_never_was(k: Knife) -> Found:
 @listed
 def a_move_under_maintenance_of_another_time(k: Knife) -> Found:
     k.set_row(k.row("JOB", k.rich.failed, "fail"), maintenance_id=k.rich.maintenance)
-    return job(k.rich.failed, "journal_legal")
+    [exec_id] = k.executions(k.rich.failed)
+    return job(k.rich.failed, "journal_legal") | execution(exec_id, "journal_legal")
 
 
 @listed
@@ -473,7 +541,8 @@ def two_rows_that_changed_places(k: Knife) -> Found:
     first, second = (k.row("JOB", k.rich.failed, event) for event in ("claim", "fail"))
     for seq, becomes in ((first, 900_000), (second, first), (900_000, second)):
         k.set_row(seq, seq=becomes)
-    return job(k.rich.failed, "journal_continuous")
+    [exec_id] = k.executions(k.rich.failed)
+    return job(k.rich.failed, "journal_continuous") | execution(exec_id, "journal_continuous")
 
 
 @listed
@@ -525,15 +594,39 @@ def counts_of_nothing(k: Knife) -> Found:
 def a_job_that_is_gone(k: Knife) -> Found:
     [exec_id] = k.executions(k.rich.failed)
     k.run("DELETE FROM holdfast_jobs WHERE job_id = ?", k.rich.failed)
-    lost = job(k.rich.failed, "no_orphans") | execution(exec_id, "no_orphans")
-    return lost | on_sqlite(k, f"EXECUTION {exec_id}")
+    return job(k.rich.failed, "no_orphans") | execution(exec_id, "no_orphans")
+
+
+@listed
+def a_job_without_its_call(k: Knife) -> Found:
+    k.run("DELETE FROM holdfast_calls WHERE job_id = ?", k.rich.failed)
+    return job(k.rich.failed, "no_orphans", "fields_valid")
+
+
+@listed
+def a_call_of_nothing(k: Knife) -> Found:
+    k.run(
+        "INSERT INTO holdfast_calls (job_id, operation_version, client, payload, digest, max_attempts, replay_attempts,"
+        " created_at) VALUES (8888, '1', 'raw', '{}', 'none', 1, 0, ?)",
+        LONG_AGO,
+    )
+    k.run(k.going_on_after("holdfast_calls", "job_id", 8888))
+    return job(8888, "no_orphans")
 
 
 @listed
 def an_execution_that_is_gone(k: Knife) -> Found:
     [exec_id] = k.executions(k.rich.failed)
-    k.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
-    return execution(exec_id, "no_orphans") | job(k.rich.failed, "attempts_monotonic", "state_is_projected")
+    k.forget_aborted(exec_id)
+    return job(k.rich.failed, "attempts_monotonic", "state_is_projected")
+
+
+@listed
+def an_execution_of_a_job_that_never_was(k: Knife) -> Found:
+    [exec_id] = k.executions(k.rich.failed)
+    k.set_aborted(exec_id, job_id=7777)
+    lost = job(k.rich.failed, "attempts_monotonic", "state_is_projected")
+    return lost | execution(7777000001, "no_orphans")
 
 
 @listed
@@ -548,7 +641,7 @@ def a_checkpoint_of_nothing(k: Knife) -> Found:
 @listed
 def a_job_that_replaces_nothing(k: Knife) -> Found:
     k.set("JOB", k.rich.replacing, replaces=7777)
-    return job(k.rich.replacing, "no_orphans") | on_sqlite(k, f"JOB {k.rich.replacing}")
+    return job(k.rich.replacing, "no_orphans") | on_sqlite(k, "TABLE holdfast_calls")
 
 
 @listed
@@ -559,9 +652,9 @@ def a_journal_of_nothing(k: Knife) -> Found:
 
 @listed
 def a_key_twice(k: Knife) -> Found:
-    k.run("DROP INDEX holdfast_jobs_key")
+    k.run("DROP INDEX holdfast_calls_key")
     k.set("JOB", k.rich.waiting, key="failed")
-    return job(k.rich.waiting, "keys_unique") | {("enforcement", "INDEX holdfast_jobs_key")}
+    return job(k.rich.waiting, "keys_unique") | {("enforcement", "INDEX holdfast_calls_key")}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -615,6 +708,12 @@ def a_payload_that_was_edited(k: Knife) -> Found:
 
 
 @listed
+def a_digest_that_was_edited(k: Knife) -> Found:
+    k.set("JOB", k.rich.waiting, digest="0" * 64)
+    return job(k.rich.waiting, "fields_valid")
+
+
+@listed
 def a_birthday_that_was_edited(k: Knife) -> Found:
     k.set("JOB", k.rich.waiting, created_at=LONG_AGO)
     return job(k.rich.waiting, "fields_valid")
@@ -622,14 +721,14 @@ def a_birthday_that_was_edited(k: Knife) -> Found:
 
 @listed
 def a_last_change_before_the_last_move(k: Knife) -> Found:
-    k.set("JOB", k.rich.failed, updated_at=k.get("JOB", k.rich.failed, "created_at"))
+    k.set("JOB", k.rich.failed, updated_at=k.get("JOB", k.rich.failed, "run_at"))
     return job(k.rich.failed, "fields_valid")
 
 
 @listed
 def a_change_before_the_birth(k: Knife) -> Found:
     k.set("JOB", k.rich.waiting, updated_at=LONG_AGO)
-    return job(k.rich.waiting, "fields_valid") | on_sqlite(k, "LEDGER")
+    return job(k.rich.waiting, "fields_valid")
 
 
 @listed
@@ -670,8 +769,9 @@ def a_quarantine_without_a_code(k: Knife) -> Found:
 
 @listed
 def an_attempt_without_its_end(k: Knife) -> Found:
+    """Let an attempt end before its last move; the column cannot be empty."""
     [exec_id] = k.executions(k.rich.failed)
-    k.set("EXECUTION", exec_id, finished_at=None)
+    k.set_aborted(exec_id, finished_at=k.get("JOB", k.rich.failed, "last_attempt_at"))
     return execution(exec_id, "fields_valid")
 
 
@@ -700,8 +800,8 @@ def a_trigger_that_is_gone(k: Knife) -> Found:
 
 @listed
 def an_index_that_is_gone(k: Knife) -> Found:
-    k.run("DROP INDEX holdfast_executions_attempt")
-    return {("enforcement", "INDEX holdfast_executions_attempt")}
+    k.run("DROP INDEX holdfast_switches_on")
+    return {("enforcement", "INDEX holdfast_switches_on")}
 
 
 @listed
@@ -730,9 +830,9 @@ def a_rule_of_somebody_elses(k: Knife) -> Found:
 
 
 @listed
-def tokens_that_begin_anew(k: Knife) -> Found:
-    k.after = [k.going_on_after("holdfast_executions", "exec_id", 1)]
-    return {("enforcement", "SEQUENCE holdfast_executions")}
+def ids_of_jobs_that_begin_anew(k: Knife) -> Found:
+    k.after = [k.going_on_after("holdfast_calls", "job_id", 1)]
+    return {("enforcement", "SEQUENCE holdfast_calls")}
 
 
 @listed

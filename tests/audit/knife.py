@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from holdfast.core.machines import EXEC_IDS
 from holdfast.store import connect
 from holdfast.store.reinstall import rewrite_enforcement
-from holdfast.store.tables import GUARDED
+from holdfast.store.tables import GUARDED, table_named
 from tests.audit.rich import Rich
 from tests.enforcement.raw import Client
 
 TABLES = {guarded.machine.name: (guarded.table, guarded.id) for guarded in GUARDED}
+CALLS = table_named("calls")
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
 
 
@@ -31,10 +33,62 @@ class Knife:
         self.run = client.run
 
     def set(self, machine: str, subject: int, /, **columns: object) -> None:
-        """Edit columns of one record."""
+        """Edit columns of one record; for another state of a job also those that its CHECKs tie to the state."""
         table, identity = TABLES[machine]
+        if machine == "JOB":
+            of_call = {name: columns.pop(name) for name in tuple(columns) if name in CALLS.names and name != "job_id"}
+            if of_call:
+                self._update("holdfast_calls", of_call, job_id=subject)
+            if "state" in columns:
+                columns = {**self._fitting(subject, str(columns["state"])), **columns}
+        if columns:
+            self._update(table, columns, **{identity: subject})
+
+    def set_aborted(self, exec_id: int, /, **columns: object) -> None:
+        """Edit columns of an attempt that ended without success."""
+        self._update("holdfast_aborted", columns, job_id=exec_id // EXEC_IDS, attempt=exec_id % EXEC_IDS)
+
+    def invent_aborted(self, job_id: int, attempt: int, **columns: object) -> None:
+        """Write an attempt that ended without success, as a copy of another one."""
+        [[other]] = self.run("SELECT min(job_id) FROM holdfast_aborted")
+        given = {"job_id": job_id, "attempt": attempt, "move_id": "by hand", **columns}
+        names = [column.name for column in table_named("aborted").columns]
+        values = ", ".join("?" if name in given else name for name in names)
+        ordered = [given[name] for name in names if name in given]
+        self.run(
+            f"INSERT INTO holdfast_aborted ({', '.join(names)}) SELECT {values} FROM holdfast_aborted WHERE job_id = ?",
+            *ordered,
+            other,
+        )
+
+    def forget_aborted(self, exec_id: int) -> None:
+        """Delete an attempt that ended without success."""
+        where = (exec_id // EXEC_IDS, exec_id % EXEC_IDS)
+        assert self.client.changed("DELETE FROM holdfast_aborted WHERE job_id = ? AND attempt = ?", *where) == 1
+
+    def _update(self, table: str, columns: dict[str, object], **which: object) -> None:
         sets = ", ".join(f"{column} = ?" for column in columns)
-        assert self.client.changed(f"UPDATE {table} SET {sets} WHERE {identity} = ?", *columns.values(), subject) == 1
+        where = " AND ".join(f"{column} = ?" for column in which)
+        sql = f"UPDATE {table} SET {sets} WHERE {where}"
+        assert self.client.changed(sql, *columns.values(), *which.values()) == 1
+
+    def _fitting(self, job_id: int, state: str) -> dict[str, object]:
+        """Return the columns that make a job's row agree with a state, as far as its CHECKs look at them."""
+        names = ("run_at", "updated_at", "lease_owner", "lease_token", "last_attempt_at")
+        [[run_at, updated_at, *lease]] = self.run(
+            f"SELECT {', '.join(names)} FROM holdfast_jobs WHERE job_id = ?", job_id
+        )
+        status = {"running": "IN_PROGRESS", "succeeded": "DONE"}.get(state)
+        fitting: dict[str, object] = {
+            "due_at": run_at if state == "pending" else None,
+            "resting": state if state in ("failed", "quarantined") else None,
+            "status": status,
+            "lease_expires_at": "2100-01-01T00:00:00.000000Z" if state == "running" else None,
+        }
+        if status:
+            for name, value, otherwise in zip(names[2:], lease, ("raw", 1, updated_at), strict=True):
+                fitting[name] = otherwise if value is None else value
+        return fitting
 
     def set_row(self, row: int, /, **columns: object) -> None:
         """Edit columns of one journal row."""
@@ -106,7 +160,7 @@ def unguarded(url: str, rich: Rich) -> Iterator[Knife]:
     try:
         client.begin()
         knife = Knife(client, rich)
-        _drop_triggers(client)
+        drop_triggers(client)
         checks = _without_checks(client)
         yield knife
         if knife.keep_counts:
@@ -133,7 +187,8 @@ def _run_guarded(url: str, statements: list[str]) -> None:
     client.close()
 
 
-def _drop_triggers(client: Client) -> None:
+def drop_triggers(client: Client) -> None:
+    """Drop every trigger of the ledger, inside the client's transaction."""
     if client.dialect == "sqlite":
         rows = client.run("SELECT 'DROP TRIGGER ' || name FROM sqlite_master WHERE type = 'trigger'")
     else:
@@ -152,7 +207,7 @@ def _without_checks(client: Client) -> list[tuple[str, str, str]]:
         "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint"
         " WHERE contype = 'c'"
         " AND conrelid::regclass::text"
-        " IN ('holdfast_jobs', 'holdfast_executions', 'holdfast_grants', 'holdfast_values')"
+        " IN ('holdfast_calls', 'holdfast_jobs', 'holdfast_aborted', 'holdfast_grants', 'holdfast_values')"
     )
     for table, name, _ in found:
         client.run(f"ALTER TABLE {table} DROP CONSTRAINT {name}")

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -17,12 +18,12 @@ import msgspec
 from holdfast.core.seals import Seal
 from holdfast.store import Store, Submission, connect
 from holdfast.store.reinstall import rewrite_enforcement
-from tests.audit.knife import _drop_triggers
+from tests.audit.knife import drop_triggers
 from tests.enforcement.raw import Client
 
 COLUMNS = (
     "seq", "epoch", "xid", "machine", "subject", "version", "source", "target", "event", "actor", "reason", "attempt",
-    "move_id", "grant_id", "maintenance_id", "at",
+    "move_id", "grant_id", "maintenance_id", "at", "status_from", "status_to",
 )  # fmt: skip
 SEAL_COLUMNS = Seal.__struct_fields__
 BLOCK = 8  # rows of a block, and jobs of a transaction
@@ -39,7 +40,13 @@ def submit(store: Store[Any], n: int = BLOCK, *, actor: str = "tests", reason: s
 def journal(store: Store[Any]) -> list[tuple[Any, ...]]:
     """Return every row of the journal, as it is hashed, in the order of its numbers."""
     with store.reading() as reading:
-        return reading.execute(f"SELECT {', '.join(COLUMNS)} FROM holdfast_journal ORDER BY seq")
+        rows = reading.execute(f"SELECT {', '.join(COLUMNS)} FROM holdfast_journal ORDER BY seq")
+    return [as_hashed(row) for row in rows]
+
+
+def as_hashed(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row with its time as text."""
+    return tuple(f"{v.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z" if isinstance(v, datetime) else v for v in row)
 
 
 def seals(store: Store[Any]) -> list[Seal]:
@@ -91,11 +98,23 @@ def relinked(seal: Seal, previous: str) -> Seal:
     return msgspec.structs.replace(seal, **fields, hash=hashlib.sha256(text.encode()).hexdigest())
 
 
+def write_epoch(store: Store[Any], epoch: str) -> None:
+    """Write another epoch with the guard of the settings off, so that no door is journalled."""
+    with store.transaction() as transaction:
+        names, on = ["holdfast_meta_update"], " ON holdfast_meta"
+        if store.dialect == "sqlite":
+            names, on = [*names, "holdfast_meta_insert"], ""
+        for name in names:
+            transaction.execute(f"DROP TRIGGER {name}{on}")
+        transaction.settings.set("epoch", epoch)
+        rewrite_enforcement(store, transaction)
+
+
 @contextmanager
 def guards_off(url: str) -> Iterator[Client]:
     """Yield a raw client while the ledger has no triggers; afterwards it has them all again, as if nothing had been."""
     client = Client(url)
-    _drop_triggers(client)
+    drop_triggers(client)
     yield client
     client.commit()
     client.close()
@@ -105,7 +124,7 @@ def guards_off(url: str) -> Iterator[Client]:
 
 def rewrite_all(client: Client, *, links_only: bool = False) -> None:
     """Make every seal anew over the rows as they are now, and note the new end: a forger who knows the whole format."""
-    rows = client.run(f"SELECT {', '.join(COLUMNS)} FROM holdfast_journal ORDER BY seq")
+    rows = [as_hashed(row) for row in client.run(f"SELECT {', '.join(COLUMNS)} FROM holdfast_journal ORDER BY seq")]
     [[ledger_id]] = client.run("SELECT value FROM holdfast_meta WHERE name = 'ledger_id'")
     start, previous = (0, 0, 0), hashlib.sha256(f"holdfast:{ledger_id}".encode()).hexdigest()
     for found in client.run(f"SELECT {', '.join(SEAL_COLUMNS)} FROM holdfast_seals ORDER BY seal_id"):

@@ -28,7 +28,7 @@ NewUrl = Callable[[str], str]  # the fixture `new_url`
 KINDS = ("sqlite", "postgres")
 TRAVELLING = (
     "meta", "operations", "queues", "grants", "approvers", "procedures", "steps", "collections", "values", "evidence",
-    "switches", "jobs", "executions", "checkpoints", "seals", "archives", "journal",
+    "switches", "calls", "jobs", "aborted", "checkpoints", "seals", "archives", "journal",
 )  # fmt: skip
 BIG = '{"big":1606938044258990275541962092341162602522202993782792835301377,"ключ":"значение 🪸","small":1e-300}'
 THIRD = 1 / 3
@@ -44,8 +44,8 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
     make.complete(nothing, "null")
     attempt = make.claim(odd)
     with store.transaction() as transaction:
-        exec_id, token = attempt.execution.exec_id, attempt.execution.lease_token
-        assert transaction.executions.save_progress([(exec_id, token, THIRD, "un tiers ✓")]) == {exec_id}
+        held = attempt.execution
+        assert transaction.executions.save_progress([(held, THIRD, "un tiers ✓")]) == {held.exec_id}
         assert transaction.executions.save_checkpoints(attempt, {"страница": '{"n":0.1}'})
         assert transaction.executions.request_cancel(odd)
         transaction.queues.pause("mañana", actor="operator-1", reason="la cola está llena")

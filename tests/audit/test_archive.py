@@ -53,12 +53,16 @@ def row(seq: int, **changes: object) -> Row:
     values: dict[str, object] = {
         "seq": seq, "epoch": 1, "xid": 0, "machine": "JOB", "subject": seq, "version": 1, "source": None,
         "target": "pending", "event": "submit", "actor": "c", "reason": "why ☂ not", "attempt": 0, "move_id": f"m{seq}",
-        "grant_id": None, "maintenance_id": None, "at": AT, **changes,
+        "grant_id": None, "maintenance_id": None, "at": AT, "status_from": None, "status_to": None, **changes,
     }  # fmt: skip
     return tuple(values.values())  # type: ignore[return-value]
 
 
-BLOCKS = [[row(1), row(2), row(3)], [row(4, source="pending", target="running")], [row(5), row(7)]]
+BLOCKS = [
+    [row(1), row(2), row(3)],
+    [row(4, source="pending", target="running", status_to="IN_PROGRESS")],
+    [row(5), row(7)],
+]
 
 
 def sealed(blocks: list[list[Row]], ledger_id: str = LEDGER_ID) -> list[Seal]:
@@ -67,7 +71,7 @@ def sealed(blocks: list[list[Row]], ledger_id: str = LEDGER_ID) -> list[Seal]:
     for seal_id, rows in enumerate(blocks, start=1):
         lines = b"".join(json.dumps(list(r), ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for r in rows)
         draft = Seal(
-            seal_id, 1, 0, rows[-1][0], rows[0][0], rows[-1][0], len(rows), hashlib.sha256(lines).hexdigest(),
+            seal_id, 2, 1, 0, rows[-1][0], rows[0][0], rows[-1][0], len(rows), hashlib.sha256(lines).hexdigest(),
             seals[-1].hash if seals else genesis(ledger_id), "", AT, 0, rows[-1][0],
         )  # fmt: skip
         seals.append(replace(draft, hash=seal_hash(draft)))
@@ -101,7 +105,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     made = written(tmp_path)
     path = tmp_path / "journal-1-3.jsonl.gz"
     assert made == WrittenArchive(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), rows=6, executions=2)
-    header = ArchiveHeader(1, LEDGER_ID, 1, 3, tuple(sealed(BLOCKS)))
+    header = ArchiveHeader(2, LEDGER_ID, 1, 3, tuple(sealed(BLOCKS)))
     assert verify(path, sha256=made.sha256) == header
     assert read(path, sha256=made.sha256) == ArchiveContents(header, [r for rows in BLOCKS for r in rows], EXECUTIONS)
     assert names(tmp_path) == [path.name]
@@ -193,7 +197,8 @@ ALTERED: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "a row of other types": (rewritten(1, journal=list(row(1, subject="x"))), "bad_line"),
     "a field that is unknown": (rewritten(1, more=1), "bad_line"),
     "half a character": (lambda x: [x[0], x[1].replace("☂".encode(), b"\xe2"), *x[2:]], "bad_line"),
-    "another version": (rewritten(0, holdfast_archive=2), "version"),
+    "an earlier version": (rewritten(0, holdfast_archive=1), "version"),
+    "a later version": (rewritten(0, holdfast_archive=3), "version"),
     "another last seal": (rewritten(0, last_seal=4), "seal_range"),
     "another ledger": (rewritten(0, ledger_id="0" * 32), "ledger"),
     "no seals": (rewritten(0, seals=[], first_seal=1, last_seal=0), "seal_range"),

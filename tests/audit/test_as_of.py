@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.audit.as_of import Past, PastExecution, PastJob, counts_at, job_at
 from holdfast.core.commands import Cancel, Commit, Complete, Finish, GiveBack, Quarantine, Replay, Retry, Start
 from holdfast.core.errors import HistoryArchivedError, InputError, JobNotFoundError
-from holdfast.core.machines import EXECUTION, OPEN, ExecutionStatus, JobState
+from holdfast.core.machines import EXECUTION, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job, JournalRow, time_text
 from holdfast.engine.upkeep.retention import Retention, gc
 from holdfast.store import Declared, create_store
@@ -109,7 +109,7 @@ class Historian:
                 {
                     job.job_id: sorted(
                         [*reading.journal.of(job.job_id), *reading.journal.of_executions(job.job_id)],
-                        key=lambda row: row.seq,
+                        key=lambda row: (row.seq, row.machine == JOB.name, row.version),
                     )
                     for job in jobs
                 },
@@ -198,13 +198,13 @@ class Historian:
     def _progress(self, pick: int) -> bool:
         found = self._open(pick)
         for attempt in found:
-            self.verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, pick / 10, f"note {pick}")
+            self.verbs.progress(attempt, pick / 10, f"note {pick}")
         return bool(found)
 
     def _beat(self, pick: int) -> bool:
         found = self._open(pick)
         for attempt in found:
-            self.verbs.beat(attempt.execution.exec_id, attempt.execution.lease_token, 60 + pick)
+            self.verbs.beat(attempt, 60 + pick)
         return bool(found)
 
     def _ask_cancel(self, pick: int) -> bool:
@@ -301,7 +301,7 @@ def test_a_job_at_each_moment_of_its_life(verbs: Verbs) -> None:
     claimed = clock.advance(10)
     first = verbs.claim_one()
     clock.advance(1)
-    verbs.progress(first.execution.exec_id, first.execution.lease_token, 0.5, "half")
+    verbs.progress(first, 0.5, "half")
     failed = clock.advance(9)
     retry_at = clock.after(60)
     verbs.work(first, fail(first, retry_at=retry_at))
@@ -497,7 +497,9 @@ def test_what_the_real_gc_has_archived_is_refused_and_the_rest_is_told(verbs: Ve
         counted(verbs, young)
     assert caught.value.context == {"at": time_text(young), "told_from": time_text(cancelled)}
     past = at(verbs, job.job_id, ended)
-    assert (past.job.state, past.executions, past.journal, past.archived_before) == ("succeeded", (), (), ended)
+    assert (past.job.state, past.journal, past.archived_before) == ("succeeded", (), ended)
+    # The attempt that succeeded is in the row of its job.
+    assert [(e.attempt, e.status, e.version, e.finished_at) for e in past.executions] == [(1, "DONE", 4, ended)]
     assert (past.job.result, past.unknown) == (None, ("result",))
     with pytest.raises(HistoryArchivedError):
         at(verbs, later, young)
@@ -516,18 +518,25 @@ def test_a_job_with_no_row_left_is_told_from_its_last_move_on(verbs: Verbs) -> N
 def test_an_attempt_of_which_nothing_is_told_is_refused_too(verbs: Verbs) -> None:
     verbs.submit()
     verbs.clock.advance(1)
-    attempt = verbs.claim_one()
-    claimed = verbs.clock()
+    attempt = verbs.claim_one(begin=False)
+    token = attempt.execution.lease_token
+    claimed = verbs.clock.advance(1)
+    verbs.work(attempt, Start(token))
+    started = verbs.clock()
+    committed = verbs.clock.advance(1)
+    verbs.work(verbs.attempt(attempt.execution.exec_id), Commit(token))
     done = verbs.clock.advance(1)
-    verbs.work(attempt, Complete(attempt.execution.lease_token))
+    verbs.work(verbs.attempt(attempt.execution.exec_id), Finish(token))
     under_the_door(
         verbs,
-        "DELETE FROM holdfast_journal WHERE machine = 'EXECUTION' AND version < 3",
-        "UPDATE holdfast_executions SET history_from = 3",
+        "DELETE FROM holdfast_journal WHERE machine = 'EXECUTION' AND version = 2",
+        "DELETE FROM holdfast_journal WHERE machine = 'JOB' AND version < 3",
+        "UPDATE holdfast_jobs SET history_from = 3",
     )
-    with pytest.raises(HistoryArchivedError) as caught:
-        at(verbs, attempt.job.job_id, claimed)
-    assert caught.value.context == {"at": time_text(claimed), "told_from": time_text(done)}
+    for moment in (claimed, started):
+        with pytest.raises(HistoryArchivedError) as caught:
+            at(verbs, attempt.job.job_id, moment)
+        assert caught.value.context == {"at": time_text(moment), "told_from": time_text(committed)}
     [execution] = at(verbs, attempt.job.job_id, done).executions
     assert (execution.status, execution.version, execution.lease_owner) == ("DONE", 4, WORKER)
 
@@ -543,7 +552,7 @@ def test_attempts_that_are_archived_leave_the_errors_of_that_time_unknown(verbs:
     attempt = verbs.claim_one()
     verbs.work(attempt, fail(attempt, code="third"))
     assert (at(verbs, job_id, then).job.last_error_code, at(verbs, job_id, then).job.excused) == ("second", 0)
-    under_the_door(verbs, "DELETE FROM holdfast_executions WHERE attempt = 2")
+    under_the_door(verbs, "DELETE FROM holdfast_aborted WHERE attempt = 2")
     past = at(verbs, job_id, then)
     # The first attempt is still there, and its error was not the last one then.
     assert (past.job.last_error_code, past.job.last_error_message, past.job.excused) == (None, None, None)

@@ -41,7 +41,7 @@ def test_a_violation_is_told_when_the_ledger_opens(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, rich = rich_ledger
-    corrupt(url, rich, "a_waiting_job_called_running")
+    corrupt(url, rich, "a_last_seal_that_was_edited")
     ledger = Ledger(url, world=World(clock=rich_clock))
     heard: list[InvariantViolated] = []
     moved: list[Transition] = []
@@ -52,10 +52,10 @@ def test_a_violation_is_told_when_the_ledger_opens(
     assert others.flush()
     ledger.close()
     [event] = heard
-    assert (event.invariant, event.subject) == ("running_has_lease", f"JOB {rich.waiting}")
+    assert (event.invariant, event.subject) == ("seals_chained", "SEAL 2")
     assert (event.severity, event.at) == ("error", rich_clock())
     assert moved == []
-    said = f"JOB {rich.waiting} violates running_has_lease: {event.detail}"
+    said = f"SEAL 2 violates seals_chained: {event.detail}"
     assert (logging.WARNING, said) in {(record.levelno, record.getMessage()) for record in caplog.records}
 
 
@@ -85,7 +85,7 @@ def test_a_check_that_cannot_be_made_keeps_no_ledger_from_opening(
 
 
 def test_at_open_everything_cheap_is_asked_that_opening_has_not_compared_itself() -> None:
-    assert AT_OPEN == ("running_has_lease", "lease_overdue", "seals_chained")
+    assert AT_OPEN == ("lease_overdue", "seals_chained")
 
 
 @pytest.mark.req("G-06", "G-27")

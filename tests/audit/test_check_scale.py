@@ -65,6 +65,6 @@ def test_twenty_thousand_jobs_in_seconds(ledger_url: str) -> None:
         report = check(store)
         took_s = time.process_time() - began
     assert report.violations == ()
-    assert report.checked == {"jobs": 20_000, "executions": 30_000, "journal": 200_000}
+    assert report.checked == {"jobs": 20_000, "executions": 30_000, "journal": 80_000}
     print(f"{took_s:.1f} s of this process's time")
     assert took_s < 15  # a few seconds on a machine of its own

@@ -25,7 +25,7 @@ from tests.audit.corruptions import corrupt
 from tests.audit.knife import unguarded
 from tests.audit.rich import Rich
 from tests.cli.commands import holdfast
-from tests.enforcement.raw import Client
+from tests.enforcement.raw import DOOR, SHUT, Client
 
 
 def found_in(store: Store[Any]) -> dict[tuple[str, str], str]:
@@ -56,10 +56,11 @@ def test_the_constraints_that_are_listed_are_those_of_a_new_ledger(pg_url: str) 
     [
         ("holdfast_jobs DROP CONSTRAINT holdfast_jobs_attempts_check", "CONSTRAINT holdfast_jobs_attempts_check"),
         (
-            "holdfast_executions DROP CONSTRAINT holdfast_executions_job_id_fkey",
-            "CONSTRAINT holdfast_executions_job_id_fkey",
+            "holdfast_checkpoints DROP CONSTRAINT holdfast_checkpoints_job_id_fkey",
+            "CONSTRAINT holdfast_checkpoints_job_id_fkey",
         ),
-        ("holdfast_jobs ALTER COLUMN digest DROP NOT NULL", "COLUMN holdfast_jobs.digest"),
+        ("holdfast_jobs DROP CONSTRAINT holdfast_jobs_status_check", "CONSTRAINT holdfast_jobs_status_check"),
+        ("holdfast_calls ALTER COLUMN digest DROP NOT NULL", "COLUMN holdfast_calls.digest"),
         ("holdfast_steps DISABLE TRIGGER ALL", "TABLE holdfast_steps"),
     ],
 )
@@ -75,8 +76,8 @@ def test_a_constraint_that_was_dropped_is_found(pg_url: str, statement: str, sub
 @pytest.mark.parametrize(
     "kind, name, old, new",
     [
-        ("table", "holdfast_jobs", "CHECK (attempts >= 0)", "CHECK (1)"),
-        ("index", "holdfast_jobs_key", "CREATE UNIQUE INDEX", "CREATE INDEX"),
+        ("table", "holdfast_jobs", "CHECK (attempts BETWEEN 0 AND 999999)", "CHECK (1)"),
+        ("index", "holdfast_calls_key", "CREATE UNIQUE INDEX", "CREATE INDEX"),
     ],
 )
 def test_a_table_that_was_made_anew_otherwise_is_found(
@@ -122,23 +123,22 @@ def test_a_trigger_on_a_table_of_ones_own_is_nobodys_business(ledger_url: str) -
 
 
 @pytest.mark.req("G-06", "G-16")
-def test_a_token_is_not_given_twice_after_the_last_ones_are_archived(
+def test_an_id_is_not_given_twice_after_the_last_job_is_gone(
     rich_ledger: tuple[str, Rich], rich_clock: VirtualClock
 ) -> None:
-    """The rows of executions may be gone: then it is the journal that tells how far the tokens have come."""
+    """The rows of a job may be gone: then it is the journal that tells how far the ids have come."""
     url, rich = rich_ledger
     with unguarded(url, rich) as knife:
-        [exec_id] = knife.executions(rich.committed)
-        [[greatest]] = knife.run("SELECT max(exec_id) FROM holdfast_executions")
-        assert exec_id == greatest
-        knife.run("DELETE FROM holdfast_executions WHERE exec_id = ?", exec_id)
-        knife.after = [knife.going_on_after("holdfast_executions", "exec_id", exec_id - 1)]
+        [[greatest]] = knife.run("SELECT max(job_id) FROM holdfast_calls")
+        for table in ("holdfast_calls", "holdfast_jobs"):
+            knife.run(f"DELETE FROM {table} WHERE job_id = ?", greatest)
+        knife.after = [knife.going_on_after("holdfast_calls", "job_id", greatest - 1)]
     with connect(url, rich_clock) as store:
-        [found] = [one for one in check(store).violations if one.subject == "SEQUENCE holdfast_executions"]
-        sequence = {"kind": "sequence", "name": "holdfast_executions", "greatest": exec_id}
+        [found] = [one for one in check(store).violations if one.subject == "SEQUENCE holdfast_calls"]
+        sequence = {"kind": "sequence", "name": "holdfast_calls", "greatest": greatest}
         assert (found.invariant, found.evidence) == ("enforcement", sequence)
         with store.reading() as reading:
-            assert behind(reading) == [("holdfast_executions", exec_id - 1, exec_id)]
+            assert behind(reading) == [("holdfast_calls", greatest - 1, greatest)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_setting_that_every_ledger_has_is_missed(
 ) -> None:
     url, _ = rich_ledger
     edit = f"UPDATE holdfast_meta SET value = '{value}'" if value is not None else "DELETE FROM holdfast_meta"
-    by_hand(url, f"{edit} WHERE name = '{name}'")
+    by_hand(url, DOOR, f"{edit} WHERE name = '{name}'", SHUT)
     with connect(url, rich_clock) as store:
         assert ("settings_readable", f"SETTING {name}") in found_in(store)
         with store.reading() as reading, pytest.raises(StoreDamagedError) as raised:
@@ -164,10 +164,11 @@ def test_a_setting_that_every_ledger_has_is_missed(
 @pytest.mark.req("G-06")
 def test_nothing_ends_internally_where_settings_are_gone(rich_ledger: tuple[str, Rich], tmp_path: Path) -> None:
     url, _ = rich_ledger
-    by_hand(url, "DELETE FROM holdfast_meta WHERE name = 'ledger_id'", "UPDATE holdfast_operations SET defaults = '{'")
+    lost = "DELETE FROM holdfast_meta WHERE name = 'ledger_id'"
+    by_hand(url, DOOR, lost, SHUT, "UPDATE holdfast_operations SET defaults = '{'")
     for command in (["submit", "echo"], ["snapshot", "create", str(tmp_path / "s.snap")]):
         assert (command, told_by(url, *command)) == (command, (4, "store_damaged"))
-    by_hand(url, "UPDATE holdfast_meta SET value = 'later' WHERE name = 'epoch'")
+    by_hand(url, DOOR, "UPDATE holdfast_meta SET value = 'later' WHERE name = 'epoch'", SHUT)
     for command in (["stats"], ["jobs"], ["migrate"], ["init"], ["submit", "echo"]):
         assert (command, told_by(url, *command)) == (command, (4, "store_damaged"))
 

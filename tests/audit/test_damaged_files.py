@@ -31,8 +31,9 @@ PAGE = 4096
 HOWS = ("flip", "flip", "flip", "bytes", "garbage", "zeros", "cut")
 # What a job is, as far as a check can vouch for it: a result has no digest, and the digest of a slimmed job no payload.
 FACTS = (
-    "SELECT job_id, operation, client, key, state, version, attempts, excused, payload,"
-    " CASE WHEN payload IS NOT NULL THEN digest END FROM holdfast_jobs"
+    "SELECT j.job_id, j.operation, c.client, c.key, j.state, j.version, j.attempts, j.excused, c.payload,"
+    " CASE WHEN c.payload IS NOT NULL THEN c.digest END"
+    " FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id"
 )
 
 
@@ -171,7 +172,7 @@ def test_a_file_cut_at_any_page_is_a_typed_error(bench: Bench) -> None:
 def test_check_names_the_page_that_is_damaged(bench: Bench) -> None:
     """Damage that leaves the file readable as a database is a violation, with SQLite's own words for it."""
     connection = sqlite3.connect(bench.put(bench.whole))
-    [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'holdfast_jobs_key'").fetchall()
+    [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'holdfast_calls_key'").fetchall()
     connection.close()
     data = bytearray(bench.whole)
     data[(root - 1) * PAGE : root * PAGE] = bytes(PAGE)

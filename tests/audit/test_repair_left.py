@@ -19,9 +19,11 @@ from tests.audit.knife import Knife, unguarded
 from tests.audit.rich import Rich
 
 Edit = Callable[[Knife], None]
-RECORDS = {"holdfast_jobs": "job_id", "holdfast_executions": "exec_id", "holdfast_grants": "grant_id",
-           "holdfast_procedures": "run_id", "holdfast_checkpoints": "job_id"}  # fmt: skip
+RECORDS = {"holdfast_calls": "job_id", "holdfast_jobs": "job_id", "holdfast_aborted": "job_id",
+           "holdfast_grants": "grant_id", "holdfast_procedures": "run_id",
+           "holdfast_checkpoints": "job_id"}  # fmt: skip
 MAX = (1 << 63) - 1
+VERSION_MAX = (1 << 31) - 1
 
 
 @pytest.fixture
@@ -90,15 +92,15 @@ def newest_row(knife: Knife, machine: str, subject: int) -> int:
 
 
 def another_attempt(knife: Knife) -> None:
-    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], attempt=77)
-
-
-def another_execution_id(knife: Knife) -> None:
-    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], exec_id=5555)
+    knife.set_aborted(knife.executions(knife.rich.failed)[0], attempt=77)
 
 
 def another_job_id(knife: Knife) -> None:
     knife.set("JOB", knife.rich.failed, job_id=5555)
+
+
+def another_job_id_while_it_runs(knife: Knife) -> None:
+    knife.set("JOB", knife.rich.running, job_id=5555)
 
 
 def another_grant_id(knife: Knife) -> None:
@@ -106,16 +108,16 @@ def another_grant_id(knife: Knife) -> None:
 
 
 def of_job_0(knife: Knife) -> None:
-    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], job_id=0)
+    knife.set_aborted(knife.executions(knife.rich.failed)[0], job_id=0)
 
 
 def of_a_job_that_never_was(knife: Knife) -> None:
-    knife.set("EXECUTION", knife.executions(knife.rich.failed)[0], job_id=7777)
+    knife.set_aborted(knife.executions(knife.rich.failed)[0], job_id=7777)
 
 
 def of_another_job(knife: Knife) -> None:
-    """Give the attempt that committed to a job that has failed: which has not succeeded by that."""
-    knife.set("EXECUTION", knife.executions(knife.rich.done_late)[-1], job_id=knife.rich.failed)
+    """Give an attempt of a job that succeeded in the end to a job that has failed."""
+    knife.set_aborted(knife.executions(knife.rich.done_late)[2], job_id=knife.rich.failed)
 
 
 @pytest.mark.req("G-22")
@@ -123,8 +125,8 @@ def of_another_job(knife: Knife) -> None:
     "spoil",
     [
         another_attempt,
-        another_execution_id,
         another_job_id,
+        another_job_id_while_it_runs,
         another_grant_id,
         of_job_0,
         of_a_job_that_never_was,
@@ -144,27 +146,43 @@ def test_what_the_journal_tells_is_written_back(broken: tuple[Store[Any], Rich],
     assert after == before
 
 
-@pytest.mark.parametrize("column", ["updated_at", "created_at", "started_at"])
+@pytest.mark.parametrize("column", ["finished_at", "created_at", "started_at"])
 def test_a_time_without_its_zone_is_taken_from_the_journal(broken_sqlite: tuple[Store[Any], Rich], column: str) -> None:
     store, rich = broken_sqlite
-    before = records(store)["holdfast_executions"]
+    before = records(store)["holdfast_aborted"]
 
     def without_zone(knife: Knife) -> None:
-        exec_id = knife.executions(rich.done)[0]
-        knife.set("EXECUTION", exec_id, **{column: str(knife.get("EXECUTION", exec_id, column)).removesuffix("Z")})
+        [[value]] = knife.run(f"SELECT {column} FROM holdfast_aborted WHERE job_id = ?", rich.failed)
+        knife.set_aborted(knife.executions(rich.failed)[0], **{column: str(value).removesuffix("Z")})
 
     edit(store, rich, without_zone)
     done = repaired(store)
     assert ([act.kind for act in done.acts], done.left) == (["mend"], ())
-    assert records(store)["holdfast_executions"] == before
+    assert records(store)["holdfast_aborted"] == before
 
 
-def test_an_attempt_that_has_not_ended_has_no_time_of_its_end(broken_sqlite: tuple[Store[Any], Rich]) -> None:
+@pytest.mark.parametrize("column", ["started_at", "last_attempt_at"])
+def test_a_time_of_the_current_attempt_is_taken_from_the_journal(
+    broken_sqlite: tuple[Store[Any], Rich], column: str
+) -> None:
     store, rich = broken_sqlite
-    before = records(store)["holdfast_executions"]
-    edit(store, rich, lambda knife: knife.set("EXECUTION", knife.executions(rich.running)[0], finished_at="soon"))
+    before = records(store)["holdfast_jobs"]
+
+    def without_zone(knife: Knife) -> None:
+        knife.set("JOB", rich.done, **{column: str(knife.get("JOB", rich.done, column)).removesuffix("Z")})
+
+    edit(store, rich, without_zone)
+    done = repaired(store)
+    assert ([act.kind for act in done.acts], done.left) == (["mend"], ())
+    assert records(store)["holdfast_jobs"] == before
+
+
+def test_a_request_to_cancel_without_a_time_is_none(broken_sqlite: tuple[Store[Any], Rich]) -> None:
+    store, rich = broken_sqlite
+    before = records(store)["holdfast_jobs"]
+    edit(store, rich, lambda knife: knife.set("JOB", rich.running, cancel_asked_at="soon"))
     assert ([act.kind for act in repaired(store).acts], check(store).violations) == (["mend"], ())
-    assert records(store)["holdfast_executions"] == before
+    assert records(store)["holdfast_jobs"] == before
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -172,7 +190,7 @@ def test_an_attempt_that_has_not_ended_has_no_time_of_its_end(broken_sqlite: tup
 
 
 def a_version_without_a_next(knife: Knife) -> None:
-    knife.set_row(newest_row(knife, "JOB", knife.rich.failed), version=MAX)
+    knife.set_row(newest_row(knife, "JOB", knife.rich.failed), version=VERSION_MAX)
 
 
 def a_row_of_nobody(knife: Knife) -> None:
@@ -210,8 +228,7 @@ def test_what_has_committed_is_finished_whatever_is_wrong_with_its_job(
     assert done.left == ()
     with store.reading() as reading:
         [job] = reading.maintenance.images("holdfast_jobs", job_id=rich.committed)
-        [execution] = reading.maintenance.images("holdfast_executions", job_id=rich.committed)
-    assert (job["state"], execution["status"]) == ("succeeded", "DONE")
+    assert (job["state"], job["status"]) == ("succeeded", "DONE")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -262,29 +279,47 @@ def test_what_no_repair_can_mend_does_not_hold_up_the_rest(
     assert acts(repaired(store)) == []  # what is left is left again, and no door is opened for it
 
 
-def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> None:
-    """A job whose execution has the attempt of another, which has its own: the database refuses the way back."""
+def test_attempts_that_changed_places_are_put_right(broken: tuple[Store[Any], Rich]) -> None:
     store, rich = broken
+    before = records(store)["holdfast_aborted"]
 
     def swapped(knife: Knife) -> None:
         first, second = knife.executions(rich.done_late)[:2]
-        for exec_id, attempt in ((first, 500), (second, 1), (first, 2)):
-            knife.set("EXECUTION", exec_id, attempt=attempt)
-        knife.set("JOB", rich.done_late, attempts=40, version=30)  # which a repair could mend, if it were alone
-        knife.set("JOB", rich.failed, attempts=9)
+        knife.set_aborted(first, attempt=500)
+        knife.set_aborted(second, attempt=1)
+        knife.set_aborted(first + 499, attempt=2)
 
     edit(store, rich, swapped)
+    done = repaired(store)
+    assert ([act.kind for act in done.acts], done.left) == (["mend", "mend"], ())
+    assert records(store)["holdfast_aborted"] == before
+
+
+def test_what_is_left_is_not_half_repaired(broken: tuple[Store[Any], Rich]) -> None:
+    """A job that counts more attempts than a job can have, and no journal that knows better."""
+    store, rich = broken
+
+    def beyond(knife: Knife) -> None:
+        knife.run("DELETE FROM holdfast_journal WHERE seq = ?", knife.row("JOB", rich.poisoned, "claim"))
+        knife.set("JOB", rich.poisoned, attempts=1_000_000)
+        knife.set_aborted(knife.executions(rich.poisoned)[0], version=7)  # which a repair could mend, if it were alone
+        knife.set("JOB", rich.failed, attempts=9)
+
+    edit(store, rich, beyond)
     spoilt = records(store)
     done = repaired(store)
     assert acts(done) == [("mend", f"JOB {rich.failed}")]
-    assert {violation.subject for violation in done.left} == {f"JOB {rich.done_late}"}
+    lost = f"JOB {rich.poisoned}"
+    assert lost in {violation.subject for violation in done.left}
     [given_up] = done.given_up
-    assert given_up.subject == f"JOB {rich.done_late}"
-    assert "unique" in given_up.why.lower()  # the words of the database
+    assert given_up.subject == lost
+    assert "check" in given_up.why.lower()  # the words of the database
+    tables = ["holdfast_calls", "holdfast_jobs", "holdfast_aborted", "holdfast_journal"]
+    assert re.findall(r"holdfast_\w+", given_up.restore) == tables
     after = records(store)
-    assert after["holdfast_executions"] == spoilt["holdfast_executions"]
-    assert [job for job in after["holdfast_jobs"] if job["job_id"] == rich.done_late] == [
-        job for job in spoilt["holdfast_jobs"] if job["job_id"] == rich.done_late
+    assert after["holdfast_aborted"] == spoilt["holdfast_aborted"]
+    assert [job for job in after["holdfast_jobs"] if job["job_id"] == rich.poisoned] == [
+        job for job in spoilt["holdfast_jobs"] if job["job_id"] == rich.poisoned
     ]
 
 

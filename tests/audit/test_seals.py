@@ -24,9 +24,8 @@ from holdfast.core.commands import Complete
 from holdfast.core.errors import EpochError, InputError, RefusedByDatabaseError, SealsBrokenError
 from holdfast.core.seals import Seal
 from holdfast.store import Lease, Store, connect, create_store, open_store
-from holdfast.store.reinstall import rewrite_enforcement
 from holdfast.testing import VirtualClock
-from tests.audit.sealing import guards_off, journal, loose_rows, rewrite_all, seals, submit
+from tests.audit.sealing import guards_off, journal, loose_rows, rewrite_all, seals, submit, write_epoch
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,13 +50,55 @@ def test_the_bytes_of_a_seal_never_change() -> None:
     """A change here makes every seal that anybody has kept invalid."""
     at = "2026-03-14T09:26:53.589793Z"
     rows = [
-        (1, 1, 0, "JOB", 7, 1, None, "pending", "submit", "web", 'it said "é\\ü"\n', 0, "m-1", None, None, at),
-        (2, 1, 0, "GRANT", 3, 2, "draft", "active", "approve", "ann", None, None, "m-2", 3, 9, at),
+        (
+            1,
+            1,
+            0,
+            "JOB",
+            7,
+            1,
+            None,
+            "pending",
+            "submit",
+            "web",
+            'it said "é\\ü"\n',
+            0,
+            "m-1",
+            None,
+            None,
+            at,
+            None,
+            None,
+        ),
+        (2, 1, 0, "GRANT", 3, 2, "draft", "active", "approve", "ann", None, None, "m-2", 3, 9, at, None, None),
+        (
+            3,
+            1,
+            0,
+            "JOB",
+            7,
+            3,
+            "running",
+            "succeeded",
+            "succeed",
+            "w",
+            None,
+            1,
+            "m-3",
+            None,
+            None,
+            at,
+            "IN_PROGRESS",
+            "DONE",
+        ),
     ]
     lines = (
         '[1,1,0,"JOB",7,1,null,"pending","submit","web","it said \\"é\\\\ü\\"\\n",0,"m-1",null,null,'
-        '"2026-03-14T09:26:53.589793Z"]\n'
-        '[2,1,0,"GRANT",3,2,"draft","active","approve","ann",null,null,"m-2",3,9,"2026-03-14T09:26:53.589793Z"]\n'
+        '"2026-03-14T09:26:53.589793Z",null,null]\n'
+        '[2,1,0,"GRANT",3,2,"draft","active","approve","ann",null,null,"m-2",3,9,"2026-03-14T09:26:53.589793Z",'
+        "null,null]\n"
+        '[3,1,0,"JOB",7,3,"running","succeeded","succeed","w",null,1,"m-3",null,null,"2026-03-14T09:26:53.589793Z",'
+        '"IN_PROGRESS","DONE"]\n'
     )
     assert row_lines(rows) == lines.encode()
     assert (
@@ -66,12 +107,13 @@ def test_the_bytes_of_a_seal_never_change() -> None:
     )
     vector = Seal(
         seal_id=1,
+        format=2,
         epoch=1,
         last_xid=0,
-        last_seq=2,
+        last_seq=3,
         low_seq=1,
-        high_seq=2,
-        rows=2,
+        high_seq=3,
+        rows=3,
         digest=hashlib.sha256(lines.encode()).hexdigest(),
         previous=genesis("0123456789abcdef0123456789abcdef"),
         hash="",
@@ -79,8 +121,8 @@ def test_the_bytes_of_a_seal_never_change() -> None:
         horizon_xid=5,
         horizon_seq=6,
     )
-    assert vector.digest == "844b6375d405146c6b04238cb2776718f765d4ebd26c60268e9897ac53272476"
-    assert seal_hash(vector) == "3aabfcca662466954d5e703e62861b42d727208dd7936cc6a843b4e038efcd04"
+    assert vector.digest == "5bf7aa93117fba9684ffbdafb3992e11cced8e25297ed867cf25d0fb56be3518"
+    assert seal_hash(vector) == "e4d8431b634fb488e28ef3c7739f08ae3a2c6142bf035ca040caac8313dc984a"
     # The horizon is a hint to the next sealing, and is not vouched for.
     assert seal_hash(msgspec.structs.replace(vector, horizon_xid=0, horizon_seq=0)) == seal_hash(vector)
 
@@ -130,7 +172,7 @@ def test_whole_work_is_sealed(store: Store[Any]) -> None:
     with store.transaction() as transaction, transaction.maintenance.open(who="ann", why="tests") as door:
         transaction.maintenance.note(door, "looked", at="é")
     made = seal(store, block_rows=7)
-    assert sum(one.rows for one in made) == len(journal(store)) == 7 * 5 + 3
+    assert sum(one.rows for one in made) == len(journal(store)) == 3 * 5 + 3
     assert loose_rows(store) == []
     assert verify(store).ok
 
@@ -178,8 +220,8 @@ def test_seals_cannot_be_written_by_hand_or_changed(store: Store[Any]) -> None:
     for act in (
         "UPDATE holdfast_seals SET rows = 9",
         "DELETE FROM holdfast_seals",
-        f"INSERT INTO holdfast_seals SELECT 3, 1, 0, 9, 9, 9, 1, 'd', '{made.hash}', 'h', 'now', 0, 0",
-        "INSERT INTO holdfast_seals SELECT 2, 1, 0, 9, 9, 9, 1, 'd', 'another', 'h', 'now', 0, 0",
+        f"INSERT INTO holdfast_seals SELECT 3, 2, 1, 0, 9, 9, 9, 1, 'd', '{made.hash}', 'h', 'now', 0, 0",
+        "INSERT INTO holdfast_seals SELECT 2, 2, 1, 0, 9, 9, 9, 1, 'd', 'another', 'h', 'now', 0, 0",
     ):
         with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:
             transaction.execute(act)
@@ -215,9 +257,7 @@ def test_a_floor_of_another_epoch_tells_nothing(store: Store[Any]) -> None:
     submit(store, 8)
     seal(store)
     seal(store)
-    with store.transaction() as transaction:
-        transaction.settings.set("epoch", "2")
-        rewrite_enforcement(store, transaction)
+    write_epoch(store, "2")
     assert floor(store) == 0
     submit(store, 8)
     submit(store, 3)
@@ -229,9 +269,7 @@ def test_a_floor_of_another_epoch_tells_nothing(store: Store[Any]) -> None:
 
 def test_a_block_is_of_one_epoch(store: Store[Any]) -> None:
     submit(store, 3)
-    with store.transaction() as transaction:
-        transaction.settings.set("epoch", "2")
-        rewrite_enforcement(store, transaction)
+    write_epoch(store, "2")
     submit(store, 3)
     made = seal(store, block_rows=8)
     assert [(one.epoch, one.rows) for one in made] == [(1, 3), (2, 3)]
@@ -295,9 +333,7 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(empty_ur
         assert refused.value.context["epoch"] == 1
         assert seals(store) == before
         # What a new epoch does: rows of the old one are closed as they are, and those to come sort after them.
-        with store.transaction() as transaction:
-            transaction.settings.set("epoch", "2")
-            rewrite_enforcement(store, transaction)
+        write_epoch(store, "2")
     with open_store(empty_url) as store:
         submit(store, 3)
         made = seal(store)
@@ -308,13 +344,10 @@ def test_a_ledger_from_a_database_that_was_further_on_needs_a_new_epoch(empty_ur
 
 
 def test_an_epoch_never_goes_back(store: Store[Any]) -> None:
-    with store.transaction() as transaction:
-        transaction.settings.set("epoch", "2")
-        rewrite_enforcement(store, transaction)
+    write_epoch(store, "2")
     submit(store)
     [made] = seal(store)
-    with store.transaction() as transaction:
-        transaction.settings.set("epoch", "1")
+    write_epoch(store, "1")
     with pytest.raises(EpochError) as refused:
         seal(store)
     assert refused.value.context == {"epoch": 1, "sealed_epoch": 2}

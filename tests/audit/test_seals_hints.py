@@ -19,9 +19,8 @@ from holdfast.audit.seals.sealer import head, seal
 from holdfast.audit.seals.verify import verify
 from holdfast.core.errors import StoreDamagedError
 from holdfast.store import Store, create_store, open_store
-from holdfast.store.reinstall import rewrite_enforcement
-from tests.audit.sealing import SEAL_COLUMNS, guards_off, loose_rows, seals, submit
-from tests.enforcement.raw import Client
+from tests.audit.sealing import SEAL_COLUMNS, guards_off, loose_rows, seals, submit, write_epoch
+from tests.enforcement.raw import DOOR, SHUT, Client
 
 
 def edit(url: str, *statements: str) -> None:
@@ -72,9 +71,7 @@ def test_a_horizon_of_an_earlier_epoch_hides_nothing(ledger_url: str) -> None:
     with create_store(ledger_url) as store:
         submit(store)
         seal(store)
-        with store.transaction() as transaction:
-            transaction.settings.set("epoch", "2")
-            rewrite_enforcement(store, transaction)
+        write_epoch(store, "2")
         submit(store)
         assert verify(store).ok
     with guards_off(ledger_url) as client:
@@ -130,7 +127,7 @@ def test_a_ledger_without_its_id_is_damaged(
         submit(store)
         if sealed:
             seal(store)
-        edit(ledger_url, "DELETE FROM holdfast_meta WHERE name = 'ledger_id'")
+        edit(ledger_url, DOOR, "DELETE FROM holdfast_meta WHERE name = 'ledger_id'", SHUT)
         with pytest.raises(StoreDamagedError) as refused:
             act(store, tmp_path)
     assert (refused.value.message, refused.value.exit_code) == ("the ledger has no ledger_id", 4)
@@ -142,7 +139,7 @@ def test_a_ledger_without_its_id_is_damaged(
 def test_a_snapshot_of_a_ledger_without_a_setting_is_refused(ledger_url: str, tmp_path: Path, name: str) -> None:
     with create_store(ledger_url) as store:
         submit(store)
-        edit(ledger_url, f"DELETE FROM holdfast_meta WHERE name = '{name}'")
+        edit(ledger_url, DOOR, f"DELETE FROM holdfast_meta WHERE name = '{name}'", SHUT)
         with pytest.raises(StoreDamagedError) as refused:
             snapshot(store, tmp_path)
     assert refused.value.message == f"the ledger has no {name}"

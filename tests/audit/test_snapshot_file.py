@@ -166,7 +166,7 @@ def test_a_sound_snapshot_is_found_sound(sound: Path) -> None:
     assert (found.sealed, found.unsealed) == (counted["journal"] - 2, 2)
     assert found.seals == counted["seals"] > 10
     assert found.given_out["maintenance"] == 2
-    assert found.given_out["jobs"] == counted["jobs"]
+    assert found.given_out["calls"] == counted["calls"] == counted["jobs"]
     assert found.bytes == sound.stat().st_size
 
 
@@ -189,7 +189,7 @@ MIXED_UP: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "a row that is no UTF-8": lambda lines: [*lines[:2], b'["meta","a","\xff"]\n', *lines[2:]],
     "a last line without its end": lambda lines: [*lines[:-1], lines[-1].rstrip()],
     "a header of another kind": lambda lines: [b"[1]\n", *lines[1:]],
-    "a header without fields": lambda lines: [b'{"holdfast_snapshot":1}\n', *lines[1:]],
+    "a header without fields": lambda lines: [b'{"holdfast_snapshot":2}\n', *lines[1:]],
     "a header of something else": lambda lines: [b'{"name":"x"}\n', *lines[1:]],
     "a trailer without a digest": lambda lines: [*lines[:-1], b'{"rows":{}}\n'],
 }
@@ -210,14 +210,15 @@ def _nothing(rows: list[list[Any]]) -> None: ...
 @pytest.mark.parametrize(
     "header, context",
     [
-        ({"holdfast_snapshot": 2}, {"kind": "format", "format": 2}),
+        ({"holdfast_snapshot": 1}, {"kind": "format", "format": 1}),
+        ({"holdfast_snapshot": 3}, {"kind": "format", "format": 3}),
         ({"holdfast_snapshot": 0}, {"kind": "format", "format": 0}),
         ({"holdfast_snapshot": "1"}, {"kind": "header"}),
-        ({"schema": 4}, {"kind": "schema", "schema": 4, "holdfast": 3}),
-        ({"schema": 1}, {"kind": "schema", "schema": 1, "holdfast": 3}),
+        ({"schema": 4}, {"kind": "schema", "schema": 4, "holdfast": 1}),
+        ({"schema": 0}, {"kind": "schema", "schema": 0, "holdfast": 1}),
         ({"tables": {}}, {"kind": "tables"}),
         ({"epoch": 2**31}, {"kind": "header"}),
-        ({"sequences": {"jobs": 2**63}}, {"kind": "header"}),
+        ({"sequences": {"calls": 2**63}}, {"kind": "header"}),
         ({"epoch": "1"}, {"kind": "header"}),
     ],
 )

@@ -14,6 +14,7 @@ from holdfast.audit.files.restore import RestoreRequest, restore
 from holdfast.audit.files.snapshot_diff import diff
 from holdfast.audit.files.snapshot_verify import verify
 from holdfast.audit.seals.sealer import seal
+from holdfast.core.commands import GiveBack
 from holdfast.core.errors import (
     EffectsMayBeNewerError,
     EnforcementDriftError,
@@ -26,10 +27,10 @@ from holdfast.core.errors import (
     SnapshotInvalidError,
     StoreUnavailableError,
 )
-from holdfast.store import Declared, Submission, connect, create_store, open_store
-from holdfast.store.tables import TABLES
+from holdfast.store import Declared, Lease, Submission, connect, create_store, open_store
+from holdfast.store.tables import TABLES, table_named
 from holdfast.testing import VirtualClock
-from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, taken, told, work
+from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, taken, told
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
 
@@ -141,7 +142,7 @@ def test_a_submit_that_comes_meanwhile_waits_its_turn(
 ) -> None:
     monkeypatch.setattr("holdfast.audit.files.snapshot.PROGRESS_ROWS", 1)
     url = new_url(kind)
-    greatest = verify(snapshot).given_out["jobs"]
+    greatest = verify(snapshot).given_out["calls"]
     with create_store(url) as store, ThreadPoolExecutor(1) as pool:
         late: list[Future[int]] = []
 
@@ -198,7 +199,7 @@ def test_a_ledger_with_work_or_history_is_refused(kind: str, snapshot: Path, new
         (_maintained, ["journal"]),
         (_sealed, ["seals", "journal"]),
         (_requested, ["grants", "seals", "journal"]),
-        (_submitted, ["jobs", "grants", "seals", "journal"]),
+        (_submitted, ["jobs", "calls", "grants", "seals", "journal"]),
     ):
         what(url)
         before = state_of(url)
@@ -313,17 +314,22 @@ def test_a_schema_that_is_not_there_is_refused(snapshot: Path, pg_url: str) -> N
 
 
 def _duplicate_key(rows: list[list[Any]]) -> None:
-    jobs = [row for row in rows if row[0] == "jobs" and row[5] is not None]
-    jobs[1][4:6] = jobs[0][4:6]
+    calls = [row for row in rows if row[0] == "calls" and row[4] is not None]
+    calls[1][3:5] = calls[0][3:5]
 
 
 def _orphan(rows: list[list[Any]]) -> None:
-    next(row for row in rows if row[0] == "executions")[2] = 10**9
+    [row for row in rows if row[0] == "aborted"][-1][1] = 10**9
 
 
-def _second_commit(rows: list[list[Any]]) -> None:
-    done = [row for row in rows if row[0] == "executions" and row[4] == "DONE"]
-    done[1][2:4] = [done[0][2], 99]
+def _no_call(rows: list[list[Any]]) -> None:
+    [row for row in rows if row[0] == "jobs"][-1][1] = 10**9
+
+
+def _commits_again(rows: list[list[Any]]) -> None:
+    """A job that succeeded, with an attempt that could do so a second time."""
+    status = 1 + table_named("jobs").names.index("status")
+    next(row for row in rows if row[0] == "jobs" and row[status] == "DONE")[status] = "IN_PROGRESS"
 
 
 def _told_twice(rows: list[list[Any]]) -> None:
@@ -338,9 +344,10 @@ def test_rows_that_the_database_refuses_leave_nothing_behind(
     url = new_url(kind)
     before = state_of(url)
     for change, table in (
-        (_duplicate_key, "jobs"),
-        (_orphan, "executions"),
-        (_second_commit, "executions"),
+        (_duplicate_key, "calls"),
+        (_orphan, "aborted"),
+        (_no_call, "jobs"),
+        (_commits_again, "jobs"),
         (_told_twice, "journal"),
     ):
         forged = forge(tmp_path / change.__name__, snapshot, change)
@@ -384,9 +391,9 @@ def test_a_snapshot_that_is_not_sound_is_refused_before_anything_is_opened(
         (cut, SnapshotInvalidError),
         (tmp_path / "missing", SnapshotInvalidError),
         (pack(tmp_path / "none", []), SnapshotInvalidError),
-        (forge(tmp_path / "other", snapshot, lambda rows: None, holdfast_snapshot=2), SnapshotInvalidError),
+        (forge(tmp_path / "other", snapshot, lambda rows: None, holdfast_snapshot=1), SnapshotInvalidError),
         (forge(tmp_path / "newer", snapshot, lambda rows: None, schema=99), SnapshotInvalidError),
-        (forge(tmp_path / "older", snapshot, lambda rows: None, schema=1), SnapshotInvalidError),
+        (forge(tmp_path / "older", snapshot, lambda rows: None, schema=0), SnapshotInvalidError),
         (forge(tmp_path / "tampered", snapshot, tamper), SealsBrokenError),
     ):
         with pytest.raises(error):
@@ -424,18 +431,23 @@ def test_numbers_go_on_beyond_rows_that_are_gone(kind: str, new_url: NewUrl, tmp
     old, new = new_url(kind), new_url(kind)
     many(old, 10, worked=5)
     with open_store(old) as store, store.transaction() as transaction:
-        [[last]] = transaction.execute("SELECT max(exec_id) FROM holdfast_executions")
+        [attempt] = transaction.executions.claim(Lease(owner="w", seconds=60))
+        back = GiveBack(attempt.execution.lease_token, store.now(), "worker_stopped")
+        transaction.executions.move([(attempt, back)], actor="w")
+        [[last]] = transaction.execute("SELECT max(seq) FROM holdfast_journal")
         with transaction.maintenance.open(who="keeper", why="retention"):
-            transaction.execute("DELETE FROM holdfast_executions WHERE exec_id > 3")
-            transaction.execute("DELETE FROM holdfast_journal WHERE machine = 'EXECUTION' AND subject > 3")
+            transaction.execute("DELETE FROM holdfast_aborted")
+            transaction.execute("DELETE FROM holdfast_journal WHERE seq > 3")
     snapshot = taken(old, tmp_path / "a")
-    assert verify(snapshot).given_out["executions"] == last == 5
+    given_out = verify(snapshot).given_out
+    assert (given_out["calls"], given_out["journal"] > last) == (10, True)
     put(snapshot, new)
-    with open_store(new) as store:
-        work(store, 1)
-        with store.reading() as reading:
-            [[newest]] = reading.execute("SELECT max(exec_id) FROM holdfast_executions")
-    assert newest > 5
+    with open_store(new) as store, store.transaction() as transaction:
+        [again] = transaction.executions.claim_these([attempt.job.job_id], Lease(owner="w", seconds=60))
+        assert again.execution.exec_id == attempt.execution.exec_id + 1
+        assert again.execution.lease_token > attempt.execution.lease_token
+        [[newest]] = transaction.execute("SELECT max(seq) FROM holdfast_journal")
+        assert newest > given_out["journal"]
 
 
 @pytest.mark.pg
@@ -488,6 +500,7 @@ def test_every_kind_of_difference_is_told(kind: str, snapshot: Path, new_url: Ne
         "operations": (0, 0, 1),
         "collections": (0, 0, 1),
         "evidence": (0, 0, 1),
+        "calls": (0, 0, 1),
         "jobs": (0, 1, 0),
         "checkpoints": (0, 0, 1),
     }

@@ -63,10 +63,12 @@ def test_a_ledger_at_rest_arrives_as_it_was(source: str, target: str, new_url: N
     assert after == before
     assert {table for table, rows in before.items() if not rows} == {"archives"}
     assert {row["state"] for row in after["jobs"]} == set(JOB.states) - {"running"}
-    [odd] = [row for row in after["jobs"] if row["client"] == "отдел «веб»"]
+    jobs = {row["job_id"]: row for row in after["jobs"]}
+    calls = {row["key"]: row | jobs[row["job_id"]] for row in after["calls"]}
+    [odd] = [row for row in calls.values() if row["client"] == "отдел «веб»"]
     assert (odd["payload"], odd["key"], odd["queue"], odd["priority"]) == (BIG, "clé €", "mañana", -(2**31 - 1))
-    assert [row["progress"] for row in after["executions"] if row["progress_note"]] == [THIRD]
-    assert [row["result"] for row in after["jobs"] if row["key"] == "nothing"] == ["null"]
+    assert [row["progress"] for row in after["aborted"] if row["progress_note"]] == [THIRD]
+    assert calls["nothing"]["result"] == "null"
     with open_store(old, clock) as one, open_store(new, clock) as other:  # opening verifies triggers and machines
         assert counts(other) == counts(one)
         assert (check(other).violations, check(one).violations) == ((), ())
@@ -107,7 +109,7 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
             assert (execution.status, execution.lease_expires_at) == (status, clock())
             moves = [row for row in transaction.journal.of_executions(job_id) if row.actor == "restore"]
             assert [(row.event, row.target) for row in moves] == [
-                ("finish", "DONE") if job_id == rich.committed else ("expire", "ABORTED")
+                ("finish", "DONE") if job_id == rich.committed else ("abort", "ABORTED")
             ]
             [[epoch, door]] = transaction.execute(
                 f"SELECT epoch, maintenance_id FROM holdfast_journal WHERE seq = {moves[0].seq}"
@@ -117,17 +119,16 @@ def test_open_leases_are_ended_as_journalled_moves(source: str, target: str, new
             attempt = attempts[job_id]
             assert attempt
             token = attempt.execution.lease_token
-            assert transaction.executions.extend_leases([(attempt.execution.exec_id, token, 60)]) == {}
+            assert transaction.executions.extend_leases([(attempt.execution, 60)]) == {}
             [answer] = transaction.executions.move([(attempt, Complete(token, '"late"'))], actor=WORKER)
             assert isinstance(answer, Refused)
         assert transaction.jobs.get(rich.running).state == "pending"
     differing = diff(str(snapshot), new).tables
-    changed = {name: [key for (key,) in table.keys_changed] for name, table in differing.items()}
-    assert changed == {
-        "jobs": sorted(held),
-        "executions": sorted(execution.exec_id for execution in held.values()),
+    assert {name: (table.keys_changed, table.keys_only_b) for name, table in differing.items()} == {
+        "jobs": ([(job_id,) for job_id in sorted(held)], []),
+        "aborted": ([], [(job_id, 1) for job_id in sorted((rich.running, rich.leased))]),
     }
-    assert all(table.total == table.changed for table in differing.values())
+    assert all(table.total == table.changed + table.only_b for table in differing.values())
 
 
 @ACROSS
@@ -158,7 +159,9 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
     old, new = new_url(source), new_url(target)
     full_at_rest(old, clock)
     put(taken(old, tmp_path / "a.snapshot", clock), new, clock)
-    greatest = {table: max(row[f"{column}"] for row in told(old)[table]) for table, column in IDS.items()}
+    before = told(old)
+    greatest = max(row["job_id"] for row in before["jobs"])
+    tokens = [row["lease_token"] or 0 for table in ("jobs", "aborted") for row in before[table]]
     with open_store(new, clock) as store:
         waiting = sum(n for (_, queue, state), n in counts(store).items() if state == "pending" and queue == "default")
         work(store, waiting)
@@ -167,7 +170,7 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
         }  # fmt: skip
         with store.transaction() as transaction:
             [fresh] = transaction.jobs.submit([Submission(operation="noop", payload="{}", key="fresh")])
-            assert (fresh.is_new, fresh.job_id) == (True, greatest["jobs"] + 1)
+            assert (fresh.is_new, fresh.job_id) == (True, greatest + 1)
             done = Submission(operation="echo", payload='{"of":"done"}', client="web", key="done")
             [known] = transaction.jobs.submit([done])
             assert (known.is_new, known.job_id) == (False, by_key(old, "done"))
@@ -176,18 +179,15 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
         with store.transaction() as transaction:
             [attempt] = transaction.executions.claim(Lease(owner=WORKER, seconds=60))
             assert attempt.job.job_id == fresh.job_id
-            assert attempt.execution.exec_id > greatest["executions"]
+            assert attempt.execution.lease_token > max(tokens)
             with transaction.maintenance.open(who="keeper", why="a look") as door:
                 assert door == 3  # one before the snapshot, one of the restore
     with open_store(new, clock):
         pass
 
 
-IDS = {"jobs": "job_id", "executions": "exec_id"}
-
-
 def by_key(url: str, key: str) -> int:
-    [job_id] = [row["job_id"] for row in told(url)["jobs"] if row["key"] == key]
+    [job_id] = [row["job_id"] for row in told(url)["calls"] if row["key"] == key]
     return int(job_id)
 
 
@@ -211,7 +211,7 @@ def test_a_token_given_out_after_the_snapshot_opens_nothing(
             assert {a.execution.lease_token for a in late}.isdisjoint(a.execution.lease_token for a in mine)
             for attempt in late:
                 token = attempt.execution.lease_token
-                assert transaction.executions.extend_leases([(attempt.execution.exec_id, token, 60)]) == {}
+                assert transaction.executions.extend_leases([(attempt.execution, 60)]) == {}
                 [answer] = transaction.executions.move([(attempt, Complete(token, '"late"'))], actor=WORKER)
                 assert isinstance(answer, Refused)
             late += mine
@@ -323,7 +323,7 @@ def test_the_snapshot_says_what_it_is_of(kind: str, new_url: NewUrl, tmp_path: P
             meta = reading.settings.read()
     header = verify(tmp_path / "a").header
     assert header == made.header
-    assert (header.holdfast_snapshot, header.schema, header.epoch) == (1, 3, 1)
+    assert (header.holdfast_snapshot, header.schema, header.epoch) == (2, 1, 1)
     assert (header.ledger_id, header.environment, header.governed) == (meta["ledger_id"], "stage", True)
     assert (header.dialect, header.created_at) == (kind, "2026-03-15T09:26:53.589793Z")
     new = new_url("sqlite")

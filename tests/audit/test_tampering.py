@@ -26,7 +26,7 @@ from holdfast.audit.seals.verify import VerifyReport, verify
 from holdfast.core.errors import HeadInvalidError
 from holdfast.store import Store, connect, create_store, open_store
 from holdfast.testing import VirtualClock
-from tests.audit.knife import _drop_triggers
+from tests.audit.knife import drop_triggers
 from tests.audit.sealing import (
     BLOCK,
     COLUMNS,
@@ -64,7 +64,7 @@ class Scene:
         self.store: Store[Any] = connect(url, VirtualClock())
         self.client = Client(url)
         self.run = self.client.run
-        _drop_triggers(self.client)
+        drop_triggers(self.client)
         self.client.commit()
         self.client.begin()
         self._original = {
@@ -160,7 +160,7 @@ def test_nothing_was_done(scene: Scene) -> None:
 EDITS = {
     "machine": "GRANT", "subject": 12345, "version": 77, "source": "failed", "target": "failed", "event": "claim",
     "actor": "tests ", "reason": None, "attempt": 1, "move_id": "another", "grant_id": 1, "maintenance_id": 1,
-    "at": "2026-03-14T09:26:53.589794Z",
+    "at": "2026-03-14T09:26:53.589794Z", "status_from": "LEASED", "status_to": "ABORTED",
 }  # fmt: skip
 
 
@@ -266,7 +266,8 @@ def test_a_row_inserted_among_the_numbers_of_its_block(scene: Scene) -> None:
     scene.run("DELETE FROM holdfast_journal WHERE seq = 20")
     rewrite_all(scene.client)
     assert scene.found() == []
-    scene.run(f"INSERT INTO holdfast_journal VALUES ({', '.join('?' for _ in row)})", *row)
+    marks = ", ".join("?" for _ in row)
+    scene.run(f"INSERT INTO holdfast_journal ({', '.join(COLUMNS)}) VALUES ({marks})", *row)
     [problem] = scene.verified().problems
     assert (problem.kind, problem.seal, problem.seq, problem.to_seq) == ("row_inserted", 3, 17, 24)
     assert re.findall(r"\d+", problem.detail)[:2] == ["1", "7"]  # one row more than the seven of the seal
@@ -340,8 +341,8 @@ def test_a_list_of_problems_has_an_end(scene: Scene, monkeypatch: pytest.MonkeyP
 
 
 SEAL_EDITS = {
-    "epoch": 2, "last_xid": 999_999, "last_seq": 25, "low_seq": 18, "high_seq": 23, "rows": 7, "digest": "0" * 64,
-    "sealed_at": "2026-03-14T09:26:53.589794Z",
+    "format": 1, "epoch": 2, "last_xid": 999_999, "last_seq": 25, "low_seq": 18, "high_seq": 23, "rows": 7,
+    "digest": "0" * 64, "sealed_at": "2026-03-14T09:26:53.589794Z",
 }  # fmt: skip
 
 
@@ -374,6 +375,12 @@ def test_the_links_of_an_edited_seal(scene: Scene) -> None:
 def test_a_last_seal_with_a_number_below_all(scene: Scene, column: str) -> None:
     scene.run(f"UPDATE holdfast_seals SET {column} = -1 WHERE seal_id = 5")
     assert scene.found() == [("seal_changed", 5, None, None)]
+
+
+def test_a_seal_over_rows_of_an_unknown_format(scene: Scene) -> None:
+    scene.run("UPDATE holdfast_seals SET format = 3 WHERE seal_id = 3")
+    rewrite_all(scene.client, links_only=True)
+    assert scene.found() == [("seal_format", 3, None, None)]
 
 
 def test_every_column_of_a_seal_was_edited() -> None:

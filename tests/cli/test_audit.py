@@ -7,13 +7,14 @@ import json
 import os
 import pty
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from holdfast.store import open_store
-from tests.audit.sealing import guards_off, rewrite_all, seals
+from tests.audit.sealing import as_hashed, guards_off, rewrite_all, seals
 from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
 from tests.enforcement.schema import everything_in
 
@@ -80,7 +81,8 @@ def test_what_people_read(sealed: str) -> None:
 def test_tampering_ends_with_exit_code_1_and_its_place(sealed: str) -> None:
     with guards_off(sealed) as client:
         client.run("UPDATE holdfast_journal SET actor = 'some\x1bbody' WHERE seq = 3")
-        [[low, high, first, last]] = client.run("SELECT min(seq), max(seq), min(at), max(at) FROM holdfast_journal")
+        [row] = client.run("SELECT min(seq), max(seq), min(at), max(at) FROM holdfast_journal")
+    low, high, first, last = as_hashed(row)
     found = holdfast("audit", "verify", "--json", "--db", sealed)
     assert (found.code, found.json["ok"]) == (1, False)
     [problem] = found.json["problems"]
@@ -194,7 +196,7 @@ def test_a_key_is_never_overwritten(tmp_path: Path) -> None:
 def test_without_the_extra_the_command_says_what_to_install(sqlite_ledger: str, tmp_path: Path) -> None:
     """A real process in which the package cannot be imported."""
     (tmp_path / "cryptography.py").write_text("raise ImportError('not installed')\n")
-    env = {"PYTHONPATH": str(tmp_path)}
+    env = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     for arguments in (["keygen", str(tmp_path / "key")], ["head", "--sign", "key", "--db", sqlite_ledger]):
         refused = process("audit", *arguments, "--json", env=env)
         assert (refused.code, refused.error_code) == (2, "extra_missing")
@@ -213,7 +215,7 @@ def recomputed(text: bytes) -> tuple[int, int, str]:
     previous, block, rows, seals, all_rows = header["previous"], hashlib.sha256(), 0, 0, 0
     for line in lines:
         if "journal" in line:
-            assert len(line["journal"]) == 16
+            assert len(line["journal"]) == 18
             block.update(json.dumps(line["journal"], separators=(",", ":"), ensure_ascii=False).encode() + b"\n")
             rows += 1
             continue
@@ -226,7 +228,7 @@ def recomputed(text: bytes) -> tuple[int, int, str]:
         previous, block = seal["hash"], hashlib.sha256()
         seals, all_rows, rows = seals + 1, all_rows + rows, 0
     assert end == {"end": {"seals": seals, "rows": all_rows}}
-    assert (header["holdfast_export"], header["to_seal"] - header["from_seal"] + 1) == (1, seals)
+    assert (header["holdfast_export"], header["to_seal"] - header["from_seal"] + 1) == (2, seals)
     return seals, all_rows, previous
 
 

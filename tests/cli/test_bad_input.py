@@ -27,7 +27,7 @@ def files(directory: Path) -> dict[str, str]:
 def rows(url: str) -> dict[str, object]:
     """How many rows each table of the ledger has."""
     with open_store(url) as store, store.reading() as reading:
-        tables = ("holdfast_jobs", "holdfast_executions", "holdfast_journal", "holdfast_count_deltas")
+        tables = ("holdfast_calls", "holdfast_jobs", "holdfast_aborted", "holdfast_journal", "holdfast_count_deltas")
         return {table: reading.execute(f"SELECT count(*) FROM {table}") for table in tables}
 
 

@@ -73,8 +73,8 @@ def test_people_get_a_table_what_it_means_and_the_next_command(history: str) -> 
 
 def test_only_some_are_asked(history: str) -> None:
     count_wrongly(history)
-    assert holdfast("check", "--only", "one_commit", "--only", "keys_unique", "--db", history).code == 0
-    both = holdfast("check", "--only", "one_commit", "--only", "counts_true", "--db", history, "--json")
+    assert holdfast("check", "--only", "one_state", "--only", "keys_unique", "--db", history).code == 0
+    both = holdfast("check", "--only", "one_state", "--only", "counts_true", "--db", history, "--json")
     assert (both.code, len(both.json["violations"])) == (1, 1)
     unknown = holdfast("check", "--only", "counts_false", "--db", history, "--json")
     assert (unknown.code, unknown.error_code) == (2, "bad_input")
@@ -100,13 +100,18 @@ def test_a_ledger_that_other_commands_refuse_can_be_checked(history: str) -> Non
 
 def test_a_warning_is_shown_and_is_no_error(history: str) -> None:
     execute(
-        history, "UPDATE holdfast_executions SET lease_expires_at = '2020-01-01T00:00:00.000000Z' WHERE exec_id = 4"
+        history,
+        "UPDATE holdfast_jobs SET lease_expires_at = '2020-01-01T00:00:00.000000Z' WHERE lease_expires_at IS NOT NULL",
     )
     asked = holdfast("check", "--db", history, "--json")
     assert asked.code == 0
     assert asked.json["ok"] is True
     [found] = asked.json["violations"]
-    assert (found["invariant"], found["subject"], found["severity"]) == ("lease_overdue", "EXECUTION 4", "warning")
+    assert (found["invariant"], found["subject"], found["severity"]) == (
+        "lease_overdue",
+        "EXECUTION 4000001",
+        "warning",
+    )
     said = holdfast("check", "--db", history)
     assert said.code == 0
     assert said.out.endswith(f"next:  Start a worker, or run `holdfast recover {at(history)}`.\n")
@@ -128,9 +133,9 @@ def test_a_schema_of_its_own(pg_url: str) -> None:
     assert holdfast("submit", "noop", "--db", pg_url, "--schema", "work").code == 0
     asked = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
     assert asked.json["checked"] == {"jobs": 1, "executions": 0, "journal": 1}
-    execute(pg_url, "DROP INDEX work.holdfast_jobs_key")
+    execute(pg_url, "DROP INDEX work.holdfast_calls_key")
     asked = holdfast("check", "--db", pg_url, "--schema", "work", "--json")
-    assert [v["subject"] for v in asked.json["violations"]] == ["INDEX holdfast_jobs_key"]
+    assert [v["subject"] for v in asked.json["violations"]] == ["INDEX holdfast_calls_key"]
     missing = holdfast("check", "--db", pg_url, "--json")
     assert (missing.code, missing.error_code) == (4, "not_a_ledger")
 

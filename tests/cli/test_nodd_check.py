@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from holdfast.nodd.check.catalogue import BY_NAME
+from holdfast.nodd.tables import SETTING
+from holdfast.store import open_store
 from tests.cli.commands import at, holdfast
 from tests.cli.test_setup import drop_a_trigger, execute
 from tests.enforcement.schema import everything_in
-from tests.nodd.earlier import as_version_1
 from tests.nodd.messages import event, record
 
 CHECKED = {"units": 1, "provenance": 0, "items": 0, "observations": 0, "rejected": 1}
@@ -105,28 +106,15 @@ def test_what_is_no_ledger_or_was_restored_without_its_tables_is_an_error(ledger
     assert (refused.code, refused.error_code) == (4, "store_damaged")
 
 
-def test_tables_of_an_earlier_version_are_brought_up_to_date_by_whoever_may_make_them(ledger: str) -> None:
-    with as_version_1():
-        admitted(ledger)
+def test_tables_of_another_version_are_refused(ledger: str) -> None:
+    admitted(ledger)
+    with open_store(ledger) as store, store.transaction() as transaction:
+        transaction.settings.set(SETTING, "1")
     before = everything_in(ledger)
-    refused = holdfast("nodd", "check", "--db", ledger, "--json")
-    assert (refused.code, refused.error_code) == (4, "schema_version")
-    assert f"holdfast nodd records {at(ledger)}" in refused.json["context"]["next_step"]
+    for words in (("check",), ("records",)):
+        refused = holdfast("nodd", *words, "--db", ledger, "--json")
+        assert (refused.code, refused.error_code) == (4, "schema_version")
     assert everything_in(ledger) == before
-    assert [one["status"] for one in holdfast("nodd", "records", "--db", ledger, "--json").json] == ["pending"]
-    asked = holdfast("nodd", "check", "--db", ledger, "--json")
-    assert (asked.code, asked.json["checked"]) == (0, CHECKED)
-
-
-def test_tables_of_an_earlier_version_in_a_schema_of_its_own(pg_url: str) -> None:
-    execute(pg_url, "CREATE SCHEMA work")
-    place = ("--db", pg_url, "--schema", "work")
-    assert holdfast("init", *place).code == 0
-    with as_version_1():
-        holdfast("nodd", "admit", *place, stdin=event(record()).encode())
-    assert holdfast("nodd", "check", *place).error_code == "schema_version"
-    assert [one["wal_id"] for one in holdfast("nodd", "records", *place, "--json").json] == [WAL_ID]
-    assert holdfast("nodd", "check", *place, "--json").json["checked"]["units"] == 1
 
 
 def test_a_schema_of_its_own(pg_url: str) -> None:

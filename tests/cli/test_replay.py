@@ -306,7 +306,7 @@ def test_what_a_dry_run_says_of_a_grant_can_be_typed(sqlite_url: str, tmp_path: 
     done = replay(sqlite_url, *run)
     assert (done.code, done.json["replayed"], done.json["grant_id"]) == (0, 2, asked["grant_id"])
     with open_store(sqlite_url) as store, store.reading() as reading:
-        replaced = reading.execute("SELECT replaces FROM holdfast_jobs WHERE replaces > 0 ORDER BY replaces")
+        replaced = reading.execute("SELECT replaces FROM holdfast_calls WHERE replaces > 0 ORDER BY replaces")
         assert [tuple(row) for row in replaced] == [(9,), (10,)]
 
 

@@ -16,8 +16,8 @@ from tests.cli.commands import PROGRAM, clean_environment, holdfast, process
 HEADER = ["ledger_id", "epoch", "schema", "created_at", "dialect", "environment", "governed"]
 ROWS = {
     "meta": 4, "operations": 3, "queues": 0, "grants": 0, "approvers": 0, "procedures": 0, "steps": 0,
-    "collections": 0, "values": 0, "evidence": 0, "switches": 0, "jobs": 5, "executions": 4, "checkpoints": 0,
-    "seals": 0, "archives": 0,
+    "collections": 0, "values": 0, "evidence": 0, "switches": 0, "calls": 5, "jobs": 5, "aborted": 2,
+    "checkpoints": 0, "seals": 0, "archives": 0,
 }  # fmt: skip
 
 
@@ -134,6 +134,7 @@ def test_diff_answers_by_its_exit_code(snapshot: Path, history: str, tmp_path: P
     assert (done.code, done.err) == (1, "")
     assert [line.split() for line in done.out.splitlines() if "─" not in line] == [
         ["TABLE", "ONLY", "IN", "A", "ONLY", "IN", "B", "CHANGED", "FIRST", "KEYS"],
+        ["calls", "0", "1", "0", "6"],
         ["jobs", "0", "1", "0", "6"],
         ["journal", "0", "1", "0", done.out.split()[-1]],
     ]

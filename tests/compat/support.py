@@ -28,10 +28,11 @@ from holdfast.core.errors import RefusedByDatabaseError, RefusedError
 from holdfast.core.project import project, rulings_of
 
 STATUSES = tuple(JobStatus)
+JOBS = "holdfast_jobs JOIN holdfast_calls USING (job_id)"
 JOURNAL = (
-    "SELECT j.key, g.version, g.source, g.target, g.event, g.actor, g.reason, g.attempt, g.move_id"
-    " FROM holdfast_journal g JOIN holdfast_jobs j ON j.job_id = g.subject WHERE g.machine = 'JOB'"
-    " ORDER BY j.job_id, g.version"
+    "SELECT c.key, g.version, g.source, g.target, g.event, g.actor, g.reason, g.attempt, g.move_id"
+    " FROM holdfast_edges g JOIN holdfast_calls c ON c.job_id = g.subject WHERE g.machine = 'JOB'"
+    " ORDER BY c.job_id, g.version"
 )
 
 
@@ -55,8 +56,8 @@ def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 def everything(url: str) -> list[list[tuple[Any, ...]]]:
     """Return every row that a move could touch."""
-    tables = ("holdfast_jobs", "holdfast_executions", "holdfast_journal", "holdfast_count_deltas")
-    return _answers(url, [f"SELECT * FROM {table} ORDER BY 1" for table in tables])
+    tables = ("holdfast_calls", "holdfast_jobs", "holdfast_aborted", "holdfast_journal", "holdfast_count_deltas")
+    return _answers(url, [f"SELECT * FROM {table} ORDER BY 1, 2" for table in tables])
 
 
 def _answers(url: str, statements: Iterable[str]) -> list[list[tuple[Any, ...]]]:
@@ -74,7 +75,9 @@ def _connected(url: str) -> Any:
 def job_row(url: str, job_id: str) -> dict[str, Any]:
     """Return what the database says about one job."""
     columns = ("state", "version", "attempts", "priority", "quarantine_code", "last_error_code", "actor", "reason")
-    [found] = rows(url, f"SELECT {', '.join(columns)} FROM holdfast_jobs WHERE key = '{job_id}'")
+    [found] = rows(
+        url, f"SELECT {', '.join(columns)} FROM holdfast_jobs JOIN holdfast_calls USING (job_id) WHERE key = '{job_id}'"
+    )
     return dict(zip(columns, found, strict=True))
 
 
@@ -158,8 +161,9 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 LOOK = (
-    "SELECT j.key, j.state, j.version, j.attempts, (SELECT count(*) FROM holdfast_executions e WHERE"
-    " e.job_id = j.job_id AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')) FROM holdfast_jobs j"
+    "SELECT c.key, j.state, j.version, j.attempts, (SELECT count(*) FROM holdfast_executions e WHERE"
+    " e.job_id = j.job_id AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED'))"
+    " FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id"
 )
 
 
@@ -265,7 +269,9 @@ def check_history(url: str, queue: IdempotentJobQueue, job_ids: Iterable[str]) -
     numbers: dict[int, list[int]] = {}
     for ledger_id, attempt in rows(url, "SELECT job_id, attempt FROM holdfast_executions ORDER BY exec_id"):
         numbers.setdefault(ledger_id, []).append(attempt)
-    found = rows(url, "SELECT key, job_id, state, version, attempts FROM holdfast_jobs")
+    found = rows(
+        url, "SELECT key, job_id, state, version, attempts FROM holdfast_jobs JOIN holdfast_calls USING (job_id)"
+    )
     assert {key for key, *_ in found} >= set(job_ids)
     with queue.store.reading() as reading:
         for key, ledger_id, state, version, attempts in found:

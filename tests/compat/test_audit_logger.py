@@ -105,7 +105,7 @@ def test_transitions_are_the_journals_and_are_not_written_twice(
         "transition_pending_to_running",
         "transition_running_to_succeeded",
     ]
-    [(ledger_id,)] = rows(ledger_url, "SELECT job_id FROM holdfast_jobs WHERE key = 'a'")
+    [(ledger_id,)] = rows(ledger_url, "SELECT job_id FROM holdfast_calls WHERE key = 'a'")
     assert told(ledger_id) == a
     assert {(e.source, e.status) for e in audit.events("a")} == {("state_machine", "validated")}
     assert audit.events("nobody") == []

@@ -158,6 +158,6 @@ def test_workers_that_start_together_make_one_ledger(ledger_url: str) -> None:
     with ThreadPoolExecutor(4) as threads:
         new = list(threads.map(work, range(4)))
     assert sorted(new) == [False, False, False, True]
-    assert rows(ledger_url, "SELECT key FROM holdfast_jobs ORDER BY key") == [
+    assert rows(ledger_url, "SELECT key FROM holdfast_calls ORDER BY key") == [
         ("common",), ("own-0",), ("own-1",), ("own-2",), ("own-3",),
     ]  # fmt: skip

@@ -29,7 +29,7 @@ from holdfast.governance.switches import lift, throw
 from holdfast.store import Submission
 from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
-from tests.compat.support import Memory, everything, job, mark, put, rows
+from tests.compat.support import JOBS, Memory, everything, job, mark, put, rows
 
 ILLEGAL = [(source, target) for source in JobStatus for target in JobStatus if target not in VALID_TRANSITIONS[source]]
 
@@ -109,7 +109,10 @@ def test_cancelling_is_quarantine_and_never_failure(queue: IdempotentJobQueue, l
     assert queue.cancel_job("a", operator="ada", reason="not wanted", idempotent=False)
     assert queue.cancel_job("b", idempotent=False)
     assert not queue.cancel_job("a", idempotent=False)  # it is where it was asked to be
-    assert rows(ledger_url, "SELECT key, state, quarantine_code, actor, reason FROM holdfast_jobs ORDER BY key") == [
+    assert rows(
+        ledger_url,
+        f"SELECT key, state, quarantine_code, actor, reason FROM {JOBS} ORDER BY key",
+    ) == [
         ("a", "quarantined", "cancelled", "ada", "not wanted"),
         ("b", "quarantined", "cancelled", queue.worker, None),
     ]
@@ -133,7 +136,7 @@ def test_the_retry_budget_lives_in_the_ledger(queue: IdempotentJobQueue, opened:
     assert rows(ledger_url, "SELECT state, attempts, quarantine_code FROM holdfast_jobs") == [
         ("quarantined", 7, "failed")
     ]
-    last = "SELECT source, target FROM holdfast_journal WHERE machine = 'JOB' ORDER BY version DESC LIMIT 2"
+    last = "SELECT source, target FROM holdfast_edges WHERE machine = 'JOB' ORDER BY version DESC LIMIT 2"
     assert rows(ledger_url, last) == [("failed", "quarantined"), ("running", "failed")]
 
 

@@ -10,7 +10,7 @@ from tests.compat.conftest import Open
 from tests.compat.support import JOURNAL, LEASE_S, check_history, job, random_histories, rows
 
 HELD = (
-    "SELECT j.key, e.lease_owner FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id"
+    "SELECT c.key, e.lease_owner FROM holdfast_executions e JOIN holdfast_calls c ON c.job_id = e.job_id"
     " WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')"
 )
 

@@ -29,7 +29,7 @@ def test_invariant_single_state(ledger_url: str) -> None:
 
         # In the end there is one row a job; the journal, the projection and the counts agree with it.
         ended = check_history(ledger_url, queue, names)
-        assert sorted(key for (key,) in rows(ledger_url, "SELECT key FROM holdfast_jobs")) == sorted(names)
+        assert sorted(key for (key,) in rows(ledger_url, "SELECT key FROM holdfast_calls")) == sorted(names)
         stated = Counter(
             {
                 JobStatus(state): n

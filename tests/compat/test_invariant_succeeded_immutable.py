@@ -19,18 +19,23 @@ def test_invariant_succeeded_immutable(ledger_url: str) -> None:
         check_history(ledger_url, queue, names)
 
         # Success is the last thing the journal has of a job, once, by its one committed execution.
-        done = dict(rows(ledger_url, "SELECT key, version FROM holdfast_jobs WHERE state = 'succeeded'"))
+        done = dict(
+            rows(
+                ledger_url,
+                "SELECT key, version FROM holdfast_jobs JOIN holdfast_calls USING (job_id) WHERE state = 'succeeded'",
+            )
+        )
         assert len(done) > 1
         successes = rows(
             ledger_url,
-            "SELECT j.key, g.version FROM holdfast_journal g JOIN holdfast_jobs j ON j.job_id = g.subject"
+            "SELECT c.key, g.version FROM holdfast_edges g JOIN holdfast_calls c ON c.job_id = g.subject"
             " WHERE g.machine = 'JOB' AND g.target = 'succeeded'",
         )
         assert sorted(successes) == sorted(done.items())
         assert history.actions()[names[0], "transition_running_to_succeeded"] == 0  # it was there before them
         committed = rows(
             ledger_url,
-            "SELECT j.key FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id"
+            "SELECT c.key FROM holdfast_executions e JOIN holdfast_calls c ON c.job_id = e.job_id"
             " WHERE e.status IN ('COMMITTED', 'DONE')",
         )
         assert sorted(key for (key,) in committed) == sorted(done)
@@ -48,11 +53,13 @@ def test_invariant_succeeded_immutable(ledger_url: str) -> None:
         for statement in (
             "UPDATE holdfast_jobs SET state = 'pending', version = version + 1, event = 'retry', move_id = 'x'",
             "UPDATE holdfast_jobs SET state = 'failed', version = version + 1, event = 'fail', move_id = 'x'",
-            "UPDATE holdfast_jobs SET payload = '{}'",
+            "UPDATE holdfast_jobs SET result = '{}'",
             "DELETE FROM holdfast_jobs",
         ):
-            with pytest.raises(Exception, match="HF00"):
+            with pytest.raises(Exception, match=r"HF00|holdfast_jobs_\w+_check"):
                 rows(ledger_url, f"{statement} WHERE state = 'succeeded'")
+        with pytest.raises(Exception, match=r"HF00|holdfast_jobs_\w+_check"):
+            rows(ledger_url, "UPDATE holdfast_calls SET payload = '{}'")
         assert everything(ledger_url) == before
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -21,6 +23,7 @@ from holdfast.compat import (
     validate_database_integrity,
 )
 from holdfast.core.errors import EnforcementDriftError
+from holdfast.store.tables import table_named
 from holdfast.testing import VirtualClock
 from tests.audit.knife import Knife, unguarded
 from tests.compat.conftest import Open
@@ -63,7 +66,7 @@ def cut(url: str) -> Iterator[Knife]:
 
 
 def ledger_id(url: str, job_id: str) -> int:
-    [(found,)] = rows(url, f"SELECT job_id FROM holdfast_jobs WHERE key = '{job_id}'")
+    [(found,)] = rows(url, f"SELECT job_id FROM holdfast_calls WHERE key = '{job_id}'")
     return int(found)
 
 
@@ -192,12 +195,8 @@ def untold(knife: Knife, job_id: int, **columns: object) -> None:
 PLANTED = {
     "a state that is none": Planted(PENDING, lambda k, n: k.set("JOB", n, state="lost"), {MANY_STATES}),
     "let out": Planted(QUARANTINED, lambda k, n: k.set("JOB", n, state="pending"), {MANY_STATES}),
-    "held by nobody": Planted(
-        RUNNING, lambda k, n: k.set("EXECUTION", k.executions(n)[0], status="ABORTED"), {MANY_STATES}
-    ),
-    "failed and held": Planted(
-        FAILED, lambda k, n: k.set("EXECUTION", k.executions(n)[0], status="IN_PROGRESS"), {MANY_STATES}
-    ),
+    "held by nobody": Planted(RUNNING, lambda k, n: k.set("JOB", n, status=None), {MANY_STATES}),
+    "failed and held": Planted(FAILED, lambda k, n: k.set("JOB", n, status="IN_PROGRESS"), {MANY_STATES}),
     "without a journal": Planted(
         FAILED,
         lambda k, n: k.run("DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ?", n),
@@ -272,7 +271,7 @@ def nullable(url: str) -> Iterator[None]:
         return
     path = urlsplit(url).path[1:]
     [(text,)] = rows(url, "SELECT sql FROM sqlite_master WHERE name = 'holdfast_jobs'")
-    _schema(path, text.replace(" NOT NULL", ""))
+    _schema(path, re.sub(r"(?<!IS) NOT NULL", "", text))
     yield
     _schema(path, text)
 
@@ -325,7 +324,8 @@ def test_a_payload_may_be_gone_only_at_the_end(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, ledger_url: str
 ) -> None:
     with cut(ledger_url) as knife:
-        knife.run("UPDATE holdfast_jobs SET payload = NULL, result = NULL")
+        knife.run("UPDATE holdfast_calls SET payload = NULL")
+        knife.run("UPDATE holdfast_jobs SET result = NULL")
     ids = [(name, ledger_id(ledger_url, name)) for name in ("pending", "failed", "running")]
     assert validate_database_integrity(queue) == [f"NULL in required fields: {', '.join(map(str, ids))}"]
 
@@ -335,29 +335,19 @@ def test_two_jobs_of_one_id_are_told(
     orchestrator: Orchestrator, queue: IdempotentJobQueue, opened: Open, ledger_url: str
 ) -> None:
     first = ledger_id(ledger_url, "failed")
-    columns = [
-        name
-        for (name,) in (
-            rows(ledger_url, "SELECT name FROM pragma_table_info('holdfast_jobs')")
-            if ledger_url.startswith("sqlite")
-            else rows(
-                ledger_url, "SELECT column_name FROM information_schema.columns WHERE table_name = 'holdfast_jobs'"
-            )
-        )
-        if name != "job_id"
-    ]
     with cut(ledger_url) as knife:
-        knife.run("DROP INDEX holdfast_jobs_key")
-        for number in range(2):
+        knife.run("DROP INDEX holdfast_calls_key")
+        for number, table in itertools.product(range(2), ("calls", "jobs")):
+            columns = ", ".join(name for name in table_named(table).names if name != "job_id")
             knife.run(
-                f"INSERT INTO holdfast_jobs (job_id, {', '.join(columns)})"
-                f" SELECT {first} + 1000 + {number}, {', '.join(columns)} FROM holdfast_jobs WHERE job_id = {first}"
+                f"INSERT INTO holdfast_{table} (job_id, {columns})"
+                f" SELECT {first} + 1000 + {number}, {columns} FROM holdfast_{table} WHERE job_id = {first}"
             )
     assert validate_database_integrity(queue) == ["Duplicate job IDs: failed"]
     assert violations(orchestrator) == [f"{MANY_STATES}failed, failed, failed"]
     assert not StateMachineInvariants.check_job_in_single_state("failed", queue)
     # Without the index that forbids it a ledger does not even open.
-    with pytest.raises(EnforcementDriftError, match="holdfast_jobs_key"):
+    with pytest.raises(EnforcementDriftError, match="holdfast_calls_key"):
         opened()
 
 

@@ -182,8 +182,8 @@ def test_of_many_who_want_one_job_one_gets_it(opened: Open, ledger_url: str, how
     assert sorted(name for name, _ in won) == sorted(names)
     held = rows(
         ledger_url,
-        "SELECT j.key, e.lease_owner, j.attempts FROM holdfast_executions e"
-        " JOIN holdfast_jobs j ON j.job_id = e.job_id WHERE e.status = 'IN_PROGRESS'",
+        "SELECT c.key, e.lease_owner, e.attempt FROM holdfast_executions e"
+        " JOIN holdfast_calls c ON c.job_id = e.job_id WHERE e.status = 'IN_PROGRESS'",
     )
     assert sorted(held) == sorted((name, worker, 1) for name, worker in won)
 

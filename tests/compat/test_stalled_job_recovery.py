@@ -95,7 +95,7 @@ def test_an_attempt_that_had_committed_is_finished_and_not_repeated(
     token = queue.claim("a")
     assert token is not None
     with queue.store.transaction() as transaction:
-        attempt = transaction.lists.attempt(token.token)
+        attempt = transaction.lists.current_attempt(1)
         assert attempt is not None
         transaction.executions.move([(attempt, Commit(token.token))], actor=queue.worker)
     clock.advance(600)

@@ -17,7 +17,7 @@ from holdfast.compat import (
 )
 from holdfast.core.errors import RefusedError
 from tests.compat.conftest import Open
-from tests.compat.support import everything, job, job_row, mark, put, rows
+from tests.compat.support import JOBS, everything, job, job_row, mark, put, rows
 
 PENDING, RUNNING, SUCCEEDED, FAILED, QUARANTINED = JobStatus
 
@@ -96,8 +96,9 @@ def test_random_sequences_end_where_the_table_says(
         if isinstance(outcome, JobStatus) and outcome is not status:
             status, version, attempts = outcome, version + 1, attempts + (outcome is RUNNING)
             holder = actor if outcome is RUNNING else None
-        assert rows(ledger_url, f"SELECT state, version, attempts FROM holdfast_jobs WHERE key = '{name}'") == [
-            (status, version, attempts)
-        ]
+        assert rows(
+            ledger_url,
+            f"SELECT state, version, attempts FROM {JOBS} WHERE key = '{name}'",
+        ) == [(status, version, attempts)]
     for worker in workers:
         worker.close()

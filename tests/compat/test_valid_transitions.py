@@ -73,7 +73,7 @@ def test_valid_transitions(
     after = job_row(ledger_url, "a")
     attempts = before["attempts"] + (target is RUNNING)
     assert (after["state"], after["version"], after["attempts"]) == (target, before["version"] + 1, attempts)
-    journal = "SELECT source, target, event, actor, attempt FROM holdfast_journal WHERE machine = 'JOB'"
+    journal = "SELECT source, target, event, actor, attempt FROM holdfast_edges WHERE machine = 'JOB'"
     assert rows(ledger_url, f"{journal} AND version = {after['version']}") == [
         (source, target, EVENTS[source, target], queue.worker, attempts)
     ]

@@ -276,7 +276,7 @@ BY_ITS_HOLDER = {
     ("LEASED", "complete"): ("wrong_state", "wrong_state"),
     ("LEASED", "fail"): ("EXECUTION abort: LEASED → ABORTED + JOB fail: running → failed", "lease_expired"),
     ("LEASED", "give_back"): (
-        "EXECUTION give_back: LEASED → ABORTED + JOB give_back: running → pending",
+        "EXECUTION abort: LEASED → ABORTED + JOB give_back: running → pending",
         "lease_expired",
     ),
     ("LEASED", "beat"): ("no-op", "lease_expired"),
@@ -286,7 +286,7 @@ BY_ITS_HOLDER = {
     ("IN_PROGRESS", "complete"): (COMPLETED, "lease_expired"),
     ("IN_PROGRESS", "fail"): ("EXECUTION abort: IN_PROGRESS → ABORTED + JOB fail: running → failed", "lease_expired"),
     ("IN_PROGRESS", "give_back"): (
-        "EXECUTION give_back: IN_PROGRESS → ABORTED + JOB give_back: running → pending",
+        "EXECUTION abort: IN_PROGRESS → ABORTED + JOB give_back: running → pending",
         "lease_expired",
     ),
     ("IN_PROGRESS", "beat"): ("no-op", "lease_expired"),
@@ -315,11 +315,11 @@ BY_ITS_HOLDER = {
 
 # What nobody's token is asked for: the reaper's two commands.
 BY_THE_REAPER = {
-    ("LEASED", "expire"): ("lease_live", f"EXECUTION expire: LEASED → ABORTED + {PUT_BACK}"),
+    ("LEASED", "expire"): ("lease_live", f"EXECUTION abort: LEASED → ABORTED + {PUT_BACK}"),
     ("LEASED", "finish"): ("wrong_state", "wrong_state"),
     ("IN_PROGRESS", "expire"): (
         "lease_live",
-        "EXECUTION expire: IN_PROGRESS → ABORTED + JOB expire: running → pending",
+        "EXECUTION abort: IN_PROGRESS → ABORTED + JOB expire: running → pending",
     ),
     ("IN_PROGRESS", "finish"): ("wrong_state", "wrong_state"),
     ("COMMITTED", "expire"): ("wrong_state", "wrong_state"),
@@ -358,7 +358,7 @@ def test_a_lease_ends_with_its_last_tick() -> None:
     ends_now = attempt(ExecutionStatus.IN_PROGRESS, expired=True)
     assert ends_now.execution.lease_expires_at == NOW
     assert told(ends_now, ask.Complete(TOKEN)) == "lease_expired"
-    assert told(ends_now, ask.Expire(SOON)).startswith("EXECUTION expire")
+    assert told(ends_now, ask.Expire(SOON)).startswith("EXECUTION abort")
     a_tick_left = attempt(ExecutionStatus.IN_PROGRESS)
     assert told(a_tick_left, ask.Complete(TOKEN)) == COMPLETED
     assert told(a_tick_left, ask.Expire(SOON)) == "lease_live"
@@ -445,7 +445,7 @@ def test_what_a_failure_makes_of_a_job_follows_from_its_budget(
     lost = attempt(ExecutionStatus.IN_PROGRESS, expired=True, **fields_of(budget))
     assert moved(lost, ask.Expire(SOON)) == Move(
         steps=(
-            Step("EXECUTION", TOKEN, "expire", "IN_PROGRESS", "ABORTED", 1, 2),
+            Step("EXECUTION", TOKEN, "abort", "IN_PROGRESS", "ABORTED", 1, 2),
             Step("JOB", 1, when_lost, "running", TARGETS[when_lost], 1 if when_lost == "fail" else 2, 3),
         ),
         token=TOKEN,
@@ -487,7 +487,7 @@ def test_a_lease_given_back_is_excused_and_costs_nothing() -> None:
     held_now = attempt(ExecutionStatus.IN_PROGRESS, attempts=50, excused=0)
     assert moved(held_now, ask.GiveBack(TOKEN, SOON, "not_published")) == Move(
         steps=(
-            Step("EXECUTION", TOKEN, "give_back", "IN_PROGRESS", "ABORTED", 1, 2),
+            Step("EXECUTION", TOKEN, "abort", "IN_PROGRESS", "ABORTED", 1, 2),
             Step("JOB", 1, "give_back", "running", "pending", 2, 3),
         ),
         token=TOKEN,

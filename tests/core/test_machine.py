@@ -258,8 +258,6 @@ EVENTS = {
         "finish": {"COMMITTED → DONE"},
         "complete": {"IN_PROGRESS → COMMITTED → DONE"},
         "abort": {"LEASED → ABORTED", "IN_PROGRESS → ABORTED"},
-        "expire": {"LEASED → ABORTED", "IN_PROGRESS → ABORTED"},
-        "give_back": {"LEASED → ABORTED", "IN_PROGRESS → ABORTED"},
     },
     "GRANT": {
         "request": {"∅ → draft"},

@@ -12,8 +12,10 @@ from unittest import mock
 
 from holdfast import Ledger
 from holdfast.audit.seals.sealer import seal
+from holdfast.core.commands import GiveBack
 from holdfast.engine.upkeep import archiving, retention
 from holdfast.engine.upkeep.retention import GcReport, Retention, gc
+from holdfast.store import Lease
 from holdfast.testing import VirtualClock
 from tests.crash.reference_run import reference_ledger
 from tests.support.roles import CLIENT, create_effects, note
@@ -32,14 +34,21 @@ def aged_ledger(url: str) -> Ledger:
 
 
 def make(url: str) -> None:
-    """Make a ledger with three finished jobs and a cancelled one, sealed in blocks of five rows."""
+    """Make a ledger with three finished jobs, one of them at its second attempt, and a cancelled one; seal it.
+
+    There are thirteen rows in five blocks.
+    """
     with reference_ledger(url, VirtualClock()) as ledger:
         create_effects(ledger)
         for key in KEYS:
             ledger.submit("step", {"key": key}, client=CLIENT, key=key)
+        with ledger.store.transaction() as transaction:
+            [attempt] = transaction.executions.claim(Lease(owner="w", seconds=60))
+            back = GiveBack(attempt.execution.lease_token, ledger.store.now(), "worker_stopped")
+            transaction.executions.move([(attempt, back)], actor="w")
         ledger.run_until_idle()
         ledger.cancel(ledger.submit("step", {"key": "no"}, client=CLIENT, key="no").job_id)
-        seal(ledger.store, block_rows=5)
+        seal(ledger.store, block_rows=3)
 
 
 def watched(kill_at: int | None) -> Trap:

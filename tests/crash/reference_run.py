@@ -118,7 +118,7 @@ def _commit_without_finishing(ledger: Ledger, attempt: Attempt) -> None:
 
 
 def _heartbeat(ledger: Ledger, held: Sequence[HeldAttempt]) -> None:
-    leases = [(r.record.execution.exec_id, r.record.execution.lease_token, LEASE_S) for r in held]
+    leases = [(r.record.execution, LEASE_S) for r in held]
     with ledger.store.transaction() as transaction:
         assert len(transaction.executions.extend_leases(leases)) == len(held)
 

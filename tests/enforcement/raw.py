@@ -17,16 +17,45 @@ from urllib.parse import urlsplit
 import psycopg
 
 from holdfast.core.machine import Machine, Path
-from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, GrantState, ValueState
+from holdfast.core.machines import (
+    GRANT,
+    JOB,
+    PROCEDURE,
+    STEP,
+    SWITCH,
+    VALUE,
+    ExecutionStatus,
+    GrantState,
+    JobState,
+    ValueState,
+)
+from holdfast.core.records import time_text
 from holdfast.store.enforcement import Refusal
 from holdfast.store.tables import GUARDED, Guarded
 
 AT = "2030-01-02T03:04:05.000006Z"
 LATER = "2030-01-02T03:04:05.000007Z"
+DOOR = f"INSERT INTO holdfast_maintenance (who, why, opened_at) VALUES ('ann', 'a test', '{AT}')"
+SHUT = "DELETE FROM holdfast_maintenance"
 GUARDED_BY_NAME: Mapping[str, Guarded] = {guarded.machine.name: guarded for guarded in GUARDED}
+MACHINES_WITH_TABLES: Mapping[str, Machine] = {name: guarded.machine for name, guarded in GUARDED_BY_NAME.items()}
 REFUSALS = frozenset(map(str, Refusal))
+# The CHECKs of a job and its attempt refuse a row whose parts disagree, before a trigger sees it.
+JOINT_CHECKS = frozenset(f"holdfast_jobs_{name}_check" for name in ("due", "resting", "status", "lease"))
+EXEC_IDS = 1_000_000
+OF_CALL = (
+    "operation_version", "client", "key", "payload", "digest", "max_attempts", "replay_attempts", "replaces",
+    "created_at",
+)  # fmt: skip
 
 Statement = tuple[Any, ...]  # its text, then its parameters
+
+
+class Sql(str):
+    """A piece of SQL that stands for a value."""
+
+    __slots__ = ()
+
 
 JOURNAL_COLUMNS = (
     "machine", "subject", "version", "source", "target", "event", "actor", "reason", "attempt", "move_id", "grant_id",
@@ -106,14 +135,15 @@ class Client:
         return None
 
     def journal(self, machine: str, subject: int) -> list[dict[str, Any]]:
-        """Return what the journal says of one record, oldest first."""
+        """Return every edge that the journal says one record took, oldest first, with its time as text."""
         rows = self.run(
-            f"SELECT {', '.join(JOURNAL_COLUMNS)} FROM holdfast_journal WHERE machine = ? AND subject = ?"
+            f"SELECT {', '.join(JOURNAL_COLUMNS)} FROM holdfast_edges WHERE machine = ? AND subject = ?"
             " ORDER BY version",
             machine,
             subject,
         )
-        return [dict(zip(JOURNAL_COLUMNS, row, strict=True)) for row in rows]
+        edges = [dict(zip(JOURNAL_COLUMNS, row, strict=True)) for row in rows]
+        return [{**edge, "at": time_text(stored_time(edge["at"]))} for edge in edges]
 
     def count(self, table: str) -> int:
         [[n]] = self.run(f"SELECT count(*) FROM {table}")
@@ -123,11 +153,15 @@ class Client:
 def refusal_of(error: sqlite3.Error | psycopg.Error) -> str:
     """Return the HF code of a refusal, or what the driver calls any other error."""
     if isinstance(error, psycopg.Error):
+        if error.diag.constraint_name in JOINT_CHECKS:
+            return Refusal.ILLEGAL_EDGE
         # The code stands at the head of the message too, for people.
         state = error.sqlstate or type(error).__name__
         assert (state in REFUSALS) == str(error).startswith("HF")
         return state
     head = str(error)[:5]
+    if str(error).removeprefix("CHECK constraint failed: ") in JOINT_CHECKS:
+        return Refusal.ILLEGAL_EDGE
     if head in REFUSALS:
         return head
     return getattr(error, "sqlite_errorname", type(error).__name__)
@@ -145,40 +179,67 @@ class Hand:
 
     # -- single writes ------------------------------------------------------------------------------------------------
 
+    def call(self, verb: str = "INSERT", /, **columns: object) -> Statement:
+        """Return the INSERT of a call: what a client submitted, without its job."""
+        row = {
+            "operation_version": "1.0.0", "client": "raw", "key": self.unique("key"), "payload": "{}",
+            "digest": "0" * 64, "max_attempts": 5, "replay_attempts": 5, "created_at": AT, **columns,
+        }  # fmt: skip
+        return _insert("holdfast_calls", row, "job_id", verb)
+
     def birth(self, machine: Machine, event: str, state: str, version: int, **columns: object) -> Statement:
-        """Return the INSERT of a record; `columns` override what would be written."""
+        """Return the INSERT of a record; `columns` override what would be written.
+
+        The call of a job is written at once, unless the id of the job is given.
+        """
         guarded = GUARDED_BY_NAME[machine.name]
+        created = {} if machine is JOB else {"created_at": AT}
+        if machine is JOB:
+            own = {name: columns.pop(name) for name in OF_CALL if name in columns}
+            if "job_id" not in columns:
+                [[columns["job_id"]]] = self.client.run(*self.call(**own))
         row: dict[str, object] = {
             **self._columns(machine),
             **({"consumed_by": "raw"} if machine is GRANT and state == GrantState.CONSUMED else {}),
             **(self.successor(state) if machine is VALUE else {}),
+            **(job_shape(state) if machine is JOB else {}),
+            **(HELD if machine is JOB and job_shape(state)["status"] else {}),
             guarded.state: state,
             "version": version,
             "event": event,
             **self._signature(),
-            "created_at": AT,
+            **created,
             "updated_at": AT,
             **columns,
         }
-        marks = ", ".join("?" for _ in row)
-        sql = f"INSERT INTO {guarded.table} ({', '.join(row)}) VALUES ({marks}) RETURNING {guarded.id}"
-        return sql, *row.values()
+        if machine is JOB and "due_at" not in columns and row["due_at"] is not None:
+            row["due_at"] = row["run_at"]
+        return _insert(guarded.table, row, guarded.id)
 
     def move(self, machine: Machine, subject: int, event: str, target: str, edges: int, **columns: object) -> Statement:
-        """Return the UPDATE that moves one record."""
+        """Return the UPDATE that moves one record; a job moves with its attempt, whose status is by default the usual.
+
+        A claim takes the next attempt number and a greater token.
+        """
         guarded = GUARDED_BY_NAME[machine.name]
         row: dict[str, object] = {
             **({"consumed_by": "raw" if target == GrantState.CONSUMED else None} if machine is GRANT else {}),
             **(self.successor(target) if machine is VALUE else {}),
+            **(job_shape(target, columns.pop("status", None)) if machine is JOB else {}),
+            **(CLAIM if machine is JOB and event == "claim" else {}),
             guarded.state: target,
             "event": event,
             **self._signature(),
             "updated_at": AT,
+            "version": Sql(f"version + {edges}"),
             **columns,
         }
-        sets = ", ".join(f"{column} = ?" for column in row)
-        sql = f"UPDATE {guarded.table} SET {sets}, version = version + ? WHERE {guarded.id} = ?"
-        return sql, *row.values(), edges, subject
+        return _update(guarded.table, row, guarded.id, subject)
+
+    def step(self, job: int, event: str, status: str, **columns: object) -> Statement:
+        """Return the UPDATE that moves an attempt while its job stays running."""
+        row = {"status": status, "event": event, **self._signature(), "updated_at": AT, **columns}
+        return _update("holdfast_jobs", row, "job_id", job)
 
     # -- legal walks --------------------------------------------------------------------------------------------------
 
@@ -204,6 +265,17 @@ class Hand:
             self.take(machine, subject, path)
         return subject
 
+    def attempt(self, status: str) -> int:
+        """Write a job whose current attempt has a status, and return the id of the job."""
+        job = self.born(JOB)
+        first = ExecutionStatus.LEASED if status == ExecutionStatus.LEASED else ExecutionStatus.IN_PROGRESS
+        self.take(JOB, job, JOB.path("claim", JobState.PENDING), status=first)
+        if status == ExecutionStatus.COMMITTED:
+            assert self.client.changed(*self.step(job, "commit", status)) == 1
+        elif status == ExecutionStatus.DONE:
+            self.take(JOB, job, JOB.path("succeed", JobState.RUNNING))
+        return job
+
     def consumed_grant(self, move_id: str | None = None) -> int:
         """Write a grant that was approved and then consumed, by a given move if one is named."""
         grant = self.put(GRANT, GrantState.ACTIVE)
@@ -221,13 +293,7 @@ class Hand:
 
     def _columns(self, machine: Machine) -> dict[str, object]:
         if machine is JOB:
-            return {
-                "operation": "noop", "operation_version": "1.0.0", "client": "raw", "key": self.unique("key"),
-                "queue": "default", "max_attempts": 5, "replay_attempts": 5, "run_at": AT, "payload": "{}",
-                "digest": "0" * 64,
-            }  # fmt: skip
-        if machine is EXECUTION:
-            return {"job_id": self.born(JOB), "attempt": 1, "lease_owner": "raw", "lease_expires_at": LATER}
+            return {"operation": "noop", "queue": "default", "run_at": AT}
         if machine is GRANT:
             return {
                 "action": "release", "target": self.unique("job"), "scope": "{}", "requested_by": "raw",
@@ -264,6 +330,35 @@ class Hand:
         marks = ", ".join("?" for _ in row)
         self.client.run(f"INSERT INTO holdfast_collections ({', '.join(row)}) VALUES ({marks})", *row.values())
         return name
+
+
+CLAIM: Mapping[str, object] = {
+    "attempts": Sql("attempts + 1"), "lease_token": Sql("coalesce(lease_token, 0) + 1"), "lease_owner": "raw",
+    "last_attempt_at": AT,
+}  # fmt: skip
+HELD: Mapping[str, object] = {"attempts": 1, "lease_token": 1, "lease_owner": "raw", "last_attempt_at": AT}
+
+
+def job_shape(state: str, status: object = None) -> dict[str, object]:
+    """Return the columns of a job that agree with its state, and with the status of its attempt if that is named."""
+    usual: dict[str, str] = {JobState.RUNNING: ExecutionStatus.IN_PROGRESS, JobState.SUCCEEDED: ExecutionStatus.DONE}
+    return {
+        "due_at": Sql("run_at") if state == JobState.PENDING else None,
+        "resting": state if state in (JobState.FAILED, JobState.QUARANTINED) else None,
+        "status": status or usual.get(state),
+        "lease_expires_at": LATER if state == JobState.RUNNING else None,
+    }
+
+
+def _insert(table: str, row: Mapping[str, object], key: str, verb: str = "INSERT") -> Statement:
+    marks = ", ".join("?" for _ in row)
+    return f"{verb} INTO {table} ({', '.join(row)}) VALUES ({marks}) RETURNING {key}", *row.values()
+
+
+def _update(table: str, row: Mapping[str, object], key: str, subject: int) -> Statement:
+    sets = ", ".join(f"{column} = {value if isinstance(value, Sql) else '?'}" for column, value in row.items())
+    values = (value for value in row.values() if not isinstance(value, Sql))
+    return f"UPDATE {table} SET {sets} WHERE {key} = ?", *values, subject
 
 
 def shortest(machine: Machine, state: str) -> list[Path]:

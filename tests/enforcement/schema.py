@@ -32,6 +32,9 @@ _POSTGRES = {
     "functions": """
         SELECT proname::text, prosrc, prosecdef, provolatile::text, proconfig::text, pg_get_function_arguments(oid)
           FROM pg_proc WHERE pronamespace = current_schema()::regnamespace""",
+    "views": """
+        SELECT c.relname::text, pg_get_viewdef(c.oid), obj_description(c.oid, 'pg_class')
+          FROM pg_class c WHERE c.relkind = 'v' AND c.relnamespace = current_schema()::regnamespace""",
     "sequences": "SELECT sequencename::text, data_type::text, start_value, increment_by, cache_size FROM pg_sequences",
 }
 _SQLITE = {

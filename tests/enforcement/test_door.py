@@ -15,7 +15,7 @@ from holdfast.core.machine import Machine
 from holdfast.core.machines import JOB, SWITCH, VALUE, JobState
 from holdfast.store import create_store, open_store
 from holdfast.store.enforcement import Refusal
-from tests.enforcement.raw import AT, GUARDED_BY_NAME, Client, Hand, refusal_of
+from tests.enforcement.raw import AT, GUARDED_BY_NAME, Client, Hand, Sql, refusal_of
 
 OPEN = "INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (?, ?, ?, ?) RETURNING maintenance_id"
 SHUT = "DELETE FROM holdfast_maintenance WHERE maintenance_id = ?"
@@ -41,25 +41,25 @@ def commit_refusal(client: Client) -> str | None:
 def test_what_is_refused_without_the_door_passes_with_it_and_is_marked(client: Client, hand: Hand) -> None:
     job = hand.put(JOB, JobState.SUCCEEDED)
     illegal = hand.move(JOB, job, "repair", "failed", 1, actor="ann", reason="was never done", move_id="mend")
-    payload = "UPDATE holdfast_jobs SET payload = NULL WHERE job_id = ?"
-    attempts = "UPDATE holdfast_jobs SET attempts = attempts + 5 WHERE job_id = ?"
-    fewer = "UPDATE holdfast_jobs SET attempts = 0 WHERE job_id = ?"
-    assert client.refusal(attempts, job) is None
+    payload = "UPDATE holdfast_calls SET payload = NULL WHERE job_id = ?"
+    more = "UPDATE holdfast_jobs SET attempts = attempts + 5 WHERE job_id = ?"
+    fewer = "UPDATE holdfast_jobs SET attempts = attempts - 2 WHERE job_id = ?"
     for refused, code in (
         (illegal, Refusal.ILLEGAL_EDGE),
         ((payload, job), Refusal.WRITE_ONCE),
-        ((fewer, job), Refusal.NOT_MONOTONE),
+        ((more, job), Refusal.WRITE_ONCE),
+        ((fewer.replace("2", "1"), job), Refusal.NOT_MONOTONE),
     ):
         assert client.refusal(*refused) == code
     door = opened(client)
-    for allowed in (illegal, (payload, job), (fewer, job)):
+    for allowed in ((more, job), illegal, (payload, job), (fewer, job)):
         assert client.refusal(*allowed) is None
     client.run(SHUT, door)
-    assert client.refusal(fewer.replace("= 0", "= attempts - 1"), job) is not None
+    assert client.refusal(fewer, job) == Refusal.NOT_MONOTONE
     [*_, marked] = client.journal("JOB", job)
     assert marked == {
         "machine": "JOB", "subject": job, "version": 4, "source": "succeeded", "target": "failed", "event": "repair",
-        "actor": "ann", "reason": "was never done", "attempt": 5, "move_id": "mend", "grant_id": None,
+        "actor": "ann", "reason": "was never done", "attempt": 6, "move_id": "mend", "grant_id": None,
         "maintenance_id": door, "at": AT,
     }  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_what_moves_before_and_after_the_door_is_not_marked(client: Client, hand
 def test_a_restored_record_brings_its_own_journal(client: Client, hand: Hand) -> None:
     """Under the door a record is born as it was, and its history is written by hand: the database adds nothing."""
     door = opened(client)
-    [[job]] = client.run(*hand.birth(JOB, "succeed", "succeeded", 3, attempts=1))
+    [[job]] = client.run(*hand.birth(JOB, "succeed", "succeeded", 3))
     assert client.journal("JOB", job) == []
     row = (
         "INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, move_id,"
@@ -106,11 +106,17 @@ def test_a_record_and_its_journal_leave_only_through_the_door(client: Client, ha
     job = hand.put(JOB, JobState.SUCCEEDED)
     journal = "DELETE FROM holdfast_journal WHERE machine = 'JOB' AND subject = ?"
     record = "DELETE FROM holdfast_jobs WHERE job_id = ?"
+    others = [f"DELETE FROM {table} WHERE job_id = ?" for table in ("holdfast_aborted", "holdfast_calls")]
+    hand.put(JOB, JobState.FAILED)
     assert client.refusal(journal, job) == Refusal.APPEND_ONLY
     assert client.refusal(record, job) == Refusal.NEVER_DELETED
+    for sql in others:
+        assert client.refusal(sql.partition(" WHERE")[0]) == Refusal.NEVER_DELETED
     door = opened(client)
     assert client.refusal(journal, job) is None
-    assert client.refusal(record, job) is None
+    for sql in (record, *others):
+        assert client.refusal(sql, job) is None
+    assert client.refusal("DELETE FROM holdfast_aborted") is None
     client.run(SHUT, door)
     assert client.journal("JOB", job) == []
 
@@ -120,8 +126,15 @@ def test_the_door_does_not_open_everything(client: Client, hand: Hand) -> None:
     job = hand.put(JOB, JobState.QUARANTINED)
     opened(client)
     assert client.refusal("UPDATE holdfast_journal SET actor = 'nobody'") == Refusal.APPEND_ONLY
-    assert client.refusal("UPDATE holdfast_jobs SET state = 'failed'") == Refusal.UNSIGNED
+    assert client.refusal(*hand.move(JOB, job, "fail", "failed", 1, move_id=Sql("move_id"))) == Refusal.UNSIGNED
     assert client.refusal(*hand.move(JOB, job, "release", "pending", 1)) == Refusal.GRANT_REQUIRED
+    assert client.refusal("UPDATE holdfast_aborted SET actor = 'x'") is None  # there is none
+    hand.put(JOB, JobState.FAILED)
+    assert client.refusal("UPDATE holdfast_aborted SET actor = 'x'") == Refusal.APPEND_ONLY
+    # A job and its attempt are mended as one row: half of it is refused.
+    for half in ("state = 'running'", "status = 'DONE'", "due_at = run_at", "resting = NULL"):
+        refusal = client.refusal(f"UPDATE holdfast_jobs SET {half}, move_id = 'half', version = version + 1")
+        assert refusal == Refusal.ILLEGAL_EDGE, half
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from holdfast.core.machines import JOB, MACHINES, JobState
 from holdfast.store import connect, create_store, open_store
 from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import migrate
+from holdfast.store.statements import generated
 from tests.enforcement.raw import Client, Hand
 from tests.enforcement.schema import everything_in, schema_of
 
@@ -79,6 +80,23 @@ SQLITE_TAMPERINGS = {
         ["DROP TRIGGER holdfast_journal_update", "DROP TRIGGER holdfast_journal_delete"],
         ["holdfast_journal_delete", "holdfast_journal_update"],
     ),
+    "view replaced": (
+        ["DROP VIEW holdfast_edges", "CREATE VIEW holdfast_edges AS SELECT * FROM holdfast_journal WHERE seq < 0"],
+        ["holdfast_edges"],
+    ),
+    "view dropped": (["DROP VIEW holdfast_executions"], ["holdfast_executions"]),
+    "view that can be written": (
+        ["CREATE TRIGGER mine INSTEAD OF UPDATE ON holdfast_executions BEGIN DELETE FROM holdfast_workers; END"],
+        ["mine"],
+    ),
+    "index replaced under its name": (
+        ["DROP INDEX holdfast_calls_key", "CREATE UNIQUE INDEX holdfast_calls_key ON holdfast_calls (job_id)"],
+        ["holdfast_calls_key"],
+    ),
+    "index that enforces nothing": (
+        ["DROP INDEX holdfast_calls_key", "CREATE INDEX holdfast_calls_key ON holdfast_calls (client, key)"],
+        ["holdfast_calls_key"],
+    ),
 }
 NO_CHECK = "CREATE OR REPLACE FUNCTION holdfast_delete() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN OLD; END$$"
 POSTGRES_TAMPERINGS = {
@@ -104,6 +122,47 @@ POSTGRES_TAMPERINGS = {
         ["holdfast_journal_p0_truncate"],
     ),
     "function altered": ([NO_CHECK], ["holdfast_delete"]),
+    "function of another search_path": (
+        ["ALTER FUNCTION holdfast_jobs_moved() RESET search_path"],
+        ["holdfast_jobs_moved"],
+    ),
+    "function that asks the session first": (
+        ["ALTER FUNCTION holdfast_jobs_moved() SET search_path TO public, pg_catalog"],
+        ["holdfast_jobs_moved"],
+    ),
+    "function with other settings": (["ALTER FUNCTION holdfast_delete() SET jit TO off"], ["holdfast_delete"]),
+    "function of its owner": (["ALTER FUNCTION holdfast_delete() SECURITY DEFINER"], ["holdfast_delete"]),
+    "view replaced": (
+        ["CREATE OR REPLACE VIEW holdfast_executions AS SELECT * FROM ({executions}) e WHERE e.attempt < 0"],
+        ["holdfast_executions"],
+    ),
+    "view with other columns": (
+        ["DROP VIEW holdfast_edges", "CREATE VIEW holdfast_edges AS SELECT 1 AS seq"],
+        ["holdfast_edges"],
+    ),
+    "view dropped": (["DROP VIEW holdfast_executions"], ["holdfast_executions"]),
+    "view without its note": (["COMMENT ON VIEW holdfast_edges IS NULL"], ["holdfast_edges"]),
+    "view that can be written": (
+        ["CREATE RULE mine AS ON UPDATE TO holdfast_executions DO INSTEAD DELETE FROM holdfast_workers"],
+        ["rule mine"],
+    ),
+    "not logged": (["ALTER TABLE holdfast_count_deltas SET UNLOGGED"], ["table holdfast_count_deltas"]),
+    "rows hidden": (["ALTER TABLE holdfast_jobs ENABLE ROW LEVEL SECURITY"], ["table holdfast_jobs"]),
+    "index replaced under its name": (
+        ["DROP INDEX holdfast_calls_key", "CREATE UNIQUE INDEX holdfast_calls_key ON holdfast_calls (job_id)"],
+        ["holdfast_calls_key"],
+    ),
+    "index over fewer rows": (
+        [
+            "DROP INDEX holdfast_calls_key",
+            "CREATE UNIQUE INDEX holdfast_calls_key ON holdfast_calls (client, key) WHERE key = 'one'",
+        ],
+        ["holdfast_calls_key"],
+    ),
+    "index that enforces nothing": (
+        ["DROP INDEX holdfast_calls_key", "CREATE INDEX holdfast_calls_key ON holdfast_calls (client, key)"],
+        ["holdfast_calls_key"],
+    ),
     "function dropped": (["DROP FUNCTION holdfast_jobs_moved CASCADE"], ["holdfast_jobs_moved"]),
 }
 
@@ -123,7 +182,8 @@ def test_a_tampered_trigger_or_function_is_named_and_mended_on_postgres(pg_url: 
     statements, names = POSTGRES_TAMPERINGS[how]
     create_store(pg_url).close()
     before = schema(pg_url)
-    tamper(pg_url, *statements)
+    executions = generated("postgres", "view")["holdfast_executions"].partition(" AS\n")[2].replace("{schema}", "")
+    tamper(pg_url, *(statement.replace("{executions}", executions) for statement in statements))
     assert drift_of(pg_url) == names
     assert mended(pg_url, before)
 
@@ -158,10 +218,10 @@ def test_a_guard_that_is_disabled_on_a_partition_alone_is_named(pg_url: str) -> 
 
 
 def test_a_dropped_index_that_enforces_is_named(pg_url: str) -> None:
-    """On PostgreSQL this index is all that keeps a second execution from committing."""
+    """On PostgreSQL this index is all that keeps a key from being used twice."""
     create_store(pg_url).close()
-    tamper(pg_url, "DROP INDEX holdfast_executions_one_commit")
-    assert drift_of(pg_url) != []
+    tamper(pg_url, "DROP INDEX holdfast_calls_key")
+    assert drift_of(pg_url) == ["holdfast_calls_key"]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -216,11 +276,11 @@ def test_the_mended_triggers_refuse_and_journal_again(ledger: str) -> None:
         tamper(ledger, "DROP TRIGGER holdfast_jobs_moved ON holdfast_jobs")
     client.begin()
     with client.undone():
-        assert client.refusal(*hand.move(JOB, job, "succeed", JobState.SUCCEEDED, 1)) is None
+        assert client.refusal(*hand.move(JOB, job, "fail", JobState.FAILED, 1)) is None
     client.rollback()
     mend(ledger)
     client.begin()
-    assert client.refusal(*hand.move(JOB, job, "succeed", JobState.SUCCEEDED, 1)) == Refusal.ILLEGAL_EDGE
+    assert client.refusal(*hand.move(JOB, job, "fail", JobState.FAILED, 1)) == Refusal.ILLEGAL_EDGE
     hand.take(JOB, job, JOB.path("claim", "pending"))
     assert [row["event"] for row in client.journal("JOB", job)] == ["submit", "claim"]
     client.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.audit.check.runner import check
 from holdfast.core.decide import Move
 from holdfast.core.governed import Evidence
-from holdfast.core.machines import GRANT, JOB, PROCEDURE, GrantState, JobState
+from holdfast.core.machines import GRANT, JOB, PROCEDURE, ExecutionStatus, GrantState, JobState
 from holdfast.store import connect, create_store, open_store, tables
 from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import RECORD, migrate, migrations
@@ -15,8 +15,8 @@ from tests.enforcement.test_door import opened
 from tests.enforcement.test_refusals import untouched
 
 SEAL = (
-    "INSERT INTO holdfast_seals (seal_id, epoch, last_xid, last_seq, low_seq, high_seq, rows, digest, previous, hash,"
-    f" sealed_at, horizon_xid, horizon_seq) VALUES (?, 1, 0, ?, 1, 1, 1, 'd', ?, ?, '{AT}', 0, 0)"
+    "INSERT INTO holdfast_seals (seal_id, format, epoch, last_xid, last_seq, low_seq, high_seq, rows, digest, previous,"
+    f" hash, sealed_at, horizon_xid, horizon_seq) VALUES (?, 2, 1, 0, ?, 1, 1, 1, 'd', ?, ?, '{AT}', 0, 0)"
 )
 ARCHIVE = (
     "INSERT INTO holdfast_archives (archive_id, first_seal, last_seal, file, sha256, rows, executions, created_at)"
@@ -142,11 +142,26 @@ def test_the_token_of_a_lease_only_grows(client: Client) -> None:
 # -- what rests -------------------------------------------------------------------------------------------------------
 
 
-def test_the_result_of_a_job_that_has_ended_is_kept(client: Client, hand: Hand) -> None:
-    ended, running = hand.put(JOB, JobState.SUCCEEDED), hand.put(JOB, JobState.RUNNING)
+def test_a_result_is_written_once_at_the_commit_boundary(client: Client, hand: Hand) -> None:
+    """It comes with the commit or the success, never before, never with a failure, and is then kept."""
     update = "UPDATE holdfast_jobs SET result = '1' WHERE job_id = ?"
-    assert client.refusal(update, ended) == Refusal.WRITE_ONCE
-    assert client.refusal(update, running) is None
+    ended, running = hand.put(JOB, JobState.SUCCEEDED), hand.put(JOB, JobState.RUNNING)
+    committed, leased = hand.attempt(ExecutionStatus.COMMITTED), hand.attempt(ExecutionStatus.LEASED)
+    with untouched(client, "holdfast_jobs"):
+        for job in (ended, running, committed):
+            assert client.refusal(update, job) == Refusal.WRITE_ONCE
+        for event, target, edges in (("fail", "failed", 1), ("retry", "pending", 2), ("quarantine", "quarantined", 2)):
+            assert client.refusal(*hand.move(JOB, running, event, target, edges, result="1")) == Refusal.WRITE_ONCE
+        assert client.refusal(*hand.step(leased, "start", "IN_PROGRESS", result="1")) == Refusal.WRITE_ONCE
+    hand.take(JOB, running, JOB.path("succeed", JobState.RUNNING), result="1")
+    hand.take(JOB, committed, JOB.path("succeed", JobState.RUNNING), result="2")
+    early = hand.put(JOB, JobState.RUNNING)
+    assert client.refusal(*hand.step(early, "commit", "COMMITTED", result="3")) is None
+    late = hand.move(JOB, early, "succeed", "succeeded", 1, result="4")
+    assert client.refusal(*late) == Refusal.WRITE_ONCE
+    hand.take(JOB, early, JOB.path("succeed", JobState.RUNNING))
+    results = "SELECT result FROM holdfast_jobs WHERE result IS NOT NULL ORDER BY result"
+    assert client.run(results) == [("1",), ("2",), ("3",)]
     opened(client)
     assert client.refusal(update, ended) is None
 
@@ -154,7 +169,8 @@ def test_the_result_of_a_job_that_has_ended_is_kept(client: Client, hand: Hand) 
 def test_a_slimmed_job_is_never_released_not_even_with_a_grant(client: Client, hand: Hand) -> None:
     job, other = hand.put(JOB, JobState.QUARANTINED), hand.put(JOB, JobState.QUARANTINED)
     door = opened(client)
-    client.run("UPDATE holdfast_jobs SET payload = NULL, result = NULL WHERE job_id = ?", job)
+    client.run("UPDATE holdfast_calls SET payload = NULL WHERE job_id = ?", job)
+    client.run("UPDATE holdfast_jobs SET result = NULL WHERE job_id = ?", job)
     client.run("DELETE FROM holdfast_maintenance WHERE maintenance_id = ?", door)
     release = JOB.path("release", JobState.QUARANTINED)
     for subject, refused in ((job, Refusal.SLIMMED), (other, None)):
@@ -212,11 +228,37 @@ def test_a_move_is_not_told_again_beyond_the_edge_of_a_partition(pg_url: str) ->
     rows = committing.run("SELECT version, target FROM holdfast_journal_p1 WHERE subject = ? ORDER BY version", other)
     assert rows == [(1, "pending"), (2, "running"), (3, "succeeded")]
     direct = COPY.format(job=other, version=3).replace("holdfast_journal", "holdfast_journal_p1", 1)
-    assert committing.refusal(direct) == Refusal.WRITTEN_BY_HAND
+    assert committing.refusal(direct) == "23505"  # the unique index of the partition speaks first
+    later = direct.replace("SELECT epoch, xid, machine, subject, version", "SELECT epoch, xid, machine, subject, 9")
+    assert committing.refusal(later) == Refusal.WRITTEN_BY_HAND
     assert committing.refusal("TRUNCATE holdfast_journal_p1") == Refusal.NEVER_DELETED
     committing.rollback()
     committing.close()
     open_store(pg_url).close()
+
+
+def test_a_move_told_twice_by_its_own_transaction_in_two_partitions_is_found_by_check(pg_url: str) -> None:
+    """What no unique index and no look-up can refuse: the record has just moved so, and the other row is elsewhere."""
+    create_store(pg_url).close()
+    committing = Client(pg_url)
+    committing.run("SELECT setval('holdfast_journal_seq', 15000000)")
+    committing.commit()
+    with connect(committing.url) as store, store.transaction() as transaction:
+        assert store.upkeep.extend_journal(transaction.connection) == "holdfast_journal_p1"
+    committing.begin()
+    job = Hand(committing).put(JOB, JobState.RUNNING)
+    again = COPY.format(job=job, version=2).replace("(epoch", "(seq, epoch", 1)
+    again = again.replace("SELECT epoch", "SELECT 20000005, epoch", 1)
+    committing.run("CREATE TEMP TABLE mine (n integer)")
+    forged = f"BEGIN {again}; RETURN NULL; END"
+    committing.run(f"CREATE FUNCTION pg_temp.forge() RETURNS trigger LANGUAGE plpgsql AS $$ {forged} $$")
+    committing.run("CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION pg_temp.forge()")
+    committing.run("INSERT INTO mine VALUES (1)")
+    committing.commit()
+    committing.close()
+    with open_store(pg_url) as store:
+        found = [(finding.invariant, finding.subject) for finding in check(store).violations]
+    assert ("journal_continuous", f"JOB {job}") in found
 
 
 # -- from the first schema --------------------------------------------------------------------------------------------
@@ -254,10 +296,10 @@ TELLING = (
 )
 
 
-def test_what_a_ledger_held_before_governance_is_there_after_it(empty_url: str) -> None:
+def test_what_a_ledger_held_before_its_triggers_is_there_after_them(empty_url: str) -> None:
     make_old(
         empty_url,
-        2,
+        1,
         "INSERT INTO holdfast_grants (state, version, action, target, scope, requested_by, approved_by, consumed_by,"
         " expires_at, created_at, updated_at, actor, reason, event, move_id) VALUES ('consumed', 3, 'release', 'job 1',"
         f" 'one', 'ann', 'bob', 'ann', '{LATER}', {SIGNED}, 'consume', 'g3')",
@@ -269,7 +311,7 @@ def test_what_a_ledger_held_before_governance_is_there_after_it(empty_url: str) 
         TELLING.format("PROCEDURE", 1, "NULL", "planned", "plan", "p1", "NULL"),
     )
     with connect(empty_url) as store:
-        assert migrate(store) == ("governance",)
+        assert migrate(store) == ()
     with open_store(empty_url) as store:
         assert check(store).violations == ()
         with store.transaction() as transaction:

@@ -7,7 +7,11 @@ import pytest
 from holdfast.core.machines import JOB
 from tests.enforcement.raw import Client, Hand
 
-REQUIRED = ("operation", "client", "queue", "state", "version", "attempts", "run_at", "digest", "created_at", "move_id")
+REQUIRED = {
+    "holdfast_jobs": ("operation", "queue", "state", "version", "attempts", "run_at", "move_id"),
+    "holdfast_calls": ("client", "digest", "created_at"),
+}
+COLUMNS = [(table, column) for table, columns in REQUIRED.items() for column in columns]
 
 
 @pytest.mark.req("G-16")
@@ -25,7 +29,7 @@ def test_no_job_has_a_state_that_is_not_one(client: Client, hand: Hand, state: s
 
 
 @pytest.mark.req("G-16")
-@pytest.mark.parametrize("column", ["attempts", "excused", "replay_attempts", "max_attempts"])
+@pytest.mark.parametrize("column", ["attempts", "excused"])
 def test_no_count_of_a_job_is_negative(client: Client, hand: Hand, column: str) -> None:
     assert client.refusal(*hand.birth(JOB, "submit", "pending", 1, **{column: -1})) is not None
     job = hand.born(JOB)
@@ -33,7 +37,15 @@ def test_no_count_of_a_job_is_negative(client: Client, hand: Hand, column: str) 
 
 
 @pytest.mark.req("G-16")
-@pytest.mark.parametrize("column", REQUIRED)
-def test_no_required_field_of_a_job_is_missing(client: Client, hand: Hand, column: str) -> None:
+@pytest.mark.parametrize("column", ["replay_attempts", "max_attempts"])
+def test_no_count_of_a_call_is_negative(client: Client, hand: Hand, column: str) -> None:
+    assert client.refusal(*hand.call(**{column: -1})) is not None
     job = hand.born(JOB)
-    assert client.refusal(f"UPDATE holdfast_jobs SET {column} = NULL WHERE job_id = ?", job) is not None
+    assert client.refusal(f"UPDATE holdfast_calls SET {column} = -1 WHERE job_id = ?", job) is not None
+
+
+@pytest.mark.req("G-16")
+@pytest.mark.parametrize("table, column", COLUMNS)
+def test_no_required_field_of_a_job_is_missing(client: Client, hand: Hand, table: str, column: str) -> None:
+    job = hand.born(JOB)
+    assert client.refusal(f"UPDATE {table} SET {column} = NULL WHERE job_id = ?", job) is not None

@@ -10,10 +10,21 @@ from typing import Any
 import pytest
 
 from holdfast.core.machine import Machine, Path
-from holdfast.core.machines import EXECUTION, GRANT, JOB, MACHINES, JobState
-from tests.enforcement.raw import AT, GUARDED_BY_NAME, LATER, Client, Hand, shortest, stored_time
+from holdfast.core.machines import EXECUTION, GRANT, JOB, ExecutionStatus, JobState
+from holdfast.core.pairing import DEPTH, JointMove, joint_moves
+from tests.enforcement.raw import (
+    AT,
+    EXEC_IDS,
+    GUARDED_BY_NAME,
+    LATER,
+    MACHINES_WITH_TABLES,
+    Client,
+    Hand,
+    shortest,
+    stored_time,
+)
 
-every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+every_machine = pytest.mark.parametrize("machine", MACHINES_WITH_TABLES.values(), ids=MACHINES_WITH_TABLES)
 
 LAST = "2030-01-02T03:04:05.000008Z"
 
@@ -82,7 +93,7 @@ def test_every_edge_of_every_machine_is_journalled_with_what_its_move_said(
             assert row["attempt"] == (None if guarded.attempt == "NULL" else stored[guarded.attempt])
             assert row["grant_id"] == stored.get("grant_id")
             assert row["maintenance_id"] is None
-            # Text on both databases, because it is sealed; and in one format whatever the session's time zone.
+            # The same moment on both databases, whatever the session's time zone.
             assert stored_time(row["at"]) == stored_time(stored["updated_at"])
             assert row["at"] == AT
 
@@ -97,11 +108,80 @@ def _taken(hand: Hand, machine: Machine, path: Path) -> tuple[int, tuple[str, st
     return subject, (signed["actor"], signed["reason"])
 
 
+JOINT = [move for move in joint_moves() if move.execution]
+
+
+@pytest.mark.req("K-17", "K-18", "K-19", "M-03")
+@pytest.mark.parametrize("move", JOINT, ids=[f"{m.job or 'alone'}, {m.execution}, {m.event}" for m in JOINT])
+def test_every_edge_of_an_attempt_is_shown_with_what_its_move_said(client: Client, hand: Hand, move: JointMove) -> None:
+    """One stored row a move; the view has a row for each edge of the attempt, then for each edge of the job."""
+    path = move.execution
+    assert path is not None
+    job = hand.attempt(path.source) if path.source else hand.born(JOB)
+    [[version]] = client.run("SELECT version FROM holdfast_jobs WHERE job_id = ?", job)
+    before = client.count("holdfast_journal")
+    signed = {"actor": f"actor of {move.event}", "reason": f"reason of {move.event}"}
+    if move.job is None:
+        assert client.changed(*hand.step(job, move.event, path.target, **signed)) == 1
+    else:
+        status = None if path.target == ExecutionStatus.ABORTED else path.target
+        hand.take(JOB, job, move.job, status=status, **signed)
+    assert client.count("holdfast_journal") == before + 1
+    attempt = job * EXEC_IDS + 1
+    edges = client.journal("EXECUTION", attempt)[-len(path.edges) :]
+    first = DEPTH[ExecutionStatus(path.source)] if path.source else 0
+    assert [(row["version"], row["source"], row["target"]) for row in edges] == [
+        (first + number, edge.source, edge.target) for number, edge in enumerate(path.edges, start=1)
+    ]
+    of_job = [row for row in client.journal("JOB", job) if row["version"] > version]
+    assert [(row["source"], row["target"]) for row in of_job] == [
+        (edge.source, edge.target) for edge in (move.job.edges if move.job else ())
+    ]
+    [[move_id]] = client.run("SELECT move_id FROM holdfast_jobs WHERE job_id = ?", job)
+    for row in (*edges, *of_job):
+        assert (row["actor"], row["reason"], row["move_id"], row["at"]) == (*signed.values(), move_id, AT)
+        assert (row["attempt"], row["grant_id"], row["maintenance_id"]) == (1, None, None)
+    assert {row["event"] for row in edges} == {path.event}
+    assert {row["event"] for row in of_job} == ({move.event} if move.job else set())
+    rows = client.run("SELECT machine, version FROM holdfast_edges WHERE move_id = ? ORDER BY seq, step", move_id)
+    assert rows == [(row["machine"], row["version"]) for row in (*edges, *of_job)]
+
+
+@pytest.mark.parametrize("status", [ExecutionStatus.LEASED, ExecutionStatus.IN_PROGRESS])
+def test_an_attempt_that_ends_without_success_is_kept_with_what_it_was(
+    client: Client, hand: Hand, status: ExecutionStatus
+) -> None:
+    job = hand.attempt(status)
+    noted = "UPDATE holdfast_jobs SET progress = 0.5, progress_note = 'half', cancel_asked_at = ? WHERE job_id = ?"
+    client.run(noted, LATER, job)
+    hand.take(JOB, job, JOB.path("fail", JobState.RUNNING), updated_at=LAST, last_error_code="boom", actor="ann")
+    columns = (
+        "exec_id, attempt, status, version, lease_owner, lease_token, excused, error_code, progress, progress_note"
+    )
+    columns += ", event, actor, finished_at, lease_expires_at, cancel_asked_at"
+    [[*row, finished, expires, asked]] = client.run(f"SELECT {columns} FROM holdfast_executions WHERE job_id = ?", job)
+    depth = DEPTH[status] + 1
+    assert row == [job * EXEC_IDS + 1, 1, "ABORTED", depth, "raw", 1, False, "boom", 0.5, "half", "fail", "ann"]
+    assert [stored_time(at) for at in (finished, expires, asked)] == [stored_time(at) for at in (LAST, LATER, LATER)]
+    assert client.run("SELECT attempt, move_id FROM holdfast_aborted WHERE job_id = ?", job) == client.run(
+        "SELECT attempts, move_id FROM holdfast_jobs WHERE job_id = ?", job
+    )
+
+
 def test_the_attempt_of_an_execution_and_the_grant_of_a_grant_are_journalled(client: Client, hand: Hand) -> None:
-    execution = hand.born(EXECUTION, EXECUTION.path("begin", None), attempt=3)
-    assert [row["attempt"] for row in client.journal("EXECUTION", execution)] == [3, 3]
+    job = hand.born(JOB)
+    for _ in range(2):
+        hand.take(JOB, job, JOB.path("claim", JobState.PENDING))
+        hand.take(JOB, job, JOB.path("expire", JobState.RUNNING))
+    hand.take(JOB, job, JOB.path("claim", JobState.PENDING))
+    assert [row["attempt"] for row in client.journal("EXECUTION", job * EXEC_IDS + 3)] == [3, 3]
+    assert [row["attempt"] for row in client.journal("EXECUTION", job * EXEC_IDS + 2)] == [2, 2, 2]
     grant = hand.consumed_grant()
     assert [row["grant_id"] for row in client.journal("GRANT", grant)] == [grant] * len(shortest(GRANT, "consumed"))
+
+
+def test_every_path_of_an_attempt_was_shown_above() -> None:
+    assert {move.execution for move in JOINT} == set(EXECUTION.paths)
 
 
 @pytest.mark.req("G-12", "X-04")
@@ -109,13 +189,17 @@ def test_a_move_that_is_rolled_back_leaves_no_journal_row(committing: Client) ->
     hand = Hand(committing)
     job = hand.born(JOB)
     committing.commit()
-    written = committing.count("holdfast_journal")
+    written, edges = committing.count("holdfast_journal"), committing.count("holdfast_edges")
     committing.begin()
     hand.take(JOB, job, JOB.path("claim", "pending"))
     hand.take(JOB, job, JOB.path("quarantine", "running"))
-    assert committing.count("holdfast_journal") == written + 3
+    # One row a move: the first is two edges of the attempt and one of the job, the second one and two.
+    assert committing.count("holdfast_journal") == written + 2
+    assert committing.count("holdfast_edges") == edges + 6
+    assert committing.count("holdfast_aborted") == 1
     committing.rollback()
     assert committing.count("holdfast_journal") == written
+    assert committing.count("holdfast_aborted") == 0
     assert committing.run("SELECT state, version FROM holdfast_jobs WHERE job_id = ?", job) == [("pending", 1)]
 
 
@@ -145,12 +229,14 @@ def test_the_sequence_grows_in_the_order_of_the_edges(client: Client, hand: Hand
     """One statement over many rows writes each row's edges in order."""
     jobs = [hand.put(JOB, JobState.RUNNING) for _ in range(10)]
     client.run(
-        "UPDATE holdfast_jobs SET state = 'pending', event = 'expire', version = version + 2, move_id = 'lost'"
-        " WHERE state = 'running'"
+        "UPDATE holdfast_jobs SET state = 'pending', status = NULL, due_at = run_at, lease_expires_at = NULL,"
+        " event = 'expire', version = version + 2, move_id = 'lost' WHERE state = 'running'"
     )
     for job in jobs:
+        rows = client.run("SELECT seq, step, version FROM holdfast_edges WHERE machine = 'JOB' AND subject = ?", job)
+        assert [version for _, _, version in sorted(rows)] == [1, 2, 3, 4]
         rows = client.run("SELECT seq, version FROM holdfast_journal WHERE machine = 'JOB' AND subject = ?", job)
-        assert [version for _, version in sorted(rows)] == [1, 2, 3, 4]
+        assert [version for _, version in sorted(rows)] == [1, 2, 4]
 
 
 def test_counts_follow_every_move(client: Client, hand: Hand) -> None:

@@ -30,10 +30,22 @@ from holdfast.core.machines import (
     ProcedureState,
 )
 from holdfast.store.enforcement import Refusal
-from holdfast.store.tables import Guarded
-from tests.enforcement.raw import AT, GUARDED_BY_NAME, LATER, Client, Hand, shortest
+from holdfast.store.tables import Guarded, table_named
+from tests.enforcement.raw import (
+    AT,
+    DOOR,
+    EXEC_IDS,
+    GUARDED_BY_NAME,
+    LATER,
+    MACHINES_WITH_TABLES,
+    SHUT,
+    Client,
+    Hand,
+    Sql,
+    shortest,
+)
 
-every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+every_machine = pytest.mark.parametrize("machine", MACHINES_WITH_TABLES.values(), ids=MACHINES_WITH_TABLES)
 
 UNIQUE_VIOLATION = "23505"
 FOREIGN_KEY_VIOLATION = "23503"
@@ -101,8 +113,6 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_id(sqlite_client: Clie
 @pytest.mark.parametrize(
     "machine, columns",
     [
-        (JOB, {"client": "c", "key": "k"}),
-        (EXECUTION, {"attempt": 1}),
         (PROCEDURE, {"idempotency_root": "r"}),
         (VALUE, {"operation_code": "o", "protocol_version": "1.0.0"}),
         (VALUE, {"vocab_id": "v"}),
@@ -112,15 +122,13 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_id(sqlite_client: Clie
         (VALUE, {"operation_code": "o", "act_type": "a"}),
         (SWITCH, {"name": "s"}),
     ],
-    ids=["JOB", "EXECUTION", "PROCEDURE", "VALUE", "VALUE by id", "GRANT", "STEP", "VALUE by act", "SWITCH"],
+    ids=["PROCEDURE", "VALUE", "VALUE by id", "GRANT", "STEP", "VALUE by act", "SWITCH"],
 )
 def test_insert_or_replace_cannot_replace_a_record_by_its_key(
     sqlite_client: Client, machine: Machine, columns: dict[str, object]
 ) -> None:
     hand = Hand(sqlite_client)
     birth = next(machine.births())
-    if machine is EXECUTION:
-        columns = {**columns, "job_id": hand.born(JOB)}
     if machine is STEP:
         columns = {**columns, "run_id": hand.born(PROCEDURE)}
     if "act_type" in columns:
@@ -134,6 +142,17 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_key(
         for verb in ("INSERT", "INSERT OR REPLACE", "REPLACE"):
             statement = insert.replace("INSERT", verb, 1)
             assert sqlite_client.refusal(statement, *params) == Refusal.ILLEGAL_BIRTH, verb
+
+
+@pytest.mark.req("K-01", "K-10")
+def test_insert_or_replace_cannot_replace_a_call(sqlite_client: Client) -> None:
+    """A call has the key for life: neither its id nor its key makes room for another."""
+    hand = Hand(sqlite_client)
+    job = hand.born(JOB, client="c", key="k")
+    with untouched(sqlite_client, "holdfast_calls", "holdfast_jobs"):
+        for verb in ("INSERT", "INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE", "INSERT OR FAIL"):
+            for columns in ({"client": "c", "key": "k"}, {"job_id": job}, {"job_id": job, "client": "c", "key": "k"}):
+                assert sqlite_client.refusal(*hand.call(verb, **columns)) == Refusal.ILLEGAL_BIRTH, (verb, columns)
 
 
 ALONE = [guarded for guarded in GUARDED_BY_NAME.values() if guarded.alone]
@@ -168,9 +187,16 @@ def test_a_record_alike_is_born_only_when_the_first_has_moved_on(client: Client,
 def test_a_second_row_with_an_id_or_key_is_a_unique_violation_on_postgres(postgres_client: Client) -> None:
     hand = Hand(postgres_client)
     job = hand.born(JOB, client="c", key="k")
-    with untouched(postgres_client, "holdfast_jobs"):
+    with untouched(postgres_client, "holdfast_jobs", "holdfast_calls"):
         for columns in ({"job_id": job}, {"client": "c", "key": "k"}):
-            assert postgres_client.refusal(*hand.birth(JOB, "submit", "pending", 1, **columns)) == UNIQUE_VIOLATION
+            assert postgres_client.refusal(*hand.call(**columns)) == UNIQUE_VIOLATION
+        assert postgres_client.refusal(*hand.birth(JOB, "submit", "pending", 1, job_id=job)) == UNIQUE_VIOLATION
+
+
+def test_a_job_needs_a_call(client: Client, hand: Hand) -> None:
+    hand.born(JOB)
+    with untouched(client, "holdfast_jobs"):
+        assert client.refusal(*hand.birth(JOB, "submit", "pending", 1, job_id=999_999)) == Refusal.ILLEGAL_BIRTH
 
 
 # -- deleting ---------------------------------------------------------------------------------------------------------
@@ -188,7 +214,18 @@ def test_a_record_is_never_deleted(client: Client, hand: Hand, machine: Machine)
         assert client.refusal(f"DELETE FROM {guarded.table}") == Refusal.NEVER_DELETED
 
 
-@pytest.mark.parametrize("table", [*(g.table for g in GUARDED_BY_NAME.values()), "holdfast_maintenance"])
+def test_a_call_and_an_ended_attempt_are_never_deleted(client: Client, hand: Hand) -> None:
+    hand.put(JOB, JobState.FAILED)
+    assert client.count("holdfast_aborted") == 1
+    for table in ("holdfast_calls", "holdfast_aborted"):
+        with untouched(client, table):
+            assert client.refusal(f"DELETE FROM {table}") == Refusal.NEVER_DELETED
+
+
+TABLES = [*(g.table for g in GUARDED_BY_NAME.values()), "holdfast_calls", "holdfast_aborted", "holdfast_maintenance"]
+
+
+@pytest.mark.parametrize("table", TABLES)
 def test_no_table_of_records_is_truncated(postgres_client: Client, table: str) -> None:
     assert postgres_client.refusal(f"TRUNCATE {table} CASCADE") == Refusal.NEVER_DELETED
 
@@ -203,7 +240,7 @@ ONCE = [(guarded, column) for guarded in GUARDED_BY_NAME.values() for column in 
 def test_a_write_once_column_never_changes(client: Client, hand: Hand, guarded: Guarded, column: str) -> None:
     subject = hand.born(guarded.machine)
     other = {
-        "created_at": LATER, "expires_at": AT, "attempt": 2, "job_id": hand.born(JOB), "history_from": 2, "number": 7,
+        "created_at": LATER, "expires_at": AT, "history_from": 2, "number": 7, "priority": 7,
         "run_id": hand.born(PROCEDURE),
     }.get(column, "something else")  # fmt: skip
     update = f"UPDATE {guarded.table} SET {column} = ? WHERE {guarded.id} = ?"
@@ -213,10 +250,24 @@ def test_a_write_once_column_never_changes(client: Client, hand: Hand, guarded: 
         assert client.refusal(update, same, subject) is None
 
 
+@pytest.mark.req("K-01", "K-05", "M-01")
+@pytest.mark.parametrize("column", table_named("calls").names)
+def test_a_call_never_changes(client: Client, hand: Hand, column: str) -> None:
+    job, other = hand.born(JOB), hand.born(JOB)
+    changed = {
+        "created_at": LATER, "job_id": 7777, "max_attempts": 7, "replay_attempts": 7, "replaces": other,
+    }.get(column, "something else")  # fmt: skip
+    update = f"UPDATE holdfast_calls SET {column} = ? WHERE job_id = ?"
+    with untouched(client, "holdfast_calls"):
+        assert client.refusal(update, changed, job) == Refusal.WRITE_ONCE
+        [[same]] = client.run(f"SELECT {column} FROM holdfast_calls WHERE job_id = ?", job)
+        assert client.refusal(update, same, job) is None
+
+
 def test_a_key_is_neither_taken_away_nor_given_later(client: Client, hand: Hand) -> None:
     keyed, keyless = hand.born(JOB), hand.born(JOB, key=None)
     for key, job in ((None, keyed), ("late", keyless)):
-        assert client.refusal("UPDATE holdfast_jobs SET key = ? WHERE job_id = ?", key, job) == Refusal.WRITE_ONCE
+        assert client.refusal("UPDATE holdfast_calls SET key = ? WHERE job_id = ?", key, job) == Refusal.WRITE_ONCE
 
 
 @every_machine
@@ -234,9 +285,11 @@ def test_update_or_replace_cannot_push_out_another_job(sqlite_client: Client) ->
     hand = Hand(sqlite_client)
     hand.born(JOB, client="c", key="first")
     second = hand.born(JOB, client="c", key="second")
-    with untouched(sqlite_client, "holdfast_jobs"):
+    with untouched(sqlite_client, "holdfast_jobs", "holdfast_calls"):
         for sql in (
-            "UPDATE OR REPLACE holdfast_jobs SET key = 'first' WHERE job_id = ?",
+            "UPDATE OR REPLACE holdfast_calls SET key = 'first' WHERE job_id = ?",
+            "UPDATE OR REPLACE holdfast_calls SET job_id = 1 WHERE job_id = ?",
+            "UPDATE OR REPLACE holdfast_calls SET rowid = 1 WHERE job_id = ?",
             "UPDATE OR REPLACE holdfast_jobs SET rowid = 1 WHERE job_id = ?",
             "UPDATE OR REPLACE holdfast_jobs SET job_id = 1 WHERE job_id = ?",
         ):
@@ -247,10 +300,9 @@ def test_update_or_replace_cannot_push_out_another_job(sqlite_client: Client) ->
 @pytest.mark.parametrize(
     "machine, column, claimed",
     [
-        (JOB, "attempts", {"attempts": 2, "excused": 1}),
-        (JOB, "excused", {"attempts": 2, "excused": 1}),
+        (JOB, "attempts", {}),
+        (JOB, "lease_token", {}),
         (JOB, "version", {}),
-        (EXECUTION, "version", {}),
         (GRANT, "version", {}),
         (PROCEDURE, "version", {}),
         (PROCEDURE, "step", {"step": 1}),
@@ -269,6 +321,14 @@ def test_a_number_that_only_grows_is_never_made_smaller(
     with untouched(client, guarded.table):
         shrink = f"UPDATE {guarded.table} SET {column} = {column} - 1 WHERE {guarded.id} = ?"
         assert client.refusal(shrink, subject) == Refusal.NOT_MONOTONE
+
+
+@pytest.mark.req("K-20", "X-06")
+def test_the_number_of_excused_attempts_is_never_made_smaller(client: Client, hand: Hand) -> None:
+    job = hand.put(JOB, JobState.RUNNING)
+    hand.take(JOB, job, JOB.path("give_back", JobState.RUNNING), excused=1)
+    with untouched(client, "holdfast_jobs"):
+        assert client.refusal("UPDATE holdfast_jobs SET excused = 0 WHERE job_id = ?", job) == Refusal.NOT_MONOTONE
 
 
 @every_machine
@@ -303,29 +363,21 @@ def test_a_move_needs_an_event_of_its_own(client: Client, hand: Hand, machine: M
     for path in machine.moves():
         subject = hand.put(machine, str(path.source))
         move_id = hand.unique("move")
-        sets: dict[str, object] = {guarded.state: path.target, "move_id": move_id}
-        if machine is GRANT:
-            sets["consumed_by"] = "raw" if path.target == GrantState.CONSUMED else None
-        if machine is VALUE:
-            sets |= hand.successor(path.target)
+        columns: dict[str, object] = {"move_id": move_id}
         if path.governed:
-            sets["grant_id"] = hand.consumed_grant(move_id)
-        update = (
-            f"UPDATE {guarded.table} SET {', '.join(f'{column} = ?' for column in sets)}, version = version + ?"
-            f" WHERE {guarded.id} = ?"
-        )
-        assert client.refusal(update, *sets.values(), len(path.edges), subject) == Refusal.ILLEGAL_EDGE, path
+            columns["grant_id"] = hand.consumed_grant(move_id)
+        [[last]] = client.run(f"SELECT event FROM {guarded.table} WHERE {guarded.id} = ?", subject)
+        move = hand.move(machine, subject, last, path.target, len(path.edges), **columns)
+        assert client.refusal(*move) == Refusal.ILLEGAL_EDGE, path
 
 
 @pytest.mark.parametrize("column", ["event", "actor", "move_id"])
 def test_an_unsigned_move_is_refused(client: Client, hand: Hand, column: str) -> None:
     job = hand.born(JOB)
-    signature = {"event": "claim", "actor": "raw", "move_id": "new", column: None}
-    claim = (
-        "UPDATE holdfast_jobs SET state = 'running', version = 2, event = ?, actor = ?, move_id = ? WHERE job_id = ?"
-    )
+    claim, *params = hand.move(JOB, job, "claim", "running", 1, actor="ann", move_id="new")
+    params[params.index({"event": "claim", "actor": "ann", "move_id": "new"}[column])] = None
     with untouched(client, "holdfast_jobs"):
-        assert client.refusal(claim, *signature.values(), job) == NOT_NULL_VIOLATION[client.dialect]
+        assert client.refusal(claim, *params) == NOT_NULL_VIOLATION[client.dialect]
 
 
 @pytest.mark.req("K-05")
@@ -337,6 +389,15 @@ def test_a_move_is_not_dated_before_the_last_one(client: Client, hand: Hand) -> 
 
 
 # -- grants -----------------------------------------------------------------------------------------------------------
+
+
+def rename(client: Client, grant: int, move_id: str) -> None:
+    """Give the last move of a grant another name, which is refused; and then under the door."""
+    sql = "UPDATE holdfast_grants SET move_id = ? WHERE grant_id = ?"
+    assert client.refusal(sql, move_id, grant) == Refusal.WRITE_ONCE
+    client.run(DOOR)
+    assert client.refusal(sql, move_id, grant) is None
+    client.run(SHUT)
 
 
 @pytest.mark.req("K-17", "X-01")
@@ -355,8 +416,7 @@ def test_a_release_needs_a_grant_consumed_by_that_very_move(client: Client, hand
         grant = hand.consumed_grant()
     else:
         grant = hand.put(GRANT, state)
-        # Even if the grant's last move bears the release's name.
-        assert client.refusal("UPDATE holdfast_grants SET move_id = ? WHERE grant_id = ?", move_id, grant) is None
+        rename(client, grant, move_id)
     refusal = client.refusal(*hand.move(JOB, job, "release", "pending", 1, move_id=move_id, grant_id=grant))
     assert refusal == (None if state == GrantState.CONSUMED else Refusal.GRANT_REQUIRED)
 
@@ -379,11 +439,11 @@ def test_a_grant_does_not_release_a_whole_set(client: Client, hand: Hand) -> Non
     grant = hand.consumed_grant("the-release")
     with untouched(client, "holdfast_jobs"):
         refusal = client.refusal(
-            "UPDATE holdfast_jobs SET state = 'pending', event = 'release', version = version + 1,"
-            " move_id = 'the-release', grant_id = ? WHERE state = 'quarantined'",
+            "UPDATE holdfast_jobs SET state = 'pending', event = 'release', version = version + 1, due_at = run_at,"
+            " resting = NULL, move_id = 'the-release', grant_id = ? WHERE state = 'quarantined'",
             grant,
         )
-    assert refusal is not None
+    assert refusal == {"sqlite": "SQLITE_CONSTRAINT_UNIQUE", "postgres": UNIQUE_VIOLATION}[client.dialect]
 
 
 GOVERNED = [(VALUE, "admit"), (VALUE, "supersede"), (VALUE, "retire"), (SWITCH, "lift")]
@@ -404,7 +464,7 @@ def test_a_value_and_a_switch_need_a_grant_consumed_by_that_very_move(
         grant = None if state == "no grant" else 999_999
     else:
         grant = hand.put(GRANT, state)
-        assert client.refusal("UPDATE holdfast_grants SET move_id = ? WHERE grant_id = ?", move_id, grant) is None
+        rename(client, grant, move_id)
     [path] = [path for path in machine.paths if path.event == event]
     signature: dict[str, object] = {"move_id": move_id, "grant_id": grant}
     if path.source is None:
@@ -428,8 +488,11 @@ def test_every_governed_edge_was_tried_above() -> None:
 
 def running_build(hand: Hand, state: str = ProcedureState.RUNNING) -> tuple[int, int]:
     """Write a run that has consumed a grant, and walk it to a state; return the run and the grant."""
-    run, grant = hand.put(PROCEDURE, state), hand.consumed_grant()
-    hand.client.run("UPDATE holdfast_procedures SET grant_id = ? WHERE run_id = ?", grant, run)
+    grant = hand.consumed_grant()
+    first, *rest = shortest(PROCEDURE, state)
+    run = hand.born(PROCEDURE, first, grant_id=grant)
+    for path in rest:
+        hand.take(PROCEDURE, run, path)
     return run, grant
 
 
@@ -445,9 +508,9 @@ def test_a_build_admits_values_under_its_grant_as_long_as_it_runs(client: Client
 
 def test_a_build_admits_nothing_under_a_grant_that_is_not_its_own(client: Client, hand: Hand) -> None:
     (run, own), (_, anothers) = running_build(hand), running_build(hand)
-    without = hand.put(PROCEDURE, ProcedureState.RUNNING)
     unused = hand.put(GRANT, GrantState.ACTIVE)
-    hand.client.run("UPDATE holdfast_procedures SET grant_id = ? WHERE run_id = ?", unused, without)
+    without = hand.born(PROCEDURE, grant_id=unused)
+    hand.take(PROCEDURE, without, PROCEDURE.path("run", ProcedureState.PLANNED))
     for names, grant in ((run, anothers), (run, None), (None, own), (without, own), (without, unused)):
         birth = hand.birth(VALUE, "admit", "active", 1, run_id=names, grant_id=grant)
         with untouched(client, "holdfast_values"):
@@ -515,25 +578,32 @@ def test_a_used_grant_is_never_active_again(client: Client, hand: Hand) -> None:
 @pytest.mark.req("M-07", "X-04")
 @pytest.mark.parametrize("first", [ExecutionStatus.COMMITTED, ExecutionStatus.DONE])
 @pytest.mark.parametrize("event", ["commit", "complete"])
-def test_a_job_has_at_most_one_committed_execution(
-    client: Client, hand: Hand, first: ExecutionStatus, event: str
-) -> None:
-    job = hand.born(JOB)
-    winner = hand.born(EXECUTION, EXECUTION.path("begin", None), job_id=job, attempt=1)
-    loser = hand.born(EXECUTION, EXECUTION.path("begin", None), job_id=job, attempt=2)
-    hand.take(EXECUTION, winner, EXECUTION.path("commit", "IN_PROGRESS"))
-    if first == ExecutionStatus.DONE:
-        hand.take(EXECUTION, winner, EXECUTION.path("finish", "COMMITTED"))
-    path = EXECUTION.path(event, "IN_PROGRESS")
-    update, *params = hand.move(EXECUTION, loser, event, path.target, len(path.edges))
-    with untouched(client, "holdfast_executions"):
-        if client.dialect == "sqlite":
-            for verb in ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE"):
-                assert client.refusal(update.replace("UPDATE", verb, 1), *params) == Refusal.SECOND_COMMIT
-        else:
-            # Here the partial unique index says it.
-            assert client.refusal(update, *params) == UNIQUE_VIOLATION
-    assert client.refusal(*hand.move(EXECUTION, loser, "abort", "ABORTED", 1)) is None
+def test_a_job_commits_once(client: Client, hand: Hand, first: ExecutionStatus, event: str) -> None:
+    """The current attempt is a part of the job's row: no second one can commit beside it, before it or after it."""
+    job = hand.attempt(first)
+    again = {
+        "commit": hand.step(job, "commit", "COMMITTED"),
+        "complete": hand.move(JOB, job, "succeed", "succeeded", 1),
+    }
+    acts = [
+        again[event],
+        hand.move(JOB, job, "claim", "running", 1),
+        hand.move(JOB, job, "fail", "failed", 1),
+        hand.move(JOB, job, "expire", "pending", 2),
+        hand.step(job, "start", "IN_PROGRESS"),
+        hand.step(job, "lease", "LEASED"),
+    ]
+    finishes = first == ExecutionStatus.COMMITTED and event == "complete"  # the one act that is legal here
+    with untouched(client, "holdfast_jobs"):
+        for update, *params in acts[1:] if finishes else acts:
+            verbs = ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR IGNORE") if client.dialect == "sqlite" else ("UPDATE",)
+            for verb in verbs:
+                refusal = client.refusal(update.replace("UPDATE", verb, 1), *params)
+                assert refusal in (Refusal.ILLEGAL_EDGE, Refusal.WRITE_ONCE), update
+    if finishes:
+        assert client.refusal(*acts[0]) is None
+    committed = [row for row in client.journal("EXECUTION", job * EXEC_IDS + 1) if row["target"] == "COMMITTED"]
+    assert len(committed) == 1
 
 
 # -- the journal ------------------------------------------------------------------------------------------------------
@@ -586,11 +656,18 @@ def test_the_journal_is_not_truncated(postgres_client: Client, table: str) -> No
 @pytest.mark.parametrize("version", [-1, 0, 1, 2, 3, 4])
 @pytest.mark.parametrize("machine", [*MACHINES, "MAINTENANCE", "ENTRY"])
 def test_a_journal_row_is_not_written_by_hand(client: Client, hand: Hand, machine: str, version: int) -> None:
-    declared = MACHINES.get(machine)
     # A record with some history of its own, so that the row could be before, among or after what it has.
-    subject = hand.put(declared, declared.states[1]) if declared else 1
+    if machine == EXECUTION.name:
+        subject = hand.attempt(ExecutionStatus.COMMITTED) * EXEC_IDS + 1
+    else:
+        declared = MACHINES.get(machine)
+        subject = hand.put(declared, declared.states[1]) if declared else 1
+    stored = client.run("SELECT version FROM holdfast_journal WHERE machine = ? AND subject = ?", machine, subject)
+    # On PostgreSQL the unique index speaks before a trigger that runs after the statement.
+    again = client.dialect == "postgres" and (version,) in stored
     with untouched(client):
-        assert client.refusal(JOURNAL_ROW, machine, subject, version, AT) == Refusal.WRITTEN_BY_HAND
+        refusal = client.refusal(JOURNAL_ROW, machine, subject, version, AT)
+        assert refusal == (UNIQUE_VIOLATION if again else Refusal.WRITTEN_BY_HAND)
         assert client.refusal(JOURNAL_ROW, machine, 999_999, version, AT) == Refusal.WRITTEN_BY_HAND
 
 
@@ -646,8 +723,9 @@ def test_insert_or_replace_cannot_replace_a_journal_row(sqlite_client: Client) -
 
 
 CLAIM = (
-    "UPDATE holdfast_jobs SET state = 'running', event = 'claim', version = version + 1, attempts = attempts + 1,"
-    " move_id = 'set-based'"
+    "UPDATE holdfast_jobs SET state = 'running', status = 'IN_PROGRESS', event = 'claim', version = version + 1,"
+    " attempts = attempts + 1, due_at = NULL, resting = NULL, lease_owner = 'raw', lease_token = 7,"
+    f" lease_expires_at = '{LATER}', last_attempt_at = '{AT}', move_id = 'set-based'"
 )
 
 
@@ -662,14 +740,15 @@ def test_one_illegal_row_of_a_set_leaves_nothing_of_it(client: Client, hand: Han
 
 
 def test_one_illegal_row_of_an_insert_leaves_nothing_of_it(client: Client, hand: Hand) -> None:
-    columns = "operation, operation_version, client, queue, max_attempts, replay_attempts, run_at, digest, created_at,"
-    columns += " updated_at, actor, event, move_id, version, state"
-    row = f"('noop', '1', 'c', 'q', 1, 1, '{AT}', 'd', '{AT}', '{AT}', 'a', 'submit', 'm', 1, "
-    legal, illegal = f"{row} 'pending')", f"{row} 'failed')"
+    ids = [client.run(*hand.call())[0][0] for _ in range(3)]
+    columns = "job_id, operation, queue, run_at, updated_at, actor, event, move_id, version, state, due_at, resting"
+    row = f"({{}}, 'noop', 'q', '{AT}', '{AT}', 'a', 'submit', 'm', 1, "
+    legal, illegal = f"{row} 'pending', '{AT}', NULL)", f"{row} 'failed', NULL, 'failed')"
     with untouched(client, "holdfast_jobs", "holdfast_count_deltas"):
-        insert = f"INSERT INTO holdfast_jobs ({columns}) VALUES {legal}, {illegal}, {legal}"
-        assert client.refusal(insert) == Refusal.ILLEGAL_BIRTH
-    assert client.refusal(f"INSERT INTO holdfast_jobs ({columns}) VALUES {legal}, {legal}") is None
+        rows = ", ".join(text.format(job) for text, job in zip((legal, illegal, legal), ids, strict=True))
+        assert client.refusal(f"INSERT INTO holdfast_jobs ({columns}) VALUES {rows}") == Refusal.ILLEGAL_BIRTH
+    rows = ", ".join(legal.format(job) for job in ids)
+    assert client.refusal(f"INSERT INTO holdfast_jobs ({columns}) VALUES {rows}") is None
 
 
 @pytest.mark.req("K-11", "K-20")
@@ -699,14 +778,20 @@ def test_merge_is_held_to_the_same_rules(postgres_client: Client) -> None:
         pytest.skip("MERGE came with PostgreSQL 15")
     job = Hand(postgres_client).born(JOB)
     merge = f"MERGE INTO holdfast_jobs j USING (SELECT {job} AS job_id) s ON j.job_id = s.job_id WHEN MATCHED THEN "
-    update = "UPDATE SET state = '{0}', event = '{1}', version = version + 1, move_id = 'merged'"
+    claim = CLAIM.removeprefix("UPDATE holdfast_jobs ").replace("set-based", "merged")
+    done = "SET state = 'succeeded', status = 'DONE', due_at = NULL, lease_owner = 'raw', lease_token = 7,"
+    done += f" last_attempt_at = '{AT}', event = 'succeed', version = version + 1, move_id = 'merged'"
     with untouched(postgres_client, "holdfast_jobs"):
         refusal = postgres_client.refusal
-        assert refusal(merge + update.format("succeeded", "succeed")) == Refusal.ILLEGAL_EDGE
-        assert refusal(merge + "UPDATE SET payload = 'x'") == Refusal.WRITE_ONCE
-        assert refusal(merge + "UPDATE SET attempts = attempts - 1") in (Refusal.NOT_MONOTONE, "23514")
-        assert refusal(merge + "DELETE") == Refusal.NEVER_DELETED
-    assert postgres_client.refusal(merge + update.format("running", "claim")) is None
+        assert refusal(f"{merge}UPDATE {done}") == Refusal.ILLEGAL_EDGE
+        assert refusal(f"{merge}UPDATE SET state = 'succeeded', move_id = 'merged'") == Refusal.ILLEGAL_EDGE
+        assert refusal(f"{merge}UPDATE SET operation = 'x'") == Refusal.WRITE_ONCE
+        assert refusal(f"{merge}UPDATE SET actor = 'x'") == Refusal.WRITE_ONCE
+        assert refusal(f"{merge}UPDATE SET attempts = attempts - 1") in (Refusal.NOT_MONOTONE, "23514")
+        assert refusal(f"{merge}DELETE") == Refusal.NEVER_DELETED
+        calls = merge.replace("holdfast_jobs", "holdfast_calls")
+        assert refusal(f"{calls}UPDATE SET payload = 'x'") == Refusal.WRITE_ONCE
+    assert postgres_client.refusal(f"{merge}UPDATE {claim}") is None
     assert [row["target"] for row in postgres_client.journal("JOB", job)] == ["pending", "running"]
 
 
@@ -714,18 +799,22 @@ def test_an_upsert_is_held_to_the_same_rules(postgres_client: Client) -> None:
     hand = Hand(postgres_client)
     job = hand.born(JOB, client="c", key="k")
 
-    def upsert(sets: str) -> str | None:
-        insert, *params = hand.birth(JOB, "submit", "pending", 1, client="c", key="k")
-        conflict = " ON CONFLICT (client, key) WHERE key IS NOT NULL DO "
+    def upsert(sets: str, *, call: bool = False) -> str | None:
+        birth = hand.call(client="c", key="k") if call else hand.birth(JOB, "submit", "pending", 1, job_id=job)
+        insert, *params = birth
+        conflict = f" ON CONFLICT {'(client, key) WHERE key IS NOT NULL' if call else '(job_id)'} DO "
         return postgres_client.refusal(insert.replace(" RETURNING", conflict + sets + " RETURNING"), *params)
 
-    signed = "version = holdfast_jobs.version + 1, move_id = 'upserted'"
-    with untouched(postgres_client, "holdfast_jobs"):
-        assert upsert(f"UPDATE SET state = 'succeeded', event = 'succeed', {signed}") == Refusal.ILLEGAL_EDGE
-        assert upsert("UPDATE SET state = 'running', event = 'claim'") == Refusal.UNSIGNED
-        assert upsert("UPDATE SET payload = 'x'") == Refusal.WRITE_ONCE
+    claim = CLAIM.removeprefix("UPDATE holdfast_jobs ").replace("= version", "= holdfast_jobs.version")
+    claim = claim.replace("= attempts", "= holdfast_jobs.attempts")
+    with untouched(postgres_client, "holdfast_jobs", "holdfast_calls"):
+        assert upsert(f"UPDATE {claim}".replace("'claim'", "'submit'")) == Refusal.ILLEGAL_EDGE
+        assert upsert(f"UPDATE {claim}".replace("'set-based'", "holdfast_jobs.move_id")) == Refusal.UNSIGNED
+        assert upsert("UPDATE SET queue = 'x'") == Refusal.WRITE_ONCE
+        assert upsert("UPDATE SET payload = 'x'", call=True) == Refusal.WRITE_ONCE
         assert upsert("NOTHING") is None
-    assert upsert(f"UPDATE SET state = 'running', event = 'claim', {signed}") is None
+        assert upsert("NOTHING", call=True) is None
+    assert upsert(f"UPDATE {claim}") is None
     assert [row["event"] for row in postgres_client.journal("JOB", job)] == ["submit", "claim"]
 
 
@@ -741,19 +830,20 @@ def test_copy_is_held_to_the_same_rules(postgres_client: Client) -> None:
             return error.sqlstate
         return None
 
-    job_columns = (
-        "operation, operation_version, client, queue, max_attempts, replay_attempts, run_at, digest, created_at,"
-        " updated_at, actor, event, move_id, version, state"
-    )
-    job_line = f"noop\t1\tc\tq\t1\t1\t{AT}\td\t{AT}\t{AT}\tcopier\tsubmit\tm\t1"
-    with untouched(postgres_client, "holdfast_jobs"):
-        assert copied("holdfast_jobs", job_columns, f"{job_line}\trunning") == Refusal.ILLEGAL_BIRTH
+    [[job]] = postgres_client.run(*Hand(postgres_client).call())
+    columns = "job_id, operation, queue, run_at, updated_at, actor, event, move_id, version, state, due_at, resting"
+    line = f"{job}\tnoop\tq\t{AT}\t{AT}\tcopier\tsubmit\tm\t1"
+    with untouched(postgres_client, "holdfast_jobs", "holdfast_aborted"):
+        assert copied("holdfast_jobs", columns, f"{line}\tfailed\t\\N\tfailed") == Refusal.ILLEGAL_BIRTH
         journal_columns = "epoch, xid, machine, subject, version, target, event, actor, move_id, at"
         journal_line = f"1\t0\tJOB\t1\t9\tpending\tsubmit\tforger\tm\t{AT}"
         for table in ("holdfast_journal", "holdfast_journal_p0"):
             assert copied(table, journal_columns, journal_line) == Refusal.WRITTEN_BY_HAND
-    assert copied("holdfast_jobs", job_columns, f"{job_line}\tpending") is None
-    [[job]] = postgres_client.run("SELECT max(job_id) FROM holdfast_jobs")
+        ended = "job_id, attempt, version, excused, lease_owner, lease_token, lease_expires_at, created_at,"
+        ended += " finished_at, event, actor, move_id"
+        ended_line = f"{job}\t1\t3\tf\traw\t1\t{AT}\t{AT}\t{AT}\tfail\traw\tm"
+        assert copied("holdfast_aborted", ended, ended_line) == Refusal.WRITTEN_BY_HAND
+    assert copied("holdfast_jobs", columns, f"{line}\tpending\t{AT}\t\\N") is None
     assert [(row["target"], row["actor"]) for row in postgres_client.journal("JOB", job)] == [("pending", "copier")]
 
 
@@ -785,7 +875,8 @@ def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
     hand = Hand(outside)
     # Unqualified names are found in the attached file, where the triggers live.
     job = hand.born(JOB)
-    assert outside.refusal("UPDATE ledger.holdfast_jobs SET state = 'succeeded'") == Refusal.UNSIGNED
+    assert outside.refusal(*hand.move(JOB, job, "claim", "running", 1, move_id=Sql("move_id"))) == Refusal.UNSIGNED
+    assert outside.refusal("UPDATE ledger.holdfast_jobs SET actor = 'x'") == Refusal.WRITE_ONCE
     assert outside.refusal("DELETE FROM ledger.holdfast_jobs") == Refusal.NEVER_DELETED
     assert outside.refusal("DELETE FROM ledger.holdfast_journal") == Refusal.APPEND_ONLY
     assert [row["event"] for row in outside.journal("JOB", job)] == ["submit"]
@@ -794,15 +885,34 @@ def test_an_attached_ledger_is_guarded_too(shared_sqlite: str) -> None:
 
 def test_a_session_that_says_it_is_a_replica_is_guarded_too(postgres_client: Client) -> None:
     """Only a superuser can say so; triggers that fire ALWAYS do not care."""
-    job = Hand(postgres_client).born(JOB)
+    hand = Hand(postgres_client)
+    job, ended = hand.born(JOB), hand.put(JOB, JobState.FAILED)
+    grant = hand.put(GRANT, GrantState.ACTIVE)
     postgres_client.run("SET LOCAL session_replication_role = replica")
-    with untouched(postgres_client, "holdfast_jobs"):
-        for sql in (
-            "UPDATE holdfast_jobs SET state = 'succeeded' WHERE job_id = ?",
-            "DELETE FROM holdfast_jobs WHERE job_id = ?",
-            "UPDATE holdfast_journal SET actor = 'nobody' WHERE subject = ?",
+    tables = ("holdfast_jobs", "holdfast_calls", "holdfast_aborted", "holdfast_grants", "holdfast_meta")
+    with untouched(postgres_client, *tables):
+        for sql, subject, refusal in (
+            ("UPDATE holdfast_jobs SET actor = 'x' WHERE job_id = ?", job, Refusal.WRITE_ONCE),
+            ("UPDATE holdfast_jobs SET operation = 'x' WHERE job_id = ?", job, Refusal.WRITE_ONCE),
+            ("UPDATE holdfast_jobs SET version = 9 WHERE job_id = ?", job, Refusal.ILLEGAL_EDGE),
+            ("DELETE FROM holdfast_jobs WHERE job_id = ?", job, Refusal.NEVER_DELETED),
+            ("UPDATE holdfast_calls SET payload = 'x' WHERE job_id = ?", job, Refusal.WRITE_ONCE),
+            ("DELETE FROM holdfast_calls WHERE job_id = ?", job, Refusal.NEVER_DELETED),
+            ("UPDATE holdfast_journal SET actor = 'x' WHERE subject = ?", job, Refusal.APPEND_ONLY),
+            ("DELETE FROM holdfast_journal WHERE subject = ?", job, Refusal.APPEND_ONLY),
+            ("UPDATE holdfast_aborted SET actor = 'x' WHERE job_id = ?", ended, Refusal.APPEND_ONLY),
+            ("DELETE FROM holdfast_aborted WHERE job_id = ?", ended, Refusal.NEVER_DELETED),
+            ("UPDATE holdfast_grants SET approved_by = 'x' WHERE grant_id = ?", grant, Refusal.WRITE_ONCE),
+            ("UPDATE holdfast_meta SET value = 'dev' WHERE name = 'environment' AND ? > 0", grant, None),
+            (
+                "UPDATE holdfast_meta SET value = 'stage' WHERE name = 'environment' AND ? > 0",
+                grant,
+                Refusal.WRITE_ONCE,
+            ),
         ):
-            assert postgres_client.refusal(sql, job) is not None
+            assert postgres_client.refusal(sql, subject) == refusal, sql
+        assert postgres_client.refusal(JOURNAL_ROW, "JOB", job, 9, AT) == Refusal.WRITTEN_BY_HAND
+        assert postgres_client.refusal("TRUNCATE holdfast_aborted") == Refusal.NEVER_DELETED
 
 
 def test_a_job_that_succeeded_never_moves_again(client: Client, hand: Hand) -> None:
@@ -828,5 +938,7 @@ def test_no_record_takes_an_id_that_keeps_others_from_being_born(client: Client,
     birth = next(machine.births())
     for odd in (-1, 0):
         grant = hand.governed() if birth.governed else {}
+        if machine is JOB:
+            assert client.refusal(*hand.call(job_id=odd)) is not None
         client.refusal(*hand.birth(machine, birth.event, birth.target, 1, **{guarded.id: odd, **grant}))
     assert hand.born(machine, birth) > 0

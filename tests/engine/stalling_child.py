@@ -43,9 +43,9 @@ def main(url: str, name: str) -> None:
                 os.kill(os.getpid(), signal.SIGSTOP)
         run.effect(
             "INSERT INTO effects (job_id, exec_id) VALUES (:job_id, :exec_id)",
-            {"job_id": run.job.job_id, "exec_id": run.token},
+            {"job_id": run.job.job_id, "exec_id": run.job.job_id * 1_000_000 + run.attempt},
         )
-        return {"order": order, "exec_id": run.token}
+        return {"order": order, "exec_id": run.job.job_id * 1_000_000 + run.attempt}
 
     worker = Worker(ledger, concurrency=1, poll_s=0.1)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())

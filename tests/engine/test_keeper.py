@@ -200,7 +200,7 @@ def test_a_worker_folds_seals_and_checks(real: Ledger, caplog: pytest.LogCapture
     real.submit("noop", {})
     with working(real, periods=only(fold_s=0.05, seal_s=0.05, check_s=0.05)):
         eventually(lambda: query(real, "SELECT count(*) FROM holdfast_count_deltas") == [(0,)], "folding")
-        eventually(lambda: query(real, "SELECT sum(rows) FROM holdfast_seals") == [(42,)], "sealing")
+        eventually(lambda: query(real, "SELECT sum(rows) FROM holdfast_seals") == [(18,)], "sealing")
         eventually(lambda: found, "checking")
     subscription.close()
     assert found[0].invariant == "counts_true"

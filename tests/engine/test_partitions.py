@@ -62,7 +62,7 @@ def reach(shell: psycopg.Connection[Any], seq: int) -> None:
 
 
 def work(ledger: Ledger, clock: VirtualClock, *keys: str) -> None:
-    """Do a job for each key, seven rows each, seal them, and let time pass."""
+    """Do a job for each key, three rows each, seal them, and let time pass."""
     for key in keys:
         ledger.submit("noop", {}, client="c", key=key)
         ledger.run_until_idle()
@@ -102,11 +102,11 @@ def test_the_next_partition_is_added_once_the_last_is_half_full(ledger: Ledger, 
 def test_writes_go_on_over_the_edge_and_are_guarded_beyond_it(
     ledger: Ledger, shell: psycopg.Connection[Any], clock: VirtualClock
 ) -> None:
-    reach(shell, END - 10)
+    reach(shell, END - 4)
     assert extend_journal(ledger.store) == P1
     work(ledger, clock, "a", "b", "c")
     [[first, last, rows]] = shell.execute(f"SELECT min(seq), max(seq), count(*) FROM {P1}").fetchall()
-    assert (first, last, rows) == (END, END + 10, 11)
+    assert (first, last, rows) == (END, END + 4, 5)
     with ledger.store.reading() as reading:
         assert [row.event for row in reading.journal.of(2)] == ["submit", "claim", "succeed"]
     assert verify_seals(ledger.store).problems == ()
@@ -114,7 +114,7 @@ def test_writes_go_on_over_the_edge_and_are_guarded_beyond_it(
     verify(ledger.store)
 
     row = "(epoch, xid, machine, subject, version, target, event, actor, move_id, at)"
-    values = "VALUES (1, 1, 'JOB', 1, 9, 'pending', 'submit', 'mallory', 'm', '2030')"
+    values = "VALUES (1, 1, 'JOB', 1, 9, 'pending', 'submit', 'mallory', 'm', '2030-01-01')"
     forged = f"INSERT INTO {{}} (seq, {row[1:]} {values.replace('(1', f'({END + 1000}, 1', 1)}"
     for statement, refusal in (
         (f"INSERT INTO holdfast_journal {row} {values}", Refusal.WRITTEN_BY_HAND),
@@ -202,10 +202,10 @@ def test_keepers_at_once_add_one_partition(ledger: Ledger, shell: psycopg.Connec
 @pytest.fixture
 def crossed(ledger: Ledger, shell: psycopg.Connection[Any], clock: VirtualClock) -> Ledger:
     """A ledger that has gone on into its second partition."""
-    reach(shell, END - 10)
+    reach(shell, END - 4)
     extend_journal(ledger.store)
     work(ledger, clock, "a", "b")
-    assert shell.execute(f"SELECT (SELECT count(*) FROM {P0}), (SELECT count(*) FROM {P1})").fetchall() == [(10, 4)]
+    assert shell.execute(f"SELECT (SELECT count(*) FROM {P0}), (SELECT count(*) FROM {P1})").fetchall() == [(4, 2)]
     return ledger
 
 
@@ -257,7 +257,7 @@ def test_a_horizon_that_cannot_be_true_lets_no_partition_go(
 def test_a_writer_that_has_a_number_of_the_partition_keeps_it(
     ledger: Ledger, clock: VirtualClock, tmp_path: Path, shell: psycopg.Connection[Any]
 ) -> None:
-    reach(shell, END - 10)
+    reach(shell, END - 4)
     extend_journal(ledger.store)
     writer = Client(ledger.store.url)
     job_id = Hand(writer).born(JOB, updated_at=clock(), created_at=clock(), run_at=clock())

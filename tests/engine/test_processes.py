@@ -17,15 +17,14 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast import Execution, LeaseLostError, Ledger, Worker
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
-from holdfast.core.records import Attempt, Job
+from holdfast.core.records import Job
 from holdfast.engine.worker.attempt import HeldAttempt
-from holdfast.engine.worker.child import Channel, _ChildExecution, handler_name, plain
+from holdfast.engine.worker.child import Channel, _ChildExecution, attempt_from, handler_name, plain
 from holdfast.engine.worker.processes import _reply
 from holdfast.store import Lease
 from holdfast.testing import VirtualClock, virtual_world
@@ -366,7 +365,7 @@ def test_whether_to_stop_is_asked_each_time(asking: _ChildExecution, running: He
 def test_progress_is_noted_for_the_next_heartbeat(asking: _ChildExecution, running: HeldAttempt) -> None:
     asking.progress(0.75, "most")
     execution = running.record.execution
-    assert running.ledger.take_progress() == [(execution.exec_id, execution.lease_token, 0.75, "most")]
+    assert running.ledger.take_progress() == [(execution, 0.75, "most")]
     with pytest.raises(InputError):
         asking.progress(2)
 
@@ -414,6 +413,6 @@ def test_an_executor_that_is_none_is_refused(sqlite_url: str) -> None:
 
 
 def test_a_record_crosses_the_line_unchanged(running: HeldAttempt) -> None:
-    crossed = msgspec.convert(json.loads(json.dumps(plain(running.record))), Attempt)
+    crossed = attempt_from(json.loads(json.dumps(plain((running.record.job, running.record.execution)))))
     assert crossed == running.record
     assert isinstance(crossed.job, Job)

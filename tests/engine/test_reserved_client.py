@@ -47,7 +47,7 @@ WAYS: dict[str, Callable[[Ledger, Database], object]] = {
 
 
 def jobs(database: Database) -> list[tuple[Any, ...]]:
-    return database.run("SELECT client, key FROM holdfast_jobs ORDER BY job_id")
+    return database.run("SELECT client, key FROM holdfast_calls ORDER BY job_id")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -22,6 +22,7 @@ from holdfast.audit.check.runner import check
 from holdfast.audit.files.archive import read
 from holdfast.audit.seals.sealer import seal
 from holdfast.audit.seals.verify import verify as verify_seals
+from holdfast.core.commands import Commit, Finish, GiveBack, Start
 from holdfast.core.decide import Move
 from holdfast.core.errors import (
     ArchiveUnwritableError,
@@ -31,7 +32,7 @@ from holdfast.core.errors import (
     SealsBrokenError,
 )
 from holdfast.core.governed import GrantEvent
-from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH, VALUE
+from holdfast.core.machines import GRANT, PROCEDURE, STEP, SWITCH, VALUE, ExecutionStatus
 from holdfast.core.records import time_text
 from holdfast.core.seals import Archive
 from holdfast.core.steps import run_steps
@@ -47,9 +48,10 @@ from holdfast.engine.upkeep.retention import (
     policy_to_change,
     set_policy,
 )
-from holdfast.store import create_store
+from holdfast.store import Lease, create_store
 from holdfast.store.migrations import verify
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.verbs.retention import SLIM_MARK, SlimMark
 from holdfast.testing import VirtualClock, virtual_world
 from tests.enforcement.raw import GUARDED_BY_NAME, Client, Hand
 from tests.engine.database import Database
@@ -132,6 +134,29 @@ def done(ledger: Ledger, *keys: str, how: str = "succeed") -> None:
     """Submit jobs and work until they have ended."""
     submit(ledger, *keys, how=how)
     ledger.run_until_idle()
+
+
+def work_in_steps(ledger: Ledger, *, twice: bool = False) -> None:
+    """Lease the due job, start it, commit and finish it, each alone; a first attempt may be given back before."""
+    lease = Lease(owner="w", seconds=60, begin=False)
+    commands: list[list[Any]] = [[Start, Commit, Finish]]
+    if twice:
+        commands.insert(0, [Start, lambda token: GiveBack(token, ledger.store.now(), "worker_stopped")])
+    for series in commands:
+        with ledger.store.transaction() as transaction:
+            [attempt] = transaction.executions.claim(lease)
+        for command in series:
+            with ledger.store.transaction() as transaction:
+                now = transaction.lists.attempt(attempt.execution.exec_id)
+                assert now is not None
+                [answer] = transaction.executions.move([(now, command(now.execution.lease_token))], actor="w")
+                assert isinstance(answer, Move)
+
+
+def attempts(ledger: Ledger) -> list[int]:
+    """Return the attempts of job 1 that the ledger has."""
+    with ledger.store.reading() as reading:
+        return [execution.attempt for execution in reading.lists.executions(1)]
 
 
 def whole(folder: Path, **changes: Any) -> Retention:
@@ -313,6 +338,67 @@ def test_many_jobs_are_slimmed_batch_by_batch(
     assert [(note["jobs"], note["last"] - note["first"]) for note in notes(worked, "slim")] == [(2, 1), (2, 1), (1, 0)]
 
 
+DAY_S = 86_400
+
+
+def test_a_gc_begins_where_jobs_are_not_slimmed_yet(
+    worked: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that are left behind are found again, wherever they are."""
+    monkeypatch.setattr(retention, "JOBS_A_BATCH", 2)
+    policy = Retention(finished_s=1, quarantined_s=1)
+    done(worked, "a", "b")  # 1, 2
+    done(worked, "broken", how="fail")  # 3
+    done(worked, "c")  # 4
+    clock.advance(10)
+    assert gc(worked.store, policy, who=WHO).finished == 3
+    assert slim_mark(worked) == SlimMark()  # a transaction of today may still be open, with a lower id
+    clock.advance(2 * DAY_S)
+    submit(worked, "waiting", "d")  # 5, 6
+    worked.cancel(6)
+    clock.advance(2 * DAY_S)
+    assert gc(worked.store, policy, who=WHO).quarantined == 1
+    assert slim_mark(worked) == SlimMark(7, (3, 5))
+    assert [by_key(worked, key).slimmed for key in ("a", "broken", "waiting")] == [True, False, False]
+    worked.cancel(3)
+    worked.run_until_idle()
+    done(worked, "e")  # 7
+    clock.advance(10)
+    dry = gc(worked.store, policy, who=WHO, dry_run=True)
+    assert (dry.finished, dry.quarantined) == (2, 1)
+    assert slim_mark(worked) == SlimMark(7, (3, 5))
+    report = gc(worked.store, policy, who=WHO)
+    assert (report.finished, report.quarantined) == (2, 1)
+    assert slim_mark(worked) == SlimMark(7, ())
+    assert check(worked.store).violations == ()
+
+
+def test_the_mark_of_slimmed_jobs_leaves_few_behind_and_is_not_trusted_blindly(
+    worked: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.verbs.retention.LEFT_MAX", 1)
+    done(worked, "broken", "too", how="fail")  # 1, 2
+    done(worked, "a", "b")  # 3, 4
+    clock.advance(2 * DAY_S)
+    assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 2
+    assert slim_mark(worked) == SlimMark(2, (1,))
+    done(worked, "c")  # 5
+    clock.advance(2 * DAY_S)
+    assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 1
+    assert slim_mark(worked) == SlimMark(2, (1,))
+    with worked.store.transaction() as transaction:
+        transaction.settings.set(SLIM_MARK, "no mark")
+    done(worked, "d")  # 6
+    clock.advance(2 * DAY_S)
+    assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 1
+    assert slim_mark(worked) == SlimMark(2, (1,))
+
+
+def slim_mark(ledger: Ledger) -> SlimMark:
+    with ledger.store.reading() as reading:
+        return reading.retention.slim_mark()
+
+
 def test_a_gc_can_be_dropped_after_any_of_its_steps(
     worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,26 +544,30 @@ def test_history_leaves_as_a_file_that_the_ledger_names(worked: Ledger, clock: V
     [made] = report.archives
     assert (report.finished, report.blocks, report.held, report.partitions) == (2, 1, None, ())
     assert made == Archived(
-        file="journal-1-1.jsonl.gz", first_seal=1, last_seal=1, rows=len(before), executions=3, sha256=made.sha256
+        file="journal-1-1.jsonl.gz", first_seal=1, last_seal=1, rows=len(before), executions=1, sha256=made.sha256
     )
     contents = read(folder / made.file, sha256=made.sha256)
     assert contents.header.ledger_id == ledger_id
     assert contents.journal == before
-    assert [(row["exec_id"], row["job_id"], row["status"], row["updated_at"]) for row in contents.executions] == [
-        (e.exec_id, e.job_id, e.status.value, time_text(e.updated_at)) for e in executions
+    ended = [e for e in executions if e.status == ExecutionStatus.ABORTED]
+    succeeded = [e for e in executions if e.status == ExecutionStatus.DONE]
+    assert [(e.job_id, e.attempt) for e in ended] == [(2, 1)]
+    assert [(row["exec_id"], row["job_id"], row["status"], row["finished_at"]) for row in contents.executions] == [
+        (e.exec_id, e.job_id, e.status.value, time_text(e.finished_at or e.updated_at)) for e in ended
     ]
     assert [path.name for path in folder.iterdir()] == [made.file]
 
     with worked.store.reading() as reading:
         assert list(contents.header.seals) == reading.seals.page()
         assert reading.seals.archives() == [
-            Archive(1, 1, 1, made.file, str(made.sha256), len(before), 3, time_text(clock()))
+            Archive(1, 1, 1, made.file, str(made.sha256), len(before), 1, time_text(clock()))
         ]
-        assert [reading.lists.executions(job_id) for job_id in (1, 2)] == [[], []]
+        # An attempt that succeeded is in the row of its job, for life.
+        assert [reading.lists.executions(job_id) for job_id in (1, 2)] == [[e] for e in succeeded]
     assert histories(worked, "holdfast_jobs", "job_id") == {1: 4, 2: 7}
     assert notes(worked, "archive") == [
         {"archive": made.file, "sha256": made.sha256, "first_seal": 1, "last_seal": 1, "rows": len(before),
-         "executions": 3},
+         "executions": 1},
     ]  # fmt: skip
     doors = [(row[9], row[10]) for row in rows_of(worked) if row[8] == "open"]
     assert doors == [(WHO, "it is time")] * 2
@@ -502,9 +592,9 @@ def test_a_dry_run_says_the_same_and_writes_nothing(worked: Ledger, clock: Virtu
     assert list(folder.iterdir()) == []
     wet = gc(worked.store, whole(folder), who=WHO)
     assert dry.dry_run
-    assert wet.held == dry.held == HeldBlock(7, "JOB", 4, "failed")
+    assert wet.held == dry.held == HeldBlock(4, "JOB", 4, "failed")
     assert [msgspec.structs.replace(made, sha256=None) for made in wet.archives] == list(dry.archives)
-    assert (dry.finished, dry.quarantined, dry.blocks) == (wet.finished, wet.quarantined, wet.blocks) == (2, 1, 6)
+    assert (dry.finished, dry.quarantined, dry.blocks) == (wet.finished, wet.quarantined, wet.blocks) == (2, 1, 3)
 
 
 def test_a_block_that_is_too_young_stays(worked: Ledger, clock: VirtualClock, folder: Path) -> None:
@@ -546,18 +636,19 @@ def test_the_first_block_that_is_held_stops_those_behind_it(worked: Ledger, cloc
 
 def test_an_execution_holds_its_block_as_long_as_its_job_has_its_payload(worked: Ledger, clock: VirtualClock) -> None:
     """Its job's first row is always in a block before, and holds that; so the question is asked by hand."""
-    done(worked, "a")
+    submit(worked, "a")
+    work_in_steps(worked)
     seal(worked.store, block_rows=1)
     clock.advance(10)
 
     def holder_of_last_execution_row() -> Any:
         [*_, before, last] = [row for row in rows_of(worked) if row[3] == "EXECUTION"]
-        assert (before[7], last[7]) == ("COMMITTED", "DONE")
+        assert (before[7], last[7]) == ("IN_PROGRESS", "COMMITTED")
         with worked.store.reading() as reading:
             [sealed] = [found for found in reading.seals.page() if found.last_seq == last[0]]
             return reading.retention.block_holder((before[1], before[2], before[0]), sealed, {})
 
-    assert holder_of_last_execution_row() == ("EXECUTION", 1, "DONE")
+    assert holder_of_last_execution_row() == ("EXECUTION", 1_000_001, "DONE")
     assert gc(worked.store, Retention(finished_s=1), who=WHO).finished == 1
     assert holder_of_last_execution_row() is None
 
@@ -625,29 +716,37 @@ def test_what_is_archived_and_moves_on_is_told_from_there(ledger: Ledger, clock:
 def test_a_history_that_was_cut_in_two_begins_where_it_goes_on(
     worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks of two rows, two blocks a file: records are archived in part, and whole in the end."""
-    monkeypatch.setattr(archiving, "BLOCKS_A_FILE", 2)
-    done(worked, "a")
-    seal(worked.store, block_rows=2)
+    """Blocks of one row, three blocks a file: a job and its attempts are archived in part, and whole in the end."""
+    monkeypatch.setattr(archiving, "BLOCKS_A_FILE", 3)
+    submit(worked, "a")
+    work_in_steps(worked, twice=True)
+    seal(worked.store, block_rows=1)
     clock.advance(10)
     before = rows_of(worked)
-    assert [(row[3], row[5]) for row in before] == [
-        ("JOB", 1), ("EXECUTION", 1), ("EXECUTION", 2), ("JOB", 2), ("EXECUTION", 3), ("EXECUTION", 4), ("JOB", 3),
+    assert [(row[3], row[5], row[17]) for row in before] == [
+        ("JOB", 1, None), ("JOB", 2, "LEASED"), ("EXECUTION", 2, None), ("JOB", 4, "ABORTED"), ("JOB", 5, "LEASED"),
+        ("EXECUTION", 2, None), ("EXECUTION", 3, None), ("JOB", 6, "DONE"),
     ]  # fmt: skip
     steps = gc_steps(worked.store, whole(folder), who=WHO)
     while not archives(worked):
         next(steps)
     steps.close()
     assert [(made.first_seal, made.last_seal, made.rows, made.executions) for made in archives(worked)] == [
-        (1, 2, 4, 0)
+        (1, 3, 3, 0)
     ]
-    assert histories(worked, "holdfast_jobs", "job_id") == {1: 3}
-    assert histories(worked, "holdfast_executions", "exec_id") == {1: 3}
+    assert (histories(worked, "holdfast_jobs", "job_id"), attempts(worked)) == ({1: 3}, [1, 2])
+    require_sound(worked, folder, before)
+    steps = gc_steps(worked.store, whole(folder), who=WHO)
+    while len(archives(worked)) < 2:
+        next(steps)
+    steps.close()
+    made = archives(worked)[1]
+    assert (made.first_seal, made.last_seal, made.rows, made.executions) == (4, 6, 3, 1)
+    assert (histories(worked, "holdfast_jobs", "job_id"), attempts(worked)) == ({1: 6}, [2])
     require_sound(worked, folder, before)
     report = gc(worked.store, whole(folder), who=WHO)
-    assert [(made.first_seal, made.last_seal, made.rows, made.executions) for made in report.archives] == [(3, 4, 3, 1)]
-    assert histories(worked, "holdfast_jobs", "job_id") == {1: 4}
-    assert histories(worked, "holdfast_executions", "exec_id") == {}
+    assert [(made.first_seal, made.last_seal, made.executions) for made in report.archives] == [(7, 8, 0)]
+    assert (histories(worked, "holdfast_jobs", "job_id"), attempts(worked)) == ({1: 7}, [2])
     require_sound(worked, folder, before)
 
 
@@ -663,7 +762,7 @@ def test_a_gc_whose_rows_another_one_archives_while_it_reads_them_continues_with
         next(reads)
     assert gc(worked.store, whole(folder), who="other").blocks == 1
     if isinstance(worked.store, SqliteStore):  # on PostgreSQL archived rows stay until their partition is dropped
-        assert len(rows_of(worked)) < len(before)
+        assert {row[3] for row in rows_of(worked)} == {"MAINTENANCE"}
     assert run_steps(reads).archives == ()
     assert [archive.rows for archive in archives(worked)] == [len(before)]
     require_sound(worked, folder, before)
@@ -673,7 +772,7 @@ def test_a_file_holds_no_more_rows_than_one_short_transaction_can_remove(
     worked: Ledger, clock: VirtualClock, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "ROWS_A_FILE", 8)
-    done(worked, "a", "b", "c")
+    done(worked, *"abcdefg")
     seal(worked.store, block_rows=5)
     clock.advance(10)
     before = rows_of(worked)
@@ -804,7 +903,7 @@ def test_gcs_at_once_drop_everything_once(
     monkeypatch.setattr(retention, "JOBS_A_BATCH", 5)
     monkeypatch.setattr(archiving, "BLOCKS_A_FILE", 2)
     done(worked, *(f"k{n}" for n in range(40)))
-    seal(worked.store, block_rows=20)
+    seal(worked.store, block_rows=9)
     clock.advance(10)
     before = rows_of(worked)
     others = [Ledger(worked.store.url, worked.operations, world=virtual_world(clock)) for _ in range(3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from holdfast.core.commands import Cancel, Commit, Complete, GiveBack, Quarantin
 from holdfast.core.errors import JobNotFoundError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, time_text
-from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, Heartbeat
+from holdfast.engine.worker.heartbeat import BEATS_A_LEASE, LOOK_S, Heartbeat
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explain import explain
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, JobVerdict
@@ -25,6 +26,7 @@ from holdfast.governance.quarantine import release_commands
 from holdfast.governance.switches import throw
 from holdfast.store import Declared, Submission, create_store
 from holdfast.testing import VirtualClock
+from tests.audit.knife import unguarded
 from tests.engine.working import PATIENCE_S, eventually, working
 from tests.store.verbs import OPERATOR, WORKER, Verbs, fail
 
@@ -210,14 +212,16 @@ def test_a_worker_that_has_stopped_is_none(verbs: Verbs) -> None:
 def test_a_living_worker_says_hello_often_enough(verbs: Verbs) -> None:
     """Whatever its leases are, its longest silence is far from what is taken for death."""
     ledger = Ledger(verbs.store.url)
-    periods = []
+    periods, pauses = [], []
     for lease_s in (3600.0, 30.0, 1.0):
         ledger.operation(f"of-{lease_s:g}", lease_s=lease_s)(lambda run: None)
         heartbeat = Heartbeat.__new__(Heartbeat)
         heartbeat._ledger = ledger
-        periods.append(heartbeat.pause_s())
+        periods.append(heartbeat.period_s())
+        pauses.append(heartbeat.pause_s())
     assert periods == [30 / BEATS_A_LEASE, 30 / BEATS_A_LEASE, 1 / BEATS_A_LEASE]
-    assert max(periods) + 5 * POLL_S <= ALIVE_S / 2 == 15.0
+    assert pauses == [LOOK_S, LOOK_S, 1 / BEATS_A_LEASE]
+    assert max(pauses) + 5 * POLL_S <= ALIVE_S / 2 == 15.0
 
 
 def test_no_worker_knows_the_operation(verbs: Verbs) -> None:
@@ -331,7 +335,7 @@ def test_running_under_a_lease(verbs: Verbs) -> None:
     names(found, "ttempt 1", "worker-1", "2026-03-14 09:26:53 UTC (10 s ago)", "2026-03-14 09:28:23 UTC (in 1 min)")
     assert found.evidence == lease_of(attempt, verbs)
     assert found.next == f"holdfast show {job_id}"
-    verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5, "rendered")
+    verbs.progress(attempt, 0.5, "rendered")
     found = only(asked(verbs, job_id), JobVerdict.RUNNING, "running")
     names(found, "50% done (rendered)")
     assert found.evidence == lease_of(attempt, verbs, progress=0.5, progress_note="rendered")
@@ -450,12 +454,12 @@ def test_a_worker_whose_own_lease_ran_out_is_not_taken_for_living(verbs: Verbs) 
     assert only(asked(verbs, job_id), JobVerdict.WAITING, "lease_expired").evidence["reapers"] == [WORKER, "worker-b"]
 
 
-def test_running_and_nobody_runs_it(verbs: Verbs) -> None:
-    """Only damage can bring this about; here the execution is taken away through the maintenance door."""
+def test_running_and_nobody_runs_it(verbs: Verbs, ledger_url: str) -> None:
+    """Only damage can bring this about: a CHECK forbids it, under the maintenance door too."""
     job_id = verbs.submit()
     verbs.claim_one()
-    with verbs.store.transaction() as transaction, transaction.maintenance.open(who="test", why="damage"):
-        verbs.store.execute(transaction.connection, "DELETE FROM holdfast_executions")
+    with unguarded(ledger_url, cast("Any", None)) as knife:
+        knife.set("JOB", job_id, status=None)
     found = only(asked(verbs, job_id), JobVerdict.BLOCKED, "no_execution")
     assert (found.evidence, found.next) == ({"open_executions": 0}, "holdfast check")
 
@@ -487,8 +491,8 @@ def test_failed_with_attempts_left(verbs: Verbs) -> None:
 
 def test_a_failed_job_whose_budget_was_taken_away(verbs: Verbs) -> None:
     job = verbs.job_in(JobState.FAILED, max_attempts=1)
-    with verbs.store.transaction() as transaction:
-        verbs.store.execute(transaction.connection, "UPDATE holdfast_jobs SET replay_attempts = 0")
+    with verbs.store.transaction() as transaction, transaction.maintenance.open(who="test", why="no more replays"):
+        verbs.store.execute(transaction.connection, "UPDATE holdfast_calls SET replay_attempts = 0")
     found = only(asked(verbs, job.job_id), JobVerdict.BLOCKED, "budget_gone")
     assert found.next == f"holdfast show {job.job_id}"
 
@@ -577,7 +581,8 @@ def test_succeeded(verbs: Verbs) -> None:
 def test_slimmed(verbs: Verbs, state: JobState) -> None:
     job = verbs.job_in(state, key="a", client="web")
     with verbs.store.transaction() as transaction, transaction.maintenance.open(who="gc", why="retention"):
-        verbs.store.execute(transaction.connection, "UPDATE holdfast_jobs SET payload = NULL, result = NULL")
+        verbs.store.execute(transaction.connection, "UPDATE holdfast_calls SET payload = NULL")
+        verbs.store.execute(transaction.connection, "UPDATE holdfast_jobs SET result = NULL")
     answer = asked(verbs, job.job_id)
     first = state.value
     verdict = JobVerdict.FINISHED if state is JobState.SUCCEEDED else JobVerdict.BLOCKED

@@ -75,6 +75,13 @@ def told(store: Store[Any], grant_id: int) -> list[tuple[str, str, str, str | No
 
 def contents(store: Store[Any]) -> dict[str, list[tuple[Any, ...]]]:
     """Everything that a refused act could have written."""
-    tables = ("holdfast_grants", "holdfast_approvers", "holdfast_jobs", "holdfast_journal", "holdfast_leases")
+    tables = (
+        "holdfast_grants",
+        "holdfast_approvers",
+        "holdfast_calls",
+        "holdfast_jobs",
+        "holdfast_journal",
+        "holdfast_leases",
+    )
     with store.reading() as reading:
         return {table: sorted(reading.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}

@@ -117,5 +117,5 @@ def essence(store: Store[Any]) -> dict[str, list[str]]:
         for table in sorted({"shelf", *known, "holdfast_journal"} - parts):
             columns, rows = reading.query(f"SELECT * FROM {table}", {})
             kept = [i for i, c in enumerate(columns) if not c.endswith("_at") and c not in _DIFFER]
-            found[table] = sorted(repr([(columns[i], row[i]) for i in kept]) for row in rows)
+            found[table] = sorted(repr(sorted((columns[i], row[i]) for i in kept)) for row in rows)
     return found

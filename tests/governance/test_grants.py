@@ -250,7 +250,7 @@ def _all_codes(store: Store[Any], clock: VirtualClock, people: People) -> Iterat
     yield Reject.ALREADY_CONSUMED, what, grant_id
     yield Reject.NOT_ACTIVE, *given("draft")
     what, grant_id = given()
-    with store.transaction() as transaction:
+    with store.transaction() as transaction, transaction.maintenance.open(who="mallory", why="to forge"):
         transaction.query(
             "UPDATE holdfast_grants SET approved_via = NULL WHERE grant_id = :id RETURNING 1", {"id": grant_id}
         )
@@ -448,7 +448,7 @@ def test_what_is_not_there_cannot_be_approved_or_revoked(sqlite: Store[Any]) -> 
 
 def test_a_ledger_that_does_not_say_what_it_is_for_is_treated_as_prod(sqlite: Store[Any]) -> None:
     draft, another = asked(sqlite, wanted(sqlite)), wanted(sqlite, "job:2")
-    with sqlite.transaction() as transaction:
+    with sqlite.transaction() as transaction, transaction.maintenance.open(who="mallory", why="to play"):
         transaction.settings.set("environment", "playground")
     refused("approver_not_authenticated", approve, sqlite, draft.grant_id, Identity(name="bob"))
     refused(Reject.MISSING, act, sqlite, another)

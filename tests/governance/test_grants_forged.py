@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.audit.check.runner import check
 from holdfast.core.authority import Doubt, Reject, Rejected, Wanted, approval_mark
 from holdfast.core.errors import AuthorityError
 from holdfast.core.governed import Grant
 from holdfast.governance.approval import revoke_approver
 from holdfast.governance.grants import Identity, approve, verdict_on
 from holdfast.store import Store, connect
+from holdfast.store.enforcement import Refusal
 from holdfast.store.reinstall import rewrite_enforcement
 from tests.enforcement.raw import Client
 from tests.governance.granting import People, act, asked, contents, wanted
@@ -50,10 +52,11 @@ class Forger:
 
     @contextmanager
     def unguarded(self) -> Iterator[Client]:
-        """Yield a shell in which the trigger for columns that never change is gone; afterwards it is back."""
+        """Yield a shell in which the triggers that keep the columns of a grant are gone; afterwards they are back."""
         with self.shell() as client:
-            on = "" if client.dialect == "sqlite" else " ON holdfast_grants"
-            client.run(f"DROP TRIGGER holdfast_grants_once{on}")
+            on, move = ("", "move") if client.dialect == "sqlite" else (" ON holdfast_grants", "moved")
+            for name in ("once", move):
+                client.run(f"DROP TRIGGER holdfast_grants_{name}{on}")
             yield client
         with connect(self.store.url) as store, store.transaction() as transaction:
             rewrite_enforcement(store, transaction)
@@ -67,7 +70,12 @@ class Forger:
             assert client.changed(sql, *told.values(), self.draft.grant_id) == 1
 
     def change(self, sql: str, *params: object) -> None:
-        with self.shell() as client:
+        """Change a row at rest: a grant only when its triggers are gone."""
+        kept = sql.startswith("UPDATE holdfast_grants")
+        if kept:
+            with self.shell() as client:
+                assert client.refusal(sql, *params) == Refusal.WRITE_ONCE
+        with self.unguarded() if kept else self.shell() as client:
             assert client.changed(sql, *params) == 1
 
     @property
@@ -317,3 +325,50 @@ def test_what_was_asked_for_cannot_be_changed(empty_url: str, tmp_path: Path) ->
     finally:
         client.rollback()
         client.close()
+
+
+# -- used past the gateway --------------------------------------------------------------------------------------------
+
+# The approval itself was genuine: who approved is revoked since, which takes nothing from what was approved before.
+GENUINE = ("prod: approver_revoked_since", "prod: approver_put_back_by_hand")
+FOUND = [name for name in FORGERIES if name not in GENUINE and not name.startswith("dev")]
+
+
+def found_in(store: Store[Any]) -> list[str]:
+    return [one.subject for one in check(store, only=["grants_authentic"]).violations]
+
+
+@pytest.mark.req("L-12", "L-13")
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_forged_is_found_by_check(name: str, sqlite_url: str, tmp_path: Path) -> None:
+    """A client that may write can use up a grant without the gateway: no database verifies a signature."""
+    environment, _, _, how = FORGERIES[name]
+    with new_store(sqlite_url, environment=environment) as store:
+        _, grant = how(Forger(store, People(tmp_path)))
+        assert f"GRANT {grant.grant_id}" in found_in(store)
+        client = Client(store.url)
+        sql = "UPDATE holdfast_grants SET state = 'consumed', consumed_by = 'mallory', event = 'consume',"
+        sql += " actor = 'mallory', move_id = 'used', version = version + 1 WHERE grant_id = ?"
+        assert client.changed(sql, grant.grant_id) == 1
+        client.commit()
+        client.close()
+        assert f"GRANT {grant.grant_id}" in found_in(store)
+
+
+@pytest.mark.parametrize("environment", ["dev", "stage", "prod"])
+def test_what_was_approved_as_it_must_be_is_not_doubted(empty_url: str, environment: str, tmp_path: Path) -> None:
+    with new_store(empty_url, environment=environment) as store:
+        it = Forger(store, People(tmp_path))
+        assert found_in(store) == []
+        act(store, it.for_active, it.active.grant_id)
+        assert found_in(store) == []
+
+
+@pytest.mark.parametrize("name", GENUINE)
+def test_an_approver_who_is_revoked_takes_nothing_from_earlier_approvals(
+    name: str, sqlite_url: str, tmp_path: Path
+) -> None:
+    environment, _, _, how = FORGERIES[name]
+    with new_store(sqlite_url, environment=environment) as store:
+        how(Forger(store, People(tmp_path)))
+        assert found_in(store) == []

@@ -97,7 +97,7 @@ def test_quarantine_is_left_once_by_a_named_operator_for_a_reason_under_a_grant(
         with pytest.raises(RefusedByDatabaseError), store.transaction() as transaction:  # and not past the gateway
             transaction.query(
                 "UPDATE holdfast_jobs SET state = 'pending', version = version + 1, event = 'release', move_id = :m,"
-                " grant_id = :g WHERE job_id = :j RETURNING 1",
+                " grant_id = :g, due_at = run_at, resting = NULL, quarantine_code = NULL WHERE job_id = :j RETURNING 1",
                 {"m": used.move_id, "g": grant.grant_id, "j": one.job_id},
             )
 

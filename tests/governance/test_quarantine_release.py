@@ -189,7 +189,8 @@ def test_the_database_refuses_a_release_by_hand(ledger_url: str) -> None:
     client = Client(ledger_url)
     update = (
         "UPDATE holdfast_jobs SET state = 'pending', version = version + 1, event = 'release', move_id = ?,"
-        f" grant_id = ?, quarantine_code = NULL, updated_at = '{LATER}' WHERE job_id = ?"
+        f" grant_id = ?, quarantine_code = NULL, due_at = run_at, resting = NULL, updated_at = '{LATER}'"
+        " WHERE job_id = ?"
     )
     assert client.refusal(update, "by-hand", None, job_id) == "HF009"
     assert client.refusal(update, "by-hand", grant_id, job_id) == "HF009"  # it was consumed by another move

@@ -23,7 +23,7 @@ from holdfast.governance.registry.preflight import PreflightRequest, preflight, 
 from holdfast.governance.registry.registry import BUILD, build, faults, hold, request_build, resolve
 from holdfast.store import Store
 from holdfast.store.reinstall import rewrite_enforcement
-from tests.enforcement.raw import Client
+from tests.enforcement.raw import DOOR, SHUT, Client
 from tests.governance.registries import (
     BOTH,
     REAL,
@@ -143,12 +143,12 @@ def a_value_that_was_approved_by_whoever_asked(ledgers: Ledgers) -> None:
     wanted = manifest(codes="a")
     grant_id = granted(store, wanted)
     build(store, wanted, root=wanted.collection, grant_id=grant_id, **REAL)
-    unguarded(store, f"UPDATE holdfast_grants SET approved_by = requested_by WHERE grant_id = {grant_id}")
+    by_hand(store.url, DOOR, f"UPDATE holdfast_grants SET approved_by = requested_by WHERE grant_id = {grant_id}", SHUT)
     other = manifest()
     try:
         tried(store, other, grant_id=granted(store, other))
     finally:
-        by_hand(store.url, f"UPDATE holdfast_grants SET approved_by = 'bob' WHERE grant_id = {grant_id}")
+        by_hand(store.url, DOOR, f"UPDATE holdfast_grants SET approved_by = 'bob' WHERE grant_id = {grant_id}", SHUT)
 
 
 @case(RegistryCode.BAD_VERSION)
@@ -356,7 +356,7 @@ def _revoked(store: Store[Any], wanted: Manifest) -> int:
 def _forged(store: Store[Any], wanted: Manifest) -> int:
     """Approved by its requester, behind the ledger's back."""
     grant_id = granted(store, wanted)
-    by_hand(store.url, f"UPDATE holdfast_grants SET approved_by = 'ann' WHERE grant_id = {grant_id}")
+    by_hand(store.url, DOOR, f"UPDATE holdfast_grants SET approved_by = 'ann' WHERE grant_id = {grant_id}", SHUT)
     return grant_id
 
 

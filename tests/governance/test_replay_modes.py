@@ -210,7 +210,7 @@ def test_a_repair_that_dies_is_continued_and_replaces_nothing_twice(
         report = replay.run(store, chosen, sleep=clock.advance, **WHO)
     assert (report.state, report.replayed) == ("done", 3)
     with store.reading() as reading:
-        rows = reading.execute("SELECT replaces FROM holdfast_jobs WHERE replaces IS NOT NULL ORDER BY job_id")
+        rows = reading.execute("SELECT replaces FROM holdfast_calls WHERE replaces IS NOT NULL ORDER BY job_id")
         assert [row[0] for row in rows] == old
         assert [grant.state for grant in reading.grants.page()] == ["consumed"]
 

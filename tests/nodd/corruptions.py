@@ -167,15 +167,15 @@ def a_job_without_its_unit(hand: Hand) -> Found:
 @listed
 def a_replacement_that_was_lost(hand: Hand) -> Found:
     now = hand.job(hand.busy.carried)
-    [[before]] = hand.run("SELECT replaces FROM holdfast_jobs WHERE job_id = ?", now)
+    [[before]] = hand.run("SELECT replaces FROM holdfast_calls WHERE job_id = ?", now)
     hand.unit(hand.busy.carried, job_id=before, created_before=None, attempts_before=0, version_before=0)
     return job(now)
 
 
 @of_jobs
 def a_job_about_nothing(hand: Hand) -> Found:
-    [[waiting]] = hand.run("SELECT max(job_id) FROM holdfast_jobs WHERE replaces IS NOT NULL")
-    hand.set("holdfast_jobs", "job_id", waiting, payload="[]")
+    [[waiting]] = hand.run("SELECT max(job_id) FROM holdfast_calls WHERE replaces IS NOT NULL")
+    hand.set("holdfast_calls", "job_id", waiting, payload="[]")
     return job(waiting)
 
 
@@ -207,19 +207,19 @@ def a_unit_of_another_object(hand: Hand) -> Found:
 
 @of_jobs
 def a_payload_that_cannot_be_read(hand: Hand) -> Found:
-    hand.set("holdfast_jobs", "job_id", hand.job(hand.busy.failed), payload="{")
+    hand.set("holdfast_calls", "job_id", hand.job(hand.busy.failed), payload="{")
     return unit(hand.busy.failed, "units_as_announced")
 
 
 @of_jobs
 def a_slimmed_job_under_another_key(hand: Hand) -> Found:
-    hand.set("holdfast_jobs", "job_id", hand.job(hand.busy.slimmed), key="another")
+    hand.set("holdfast_calls", "job_id", hand.job(hand.busy.slimmed), key="another")
     return unit(hand.busy.slimmed, "units_as_announced")
 
 
 @listed
 def a_replacement_that_forgot(hand: Hand) -> Found:
-    [[before]] = hand.run("SELECT replaces FROM holdfast_jobs WHERE job_id = ?", hand.job(hand.busy.carried))
+    [[before]] = hand.run("SELECT replaces FROM holdfast_calls WHERE job_id = ?", hand.job(hand.busy.carried))
     hand.unit(hand.busy.carried, created_before=None)
     return unit(hand.busy.carried, "replacements_carry_on") | job(before)
 

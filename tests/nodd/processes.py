@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from holdfast import Ledger, Worker
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.retry import RetryPolicy, Strategy
 from holdfast.engine.world import BETWEEN, World
-from holdfast.nodd import observations, tables, upgrade
+from holdfast.nodd import observations, tables
 from holdfast.nodd.dataset import shipped
 from holdfast.nodd.feed import Feed
 from holdfast.nodd.ingest import IngestSettings, declare
 from holdfast.nodd.objects import ObjectSource, S3Source
 from holdfast.nodd.queues import Queue
+from holdfast.nodd.statements import schema
 from holdfast.store import open_store
 from tests.nodd.objects import MemorySource
 from tests.support.trap import die
@@ -146,7 +147,7 @@ def observer(url: str, objects: str, meet: str) -> None:
 
 
 def preparer(url: str, meet: str, of: int) -> None:
-    """Make the application's tables, or bring them up to date, at the same moment as others; say which it was."""
+    """Make the application's tables at the same moment as others; say whether this process made them."""
     with open_store(url) as store:
         seen, own = tables._version, Path(meet) / str(os.getpid())
 
@@ -163,11 +164,11 @@ def preparer(url: str, meet: str, of: int) -> None:
         own.write_text(str(tables.prepare(store)))
 
 
-def upgrader(url: str, die_at: str) -> None:
-    """Bring the application's tables up to date, and die: before the view is made anew, or before it is durable."""
+def table_maker(url: str, die_at: str) -> None:
+    """Make the application's tables, and die: before the last statement, or before it is durable."""
     with open_store(url) as store:
         if die_at == "before the view":
-            upgrade.records_view = lambda _dialect: _die()  # type: ignore[assignment,attr-defined]
+            tables.schema = _then_die(schema(store.dialect)[:-1])  # type: ignore[assignment,attr-defined]
         else:
             transaction_of = store.transaction
 
@@ -181,6 +182,14 @@ def upgrader(url: str, die_at: str) -> None:
 
             store.transaction = cut_short  # type: ignore[method-assign]
         tables.prepare(store)
+
+
+def _then_die(parts: Sequence[str]) -> Callable[[str], Iterator[str]]:
+    def yielded(_dialect: str) -> Iterator[str]:
+        yield from parts
+        _die()
+
+    return yielded
 
 
 def worker_to_the_end(url: str, objects: str) -> None:

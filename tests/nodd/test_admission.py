@@ -47,7 +47,8 @@ def test_a_notice_is_a_unit_once(store: Store[Any]) -> None:
     )  # fmt: skip
     assert fates(store, body, event(record())) == ["duplicate", "duplicate"]
     assert states(store) == [(URI, "pending", 1)]
-    [[job_id, queue, key]] = asked(store, "SELECT job_id, queue, key FROM holdfast_jobs")
+    [[job_id, queue]] = asked(store, "SELECT job_id, queue FROM holdfast_jobs")
+    [[key]] = asked(store, "SELECT key FROM holdfast_calls")
     assert (queue, key) == ("gfs", first.wal_id)
     assert asked(store, "SELECT fate, n FROM nodd_counts ORDER BY fate") == [("admitted", 1), ("duplicate", 2)]
     with store.reading() as reading:

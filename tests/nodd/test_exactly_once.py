@@ -108,8 +108,8 @@ def test_every_object_is_catalogued_once_whatever_dies(
     ends = asked(store, "SELECT status FROM nodd_wal_records WHERE ext_superseded_by IS NULL")
     assert ends == [("succeeded",)] * objects
     twice = (
-        "SELECT count(*) FROM (SELECT job_id FROM holdfast_executions WHERE status IN ('COMMITTED', 'DONE')"
-        " GROUP BY job_id HAVING count(*) > 1) t"
+        "SELECT count(*) FROM (SELECT subject / 1000000 AS job_id FROM holdfast_edges"
+        " WHERE machine = 'EXECUTION' AND target = 'COMMITTED' GROUP BY 1 HAVING count(*) > 1) t"
     )
     assert asked(store, twice) == [(0,)]
     edges = asked(store, "SELECT count(*) FROM nodd_provenance WHERE content LIKE '%wasGeneratedBy%'")

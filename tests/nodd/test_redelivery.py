@@ -77,8 +77,8 @@ def require_each_once(store: Store[Any], units: int) -> None:
     kinds = ("used", "wasGeneratedBy", "wasDerivedFrom", "wasAssociatedWith")
     assert Counter(edge.partition(" ")[0] for edge in edges(store)) == dict.fromkeys(kinds, units)
     twice = (
-        "SELECT count(*) FROM (SELECT job_id FROM holdfast_executions WHERE status IN ('COMMITTED', 'DONE')"
-        " GROUP BY job_id HAVING count(*) > 1) t"
+        "SELECT count(*) FROM (SELECT subject / 1000000 AS job_id FROM holdfast_edges"
+        " WHERE machine = 'EXECUTION' AND target = 'COMMITTED' GROUP BY 1 HAVING count(*) > 1) t"
     )
     assert asked(store, twice) == [(0,)]
     assert check(store).violations == ()

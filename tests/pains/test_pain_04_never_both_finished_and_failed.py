@@ -47,7 +47,7 @@ def test_completion_and_expiry_at_the_edge_of_a_lease_have_one_winner(ledger_url
             with holder.store.transaction() as transaction:
                 [attempt] = transaction.executions.claim_these([receipt.job_id], Lease(owner="holder", seconds=10))
             token = attempt.execution.lease_token
-            values = {"job_id": receipt.job_id, "exec_id": token, "attempt": 1}
+            values = {"job_id": receipt.job_id, "exec_id": attempt.execution.exec_id, "attempt": 1}
             task = EndTask(attempt, Complete(token, "1"), [staged(EFFECT, values, 1)])
             behind.advance(9.9)
             ahead.advance(10)
@@ -87,7 +87,7 @@ def test_the_database_itself_refuses_to_fail_what_has_finished(ledger: Ledger) -
     ledger.run_until_idle()
     for statement in (
         f"UPDATE holdfast_jobs SET state = 'failed', version = version + 1 WHERE job_id = {job_id}",
-        f"UPDATE holdfast_executions SET status = 'ABORTED', version = version + 1 WHERE job_id = {job_id}",
+        f"UPDATE holdfast_jobs SET status = NULL, event = 'fail', version = version + 1 WHERE job_id = {job_id}",
     ):
         with pytest.raises(RefusedByDatabaseError), ledger.store.transaction() as transaction:
             ledger.store.execute(transaction.connection, statement)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.digest import sha256
 from holdfast.store import Lease, Submission
@@ -41,6 +41,7 @@ class Oracle:
     executions: dict[int, Row] = field(default_factory=dict)
     grants: dict[int, Row] = field(default_factory=dict)
     journal: list[Edge] = field(default_factory=list)
+    tokens: dict[int, int] = field(default_factory=dict)  # the last one of each job
 
     # -- submitting ---------------------------------------------------------------------------------------------------
 
@@ -122,8 +123,8 @@ class Oracle:
 
     def _begin(self, job: Row, exec_id: int, lease: Lease) -> None:
         now, owner = self.clock(), lease.owner
-        assert exec_id > max(self.executions, default=0)
         job["attempts"] += 1
+        assert exec_id == job["job_id"] * 1_000_000 + job["attempts"]
         job["last_attempt_at"] = now
         self._job_moves(job, ["running"], "claim", owner, None)
         seconds = lease.seconds_by_operation.get(job["operation"], lease.seconds)
@@ -134,7 +135,7 @@ class Oracle:
             "status": "IN_PROGRESS" if lease.begin else "LEASED",
             "version": 2 if lease.begin else 1,
             "lease_owner": owner,
-            "lease_token": exec_id,
+            "lease_token": max(self.tokens.get(job["job_id"], 0) + 1, int(now.timestamp() * 1_000_000)),
             "lease_expires_at": now + timedelta(seconds=seconds),
             "excused": False,
             "error_code": None,
@@ -145,9 +146,10 @@ class Oracle:
             "started_at": now if lease.begin else None,
             "finished_at": None,
             "created_at": now,
-            "updated_at": now,
+            "updated_at": job["updated_at"],
         }
-        event, attempt = ("begin" if lease.begin else "lease"), job["attempts"]
+        self.tokens[job["job_id"]] = self.executions[exec_id]["lease_token"]
+        event, attempt, now = ("begin" if lease.begin else "lease"), job["attempts"], job["updated_at"]
         self._write_down("EXECUTION", exec_id, 1, None, "LEASED", event, owner, None, attempt, None, now)
         if lease.begin:
             self._write_down("EXECUTION", exec_id, 2, "LEASED", "IN_PROGRESS", event, owner, None, attempt, None, now)
@@ -158,7 +160,7 @@ class Oracle:
         """Tell whether a worker that shows this token may still write to the execution."""
         execution = self.executions[exec_id]
         live = execution["lease_expires_at"] > self.clock()
-        return bool(token == exec_id and execution["status"] in OPEN and live)
+        return bool(token == execution["lease_token"] and execution["status"] in OPEN and live)
 
     def work(self, verb: str, exec_id: int, token: int, actor: str, **given: Any) -> bool:
         """Do what a worker or the reaper asks, and tell whether it was accepted."""
@@ -166,11 +168,11 @@ class Oracle:
         status = execution["status"]
         expired = execution["lease_expires_at"] <= self.clock()
         if verb == "finish":  # however late
-            accepted = token == exec_id and status in ("COMMITTED", "DONE")
+            accepted = token == execution["lease_token"] and status in ("COMMITTED", "DONE")
         elif verb == "recover":  # without a token
             accepted = status == "DONE" or (status in OPEN and expired)
         else:
-            accepted = token == exec_id and not expired and status in FROM[verb]
+            accepted = token == execution["lease_token"] and not expired and status in FROM[verb]
         if accepted and status != "DONE":
             self._do(verb, execution, actor, **given)
         return accepted
@@ -194,7 +196,7 @@ class Oracle:
             self._job_moves(job, ["succeeded"], "succeed", actor, None)
         elif verb == "give_back":
             execution["excused"] = True
-            self._execution_moves(execution, ["ABORTED"], "give_back", actor)
+            self._execution_moves(execution, ["ABORTED"], "abort", actor)
             job["excused"] += 1
             job["run_at"] = given["run_at"]
             self._job_moves(job, ["failed", "pending"], "give_back", actor, None)
@@ -230,7 +232,7 @@ class Oracle:
     def _expire(self, execution: Row, job: Row, actor: str, retry_at: datetime) -> None:
         message = f"the lease of {execution['lease_owner']} expired during attempt {execution['attempt']}"
         execution["error_code"], execution["error_message"] = "lease_expired", message
-        self._execution_moves(execution, ["ABORTED"], "expire", actor)
+        self._execution_moves(execution, ["ABORTED"], "abort", actor)
         job["last_error_code"], job["last_error_message"] = "lease_expired", message
         spent = job["attempts"] - job["excused"]
         if spent < job["max_attempts"]:
@@ -331,7 +333,7 @@ class Oracle:
         reason: str | None = None,
         grant_id: int | None = None,
     ) -> None:
-        job["updated_at"] = max(job["updated_at"], self.clock())
+        self._touch(job)
         job["quarantine_code"] = quarantine_code
         for target in path:
             job["version"] += 1
@@ -341,10 +343,17 @@ class Oracle:
             )  # fmt: skip
             job["state"] = target
 
+    def _touch(self, job: Row) -> datetime:
+        job["updated_at"] = max(job["updated_at"], self.clock())
+        return cast("datetime", job["updated_at"])
+
     def _execution_moves(self, execution: Row, path: list[str], event: str, actor: str) -> None:
-        execution["updated_at"] = max(execution["updated_at"], self.clock())
+        # An attempt and its job are one row, with one time.
+        execution["updated_at"] = self._touch(self.jobs[execution["job_id"]])
         if path[-1] in ("DONE", "ABORTED"):
-            execution["finished_at"] = self.clock()
+            execution["finished_at"] = execution["updated_at"]
+        if path[-1] == "DONE":
+            execution["lease_expires_at"] = execution["updated_at"]
         for target in path:
             execution["version"] += 1
             self._write_down(

@@ -444,8 +444,8 @@ def test_a_drivers_error_never_leaves_the_store(verbs: Verbs) -> None:
     """What the checks above would have let through: the database refuses it, and says so in Holdfast's words."""
     row = '[["noop", "1", "c", null, "q", 5, 5, 1180591620717411303424, null, "{}", "digest", null]]'
     params = {
-        "rows": row, "state": "pending", "version": 1, "event": "submit", "actor": "a", "reason": None, "move_id": "m",
-        "now": verbs.store.time_parameter(),
+        "rows": row, "after": 0, "state": "pending", "version": 1, "event": "submit", "actor": "a", "reason": None,
+        "move_id": "m", "now": verbs.store.time_parameter(),
     }  # fmt: skip
     before = verbs.everything()
     with pytest.raises(RefusedByDatabaseError), verbs.store.transaction() as transaction:

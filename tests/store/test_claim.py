@@ -24,7 +24,7 @@ def test_a_winner_gets_an_execution_a_lease_and_a_token(verbs: Verbs) -> None:
     submitted = verbs.job(verbs.submit())
     now = verbs.clock.advance(5)
     [attempt] = verbs.claim(10, seconds=30)
-    exec_id = attempt.execution.exec_id
+    exec_id = submitted.job_id * 1_000_000 + 1
     assert attempt.job == changed(
         submitted, state=JobState.RUNNING, version=2, attempts=1, last_attempt_at=now, updated_at=now
     )
@@ -35,7 +35,7 @@ def test_a_winner_gets_an_execution_a_lease_and_a_token(verbs: Verbs) -> None:
         status=ExecutionStatus.IN_PROGRESS,
         version=2,
         lease_owner=WORKER,
-        lease_token=exec_id,
+        lease_token=int(now.timestamp() * 1_000_000),
         lease_expires_at=verbs.clock.after(30),
         excused=False,
         error_code=None,
@@ -277,11 +277,12 @@ def test_jobs_that_wait_for_later_are_not_walked(verbs: Verbs) -> None:
 
 def _sqlite_cost(verbs: Verbs) -> tuple[list[str], int]:
     """Return which way into the jobs each step of a claim takes, and how many instructions SQLite runs for it."""
-    [sql] = statements("sqlite")["claim_executions"]
+    [sql] = statements("sqlite")["claim_jobs"]
     now = time_text(verbs.clock())
     params = {
-        "status": "IN_PROGRESS", "version": 2, "event": "begin", "owner": WORKER, "queues": '["default"]',
-        "leases": "{}", "expires": now, "started": now, "n": 10, "move_id": "m", "now": now,
+        "state": "running", "status": "IN_PROGRESS", "edges": 1, "event": "claim", "owner": WORKER,
+        "queues": '["default"]', "leases": "{}", "expires": now, "started": now, "token": 1, "n": 10, "move_id": "m",
+        "now": now,
     }  # fmt: skip
     ran = 0
 
@@ -298,19 +299,21 @@ def _sqlite_cost(verbs: Verbs) -> tuple[list[str], int]:
         connection.set_progress_handler(None, 0)
     ways = [line.replace("COVERING ", "") for line in plan if " j " in line or "holdfast_jobs" in line]
     assert ways == [
+        "SEARCH holdfast_jobs USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH j USING INDEX holdfast_jobs_due (queue=?)",
         "SEARCH j USING INDEX holdfast_jobs_due (queue=? AND priority<?)",
-        "SEARCH j USING INDEX holdfast_jobs_due (queue=? AND priority=? AND run_at<?)",
+        "SEARCH j USING INDEX holdfast_jobs_due (queue=? AND priority=? AND due_at>? AND due_at<?)",
     ]
     return ways, ran
 
 
 def _postgres_cost(verbs: Verbs) -> list[tuple[str, str]]:
     """Return which way into the jobs each node of the plan takes, and how many rows it really found there."""
-    [sql] = verbs.store._statements["claim_executions"]  # type: ignore[attr-defined]
+    [sql] = verbs.store._statements["claim_jobs"]  # type: ignore[attr-defined]
     params = {
-        "status": "IN_PROGRESS", "version": 2, "event": "begin", "owner": WORKER, "queues": '["default"]',
-        "leases": "{}", "lease_s": 1.0, "begins": True, "n": 10, "move_id": "m", "now": verbs.clock(),
+        "state": "running", "status": "IN_PROGRESS", "edges": 1, "event": "claim", "owner": WORKER,
+        "queues": '["default"]', "leases": "{}", "lease_s": 1.0, "begins": True, "n": 10, "move_id": "m",
+        "now": verbs.clock(),
     }  # fmt: skip
     with verbs.store.transaction() as transaction:
         connection = transaction.connection
@@ -323,8 +326,9 @@ def _postgres_cost(verbs: Verbs) -> list[tuple[str, str]]:
         if "holdfast_jobs" in line and " on holdfast_jobs" in line
     ]
     assert found, plan
-    assert all("holdfast_jobs_due" in way for way, _, _ in found), plan
-    lanes = [(way, cond) for way, _, cond in found if "run_at <= " in cond]
+    written = [way for way, _, _ in found if "holdfast_jobs_due" not in way]  # the claimed rows, found by their ids
+    assert [way.split(" on ")[0] for way in written] == ["->  Update", "->  Index Scan using holdfast_jobs_pkey"], plan
+    lanes = [(way, cond) for way, _, cond in found if "due_at <= " in cond]
     assert len(lanes) == 1, plan
     return [(way, actual) for way, actual, _ in found]
 

@@ -76,8 +76,8 @@ def test_a_refused_or_undone_move_leaves_no_delta(verbs: Verbs) -> None:
     attempt = verbs.claim_one()
     before = deltas(verbs)
     verbs.work(attempt, Complete(attempt.execution.lease_token + 1))
-    verbs.beat(attempt.execution.exec_id, attempt.execution.lease_token, 60)
-    verbs.progress(attempt.execution.exec_id, attempt.execution.lease_token, 0.5)
+    verbs.beat(attempt, 60)
+    verbs.progress(attempt, 0.5)
     with verbs.undone() as transaction:
         transaction.jobs.submit([Submission(operation="noop", payload="{}")], actor="client-1")
     assert deltas(verbs) == before

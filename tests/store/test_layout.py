@@ -37,6 +37,13 @@ def test_only_white_space_changes() -> None:
     assert re.sub(r"\s", "", laid_out(condition, 6)) == re.sub(r"\s", "", condition)
 
 
-def test_no_line_of_a_trigger_is_long() -> None:
-    texts = [*sqlite.triggers("1").values(), *postgres.functions('"holdfast".', "1").values()]
-    assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH + 20
+def test_no_line_of_a_trigger_or_view_is_long() -> None:
+    """PostgreSQL prints the text of a trigger in one line, so that one is compared in one line."""
+    schema = '"holdfast".'
+    texts = [
+        *sqlite.triggers("1").values(),
+        *sqlite.views().values(),
+        *postgres.functions(schema, "1").values(),
+        *postgres.views(schema).values(),
+    ]
+    assert max(len(line) for text in texts for line in text.splitlines()) <= WIDTH + 10

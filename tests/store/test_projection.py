@@ -154,6 +154,6 @@ def test_every_history_leaves_the_projected_states_and_the_real_counts(verbs: Ve
         history.check()
 
     holds()
-    events = set(verbs.query("SELECT machine, event FROM holdfast_journal"))
+    events = set(verbs.query("SELECT machine, event FROM holdfast_edges"))
     assert {event for machine, event in events if machine == "JOB"} == set(JOB.events)
     assert {event for machine, event in events if machine == "EXECUTION"} == set(EXECUTION.events)

@@ -33,7 +33,7 @@ from holdfast.core.decide import Move, Refused
 from holdfast.core.errors import IdempotencyConflictError, RefusedByDatabaseError
 from holdfast.core.governed import Grant, GrantEvent, Release
 from holdfast.core.project import project, rulings_of
-from holdfast.core.records import Execution, Job
+from holdfast.core.records import Attempt, Execution, Job
 from holdfast.store import Lease, Submission
 from holdfast.store.statements import columns as columns_of
 from tests.store.conftest import phases
@@ -80,9 +80,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.oracle = Oracle(verbs.clock)
         self.tag = f"example-{next(self.examples)}"
         self.queues = (f"{self.tag}-red", f"{self.tag}-blue")
-        [(self.first_job, self.first_execution, self.first_grant, self.first_row)] = verbs.query(
+        [(self.first_job, self.first_grant, self.first_row)] = verbs.query(
             "SELECT (SELECT coalesce(max(job_id), 0) FROM holdfast_jobs),"
-            " (SELECT coalesce(max(exec_id), 0) FROM holdfast_executions),"
             " (SELECT coalesce(max(grant_id), 0) FROM holdfast_grants),"
             " (SELECT coalesce(max(seq), 0) FROM holdfast_journal)"
         )
@@ -211,17 +210,17 @@ class LedgerMachine(RuleBasedStateMachine):
                 continue
             fitting = FITTING[self.oracle.executions[exec_id]["status"]]
             verb = chosen or fitting[index % len(fitting)]
-            token, at = exec_id + off, self.clock.after(delay or 0.0)
+            token, at = self.oracle.executions[exec_id]["lease_token"] + off, self.clock.after(delay or 0.0)
             given: dict[str, Any] = {}
             command: object
             if verb == "start":
                 command = Start(token)
             elif verb == "commit":
-                command, given = Commit(token, result), {"result": result}
+                command, given = Commit(token, result or "null"), {"result": result or "null"}
             elif verb == "finish":
                 command = Finish(token)
             elif verb == "complete":
-                command, given = Complete(token, result), {"result": result}
+                command, given = Complete(token, result or "null"), {"result": result or "null"}
             elif verb == "give_back":
                 command, given = GiveBack(token, at), {"run_at": at}
             elif verb == "fail":
@@ -250,14 +249,21 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(index=INDEX, off=OFF, seconds=st.sampled_from([0.5, 12.0]))
     def beat(self, index: int, off: int, seconds: float) -> None:
         exec_id = self.pick_execution(index)
-        expected = self.oracle.beat(exec_id, exec_id + off, seconds)
-        assert self.verbs.beat(exec_id, exec_id + off, seconds) == expected
+        shown = self.shown(exec_id, off)
+        expected = self.oracle.beat(exec_id, shown.execution.lease_token, seconds)
+        assert self.verbs.beat(shown, seconds) == expected
 
     @rule(index=INDEX, off=OFF, note=st.sampled_from([None, "halfway"]))
     def progress(self, index: int, off: int, note: str | None) -> None:
         exec_id = self.pick_execution(index)
-        expected = self.oracle.progress(exec_id, exec_id + off, 0.5, note)
-        assert self.verbs.progress(exec_id, exec_id + off, 0.5, note) == expected
+        shown = self.shown(exec_id, off)
+        expected = self.oracle.progress(exec_id, shown.execution.lease_token, 0.5, note)
+        assert self.verbs.progress(shown, 0.5, note) == expected
+
+    def shown(self, exec_id: int, off: int) -> Attempt:
+        """Return an attempt as a worker shows it, with a token that is off by so much."""
+        attempt = self.verbs.attempt(exec_id)
+        return Attempt(attempt.job, changed(attempt.execution, lease_token=attempt.execution.lease_token + off))
 
     @rule(n=st.sampled_from([1, 2, 100]), delay=DELAY)
     def recover(self, n: int, delay: float | None) -> None:
@@ -273,7 +279,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert committed == sorted(committed, reverse=True)
         for exec_id, (_, answer) in zip(chosen, answers, strict=True):
             assert isinstance(answer, Move)
-            assert self.oracle.work("recover", exec_id, exec_id, REAPER, retry_at=retry_at)
+            assert self.oracle.work("recover", exec_id, 0, REAPER, retry_at=retry_at)
 
     @rule(
         chosen=st.sampled_from([None, None, None, "retry", "replay", "quarantine", "cancel"]),
@@ -340,17 +346,22 @@ class LedgerMachine(RuleBasedStateMachine):
             jobs = {
                 job.job_id: job
                 for job in map(
-                    reading.jobs._job, rows("job_columns", f"holdfast_jobs j WHERE j.job_id > {self.first_job}")
+                    reading.jobs._job,
+                    rows(
+                        "job_columns",
+                        "holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id"
+                        f" WHERE j.job_id > {self.first_job}",
+                    ),
                 )
             }
             assert jobs == {job_id: Job(**job) for job_id, job in oracle.jobs.items()}
-            after = f"holdfast_executions e WHERE e.exec_id > {self.first_execution}"
+            after = f"holdfast_executions e WHERE e.job_id > {self.first_job}"
             executions = {e.exec_id: e for e in map(reading.executions._execution, rows("execution_columns", after))}
             assert executions == {exec_id: Execution(**row) for exec_id, row in oracle.executions.items()}
             after = f"holdfast_grants g WHERE g.grant_id > {self.first_grant}"
             grants = {grant.grant_id: grant for grant in map(reading.grants._grant, rows("grant_columns", after))}
             assert grants == {grant_id: Grant(**grant) for grant_id, grant in oracle.grants.items()}
-            after = f"holdfast_journal g WHERE g.seq > {self.first_row}"
+            after = f"holdfast_edges g WHERE g.seq > {self.first_row}"
             journal = [reading.journal._journal_row(row) for row in rows("journal_columns", after)]
             edges = [
                 (

@@ -16,9 +16,13 @@ DIALECTS = ("sqlite", "postgres")
 PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
-# PostgreSQL measures leases by its own clock: it is told how long, where SQLite is told until when.
-CLOCKS = {"sqlite": {"expires", "started"}, "postgres": {"lease_s", "begins"}}
-LEASING = {"claim_executions", "claim_these"}
+# PostgreSQL measures leases and makes tokens by its own clock; SQLite gets both. Only PostgreSQL has a sequence of ids.
+OWN = {
+    "claim_jobs": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins"}},
+    "claim_these": {"sqlite": {"expires", "started", "token"}, "postgres": {"lease_s", "begins"}},
+    "insert_jobs": {"sqlite": {"after"}, "postgres": set()},
+    "complete_jobs": {"sqlite": {"rows"}, "postgres": {"ids", "tokens", "results"}},
+}
 
 
 def texts(folder: str) -> dict[str, str]:
@@ -30,10 +34,9 @@ def texts(folder: str) -> dict[str, str]:
 
 def parameters(dialect: str, name: str) -> set[str]:
     found = {match for part in statements(dialect)[name] for match in PARAMETER.findall(part)}
-    if name in LEASING:
-        assert CLOCKS[dialect] <= found
-        found -= CLOCKS[dialect]
-    return found
+    own: set[str] = OWN[name][dialect] if name in OWN else set()
+    assert own <= found
+    return found - own
 
 
 def test_both_dialects_have_the_same_files() -> None:

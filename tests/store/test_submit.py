@@ -266,4 +266,4 @@ def test_processes_that_submit_the_same_keys_get_one_job_each(verbs: Verbs) -> N
     for key in keys:
         assert len({answer[key][0] for answer in answers}) == 1
         assert [answer[key][1] for answer in answers].count(True) == 1
-    assert verbs.query("SELECT count(*), count(DISTINCT key) FROM holdfast_jobs") == [(len(keys), len(keys))]
+    assert verbs.query("SELECT count(*), count(DISTINCT key) FROM holdfast_calls") == [(len(keys), len(keys))]

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core import governed, records, seals
 from holdfast.store import create_store
+from holdfast.store.statements import CURRENT_ATTEMPT
 from holdfast.store.tables import ALL, GUARDED, OWN_COLUMNS, Kind, Table, table_named
 from tests.enforcement.raw import Client
 
@@ -25,7 +26,6 @@ TYPES = {
 }  # fmt: skip
 RECORDS = {
     "jobs": records.Job,
-    "executions": records.Execution,
     "grants": governed.Grant,
     "approvers": governed.Approver,
     "procedures": governed.ProcedureRun,
@@ -79,8 +79,9 @@ def test_the_migrations_make_the_tables_that_are_stated(ledger_url: str) -> None
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_has_columns_of_its_table_and_of_their_kinds(name: str) -> None:
-    table = table_named(name)
-    kinds = {column.name: column for column in table.columns}
+    # A job is shown with its call.
+    tables = [table_named(name), *([table_named("calls")] if name == "jobs" else [])]
+    kinds = {column.name: column for table in tables for column in table.columns}
     for field, hint in get_type_hints(RECORDS[name]).items():
         if f"{name}.{field}" in OWN_COLUMNS:
             continue
@@ -91,6 +92,37 @@ def test_a_record_has_columns_of_its_table_and_of_their_kinds(name: str) -> None
         text_in_time = (kind is datetime and expected is str) or (kind is str and expected is datetime)
         assert issubclass(kind, expected) or (isinstance(kind, type) and issubclass(kind, Enum)) or text_in_time, field
         assert (type(None) in options) is kinds[field].nullable, field
+
+
+def test_an_execution_has_columns_of_both_places_where_an_attempt_is_stored() -> None:
+    """The current attempt is in the row of its job, and one that ended without success in a row of its own."""
+    own = {
+        "exec_id",
+        "status",
+        "updated_at",
+    }  # of an ended attempt: its id and status follow, its end was its last move
+    ended = {column.name: column for column in table_named("aborted").columns}
+    for field, hint in get_type_hints(records.Execution).items():
+        if field in own:
+            continue
+        options: tuple[Any, ...] = get_args(hint) or (hint,)
+        [kind] = [option for option in options if option is not type(None)]
+        assert issubclass(kind, PYTHON[ended[field].kind]), field
+        assert ended[field].nullable <= (type(None) in options), field
+    current = set(table_named("jobs").names) | set(CURRENT_ATTEMPT)
+    assert set(records.Execution.__struct_fields__) <= current
+
+
+def test_the_columns_of_the_views_are_those_of_the_records(ledger_url: str) -> None:
+    client = Client(ledger_url)
+    shown = {
+        "holdfast_executions": {*records.Execution.__struct_fields__, "event", "actor", "reason", "move_id"},
+        "holdfast_edges": {*records.JournalRow.__struct_fields__, "record", "step", "epoch", "xid"},
+    }
+    for view, names in shown.items():
+        cursor = client.connection.execute(f"SELECT * FROM {view}")
+        assert {column[0] for column in cursor.description} == names
+    client.close()
 
 
 def test_every_guarded_table_is_one_of_the_tables() -> None:

@@ -21,6 +21,11 @@ def token(attempt: Attempt) -> int:
     return attempt.execution.lease_token
 
 
+def shown_with(attempt: Attempt, **fields: object) -> Attempt:
+    """Return an attempt whose holder shows another token or owner."""
+    return Attempt(attempt.job, changed(attempt.execution, **fields))
+
+
 def new_steps(verbs: Verbs, before: Attempt) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
     """Return the journal rows of the job and of the execution that came after the attempt was read."""
     job = [row for row in verbs.journal(before.job.job_id) if row.version > before.job.version]
@@ -43,7 +48,7 @@ def test_start_begins_a_leased_execution(verbs: Verbs) -> None:
     now = verbs.clock.advance(1)
     assert isinstance(verbs.work(before, Start(token(before)), "warmed up"), Move)
     after = verbs.attempt(before.execution.exec_id)
-    assert after.job == before.job
+    assert after.job == changed(before.job, updated_at=now)
     assert after.execution == changed(
         before.execution, status=ExecutionStatus.IN_PROGRESS, version=2, started_at=now, updated_at=now
     )
@@ -60,7 +65,7 @@ def test_commit_keeps_the_result_and_leaves_the_job_running(verbs: Verbs) -> Non
     now = verbs.clock.advance(1)
     assert isinstance(verbs.work(before, Commit(token(before), '{"bytes":7}')), Move)
     after = verbs.attempt(before.execution.exec_id)
-    assert after.job == changed(before.job, result='{"bytes":7}')
+    assert after.job == changed(before.job, result='{"bytes":7}', updated_at=now)
     assert after.execution == changed(before.execution, status=ExecutionStatus.COMMITTED, version=3, updated_at=now)
     assert new_steps(verbs, before) == ([], [(3, "IN_PROGRESS", "COMMITTED", "commit", WORKER, None, 1, None, now)])
 
@@ -78,7 +83,12 @@ def test_finish_ends_a_committed_execution_however_late(verbs: Verbs, wait_s: in
     assert after.job == changed(before.job, state=JobState.SUCCEEDED, version=3, updated_at=now)
     assert after.job.result == '"r"'
     assert after.execution == changed(
-        before.execution, status=ExecutionStatus.DONE, version=4, finished_at=now, updated_at=now
+        before.execution,
+        status=ExecutionStatus.DONE,
+        version=4,
+        lease_expires_at=now,  # the lease ends with the attempt
+        finished_at=now,
+        updated_at=now,
     )
     assert new_steps(verbs, before) == (
         [(3, "running", "succeeded", "succeed", WORKER, None, 1, None, now)],
@@ -95,7 +105,12 @@ def test_complete_is_commit_and_finish_in_one_write(verbs: Verbs) -> None:
     after = verbs.attempt(before.execution.exec_id)
     assert after.job == changed(before.job, state=JobState.SUCCEEDED, version=3, result='{"bytes":7}', updated_at=now)
     assert after.execution == changed(
-        before.execution, status=ExecutionStatus.DONE, version=4, finished_at=now, updated_at=now
+        before.execution,
+        status=ExecutionStatus.DONE,
+        version=4,
+        lease_expires_at=now,  # the lease ends with the attempt
+        finished_at=now,
+        updated_at=now,
     )
     assert new_steps(verbs, before) == (
         [(3, "running", "succeeded", "succeed", WORKER, "all good", 1, None, now)],
@@ -104,6 +119,20 @@ def test_complete_is_commit_and_finish_in_one_write(verbs: Verbs) -> None:
             (4, "COMMITTED", "DONE", "complete", WORKER, "all good", 1, None, now),
         ],
     )
+
+
+@pytest.mark.req("M-06", "M-18")
+def test_a_completion_shows_the_owner_of_the_lease(verbs: Verbs) -> None:
+    """After a failover a token may be given out again; the name of the worker is not."""
+    verbs.submit()
+    held = verbs.claim_one()
+    before = verbs.everything()
+    stranger = shown_with(held, lease_owner="another")
+    with verbs.store.transaction() as transaction:
+        [answer] = transaction.executions.move([(stranger, Complete(token(held)))], actor="another")
+    assert isinstance(answer, Refused)
+    assert answer.code == "lease_lost"
+    assert verbs.everything() == before
 
 
 def test_finishing_again_is_a_no_op(verbs: Verbs) -> None:
@@ -266,7 +295,7 @@ def test_give_back_costs_the_job_nothing(verbs: Verbs) -> None:
             (3, "running", "failed", "give_back", WORKER, "shutting down", 1, None, now),
             (4, "failed", "pending", "give_back", WORKER, "shutting down", 1, None, now),
         ],
-        [(3, "IN_PROGRESS", "ABORTED", "give_back", WORKER, "shutting down", 1, None, now)],
+        [(3, "IN_PROGRESS", "ABORTED", "abort", WORKER, "shutting down", 1, None, now)],
     )
     verbs.clock.advance(5)
     attempt = verbs.claim_one()
@@ -309,7 +338,7 @@ def test_expire_ends_the_execution_and_reopens_the_job(verbs: Verbs, begin: bool
             (3, "running", "failed", "expire", WORKER, None, 1, None, now),
             (4, "failed", "pending", "expire", WORKER, None, 1, None, now),
         ],
-        [(version, str(before.execution.status), "ABORTED", "expire", WORKER, None, 1, None, now)],
+        [(version, str(before.execution.status), "ABORTED", "abort", WORKER, None, 1, None, now)],
     )
 
 
@@ -344,7 +373,7 @@ def test_recovery_finishes_what_committed_and_expires_the_rest(verbs: Verbs) -> 
         verbs.submit()
     crashed, committed, living = verbs.claim(3, seconds=10)
     verbs.work(committed, Commit(token(committed), '"kept"'))
-    verbs.beat(living.execution.exec_id, token(living), 1000)
+    verbs.beat(living, 1000)
     now = verbs.clock.advance(10)
     answers = verbs.recover(retry_at=verbs.clock.after(5))
     assert [attempt.execution.exec_id for attempt, _ in answers] == [
@@ -395,9 +424,9 @@ def test_a_lease_ends_at_its_very_microsecond(verbs: Verbs) -> None:
     attempt = verbs.claim_one(seconds=10)
     verbs.clock.advance(9.999999)
     assert verbs.recover() == []
-    assert verbs.beat(attempt.execution.exec_id, token(attempt), 10)
+    assert verbs.beat(attempt, 10)
     verbs.clock.advance(10)
-    assert not verbs.beat(attempt.execution.exec_id, token(attempt), 10)
+    assert not verbs.beat(attempt, 10)
     assert len(verbs.recover()) == 1
 
 
@@ -622,7 +651,7 @@ def test_a_heartbeat_moves_the_lease_and_nothing_else(verbs: Verbs) -> None:
     attempt = verbs.claim_one(seconds=10)
     journal = verbs.query("SELECT count(*) FROM holdfast_journal")
     verbs.clock.advance(9)
-    assert verbs.beat(attempt.execution.exec_id, token(attempt), 10)
+    assert verbs.beat(attempt, 10)
     after = verbs.attempt(attempt.execution.exec_id)
     assert after.job == attempt.job
     assert after.execution == changed(attempt.execution, lease_expires_at=verbs.clock.after(10))
@@ -633,12 +662,13 @@ def test_progress_is_noted_under_the_lease_alone(verbs: Verbs) -> None:
     verbs.submit()
     attempt = verbs.claim_one(seconds=10)
     exec_id = attempt.execution.exec_id
-    assert verbs.progress(exec_id, token(attempt), 0.5, "halfway")
+    assert verbs.progress(attempt, 0.5, "halfway")
     after = verbs.attempt(exec_id)
     assert after.execution == changed(attempt.execution, progress=0.5, progress_note="halfway")
-    assert not verbs.progress(exec_id, token(attempt) + 1, 0.9)
+    assert not verbs.progress(shown_with(attempt, lease_token=token(attempt) + 1), 0.9)
+    assert not verbs.progress(shown_with(attempt, lease_owner="another"), 0.9)
     verbs.clock.advance(10)
-    assert not verbs.progress(exec_id, token(attempt), 0.9)
+    assert not verbs.progress(attempt, 0.9)
     assert verbs.attempt(exec_id) == after
 
 
@@ -649,6 +679,6 @@ def test_beats_of_a_set_answer_for_each(verbs: Verbs) -> None:
     verbs.work(ended, Complete(token(ended)))
     with verbs.store.transaction() as transaction:
         held = transaction.executions.extend_leases(
-            [(a.execution.exec_id, token(a), 60) for a in (alive, ended)] + [(wrong.execution.exec_id, 0, 60)]
+            [(a.execution, 60) for a in (alive, ended, shown_with(wrong, lease_token=0))]
         )
     assert set(held) == {alive.execution.exec_id}

@@ -106,13 +106,13 @@ class Verbs:
         with self.store.transaction() as transaction:
             return transaction.executions.recover(actor=REAPER, **fields)
 
-    def beat(self, exec_id: int, token: int, seconds: float) -> bool:
+    def beat(self, held: Attempt, seconds: float) -> bool:
         with self.store.transaction() as transaction:
-            return exec_id in transaction.executions.extend_leases([(exec_id, token, seconds)])
+            return held.execution.exec_id in transaction.executions.extend_leases([(held.execution, seconds)])
 
-    def progress(self, exec_id: int, token: int, fraction: float, note: str | None = None) -> bool:
+    def progress(self, held: Attempt, fraction: float, note: str | None = None) -> bool:
         with self.store.transaction() as transaction:
-            return exec_id in transaction.executions.save_progress([(exec_id, token, fraction, note)])
+            return held.execution.exec_id in transaction.executions.save_progress([(held.execution, fraction, note)])
 
     def fold(self) -> None:
         with self.store.transaction() as transaction:

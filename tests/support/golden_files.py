@@ -7,12 +7,15 @@ that depends on one, is replaced by a number, the same number wherever it occurs
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from holdfast import Execution, Ledger, Quarantine
+from holdfast.store.tables import table_named
 from holdfast.testing import VirtualClock, virtual_world
 from tests.cli.commands import holdfast
 from tests.support.golden_text import TIME
@@ -21,7 +24,8 @@ FOLDER = "tests/golden"
 BEGUN = datetime(2020, 1, 1, 12, tzinfo=UTC)
 ID = re.compile(r"\b[0-9a-f]{32}\b")
 RANDOM = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b")
-JOB = '["jobs",'
+CALL = '["calls",'
+MOVE = "move_id"
 
 
 def files() -> dict[str, str]:
@@ -67,5 +71,18 @@ def _lines(path: Path) -> str:
         return f"<random-{numbers.setdefault(hit[0], len(numbers) + 1)}>"
 
     lines = TIME.sub("<time>", gzip.decompress(path.read_bytes()).decode()).splitlines(keepends=True)
-    # The digest of a job is that of its payload.
-    return "".join((ID if line.startswith(JOB) else RANDOM).sub(numbered, line) for line in lines)
+    # The digest of a call is that of its payload.
+    lines = [(ID if line.startswith(CALL) else RANDOM).sub(numbered, line) for line in lines]
+    moves = re.compile(
+        "|".join(f'(?<="){re.escape(move)}(?=")' for line in lines for move in _move_ids(json.loads(line)))
+    )
+    return "".join(moves.sub(numbered, line) for line in lines)
+
+
+def _move_ids(line: Any) -> list[str]:
+    """Return the id of the move that a line tells of, if it is a row of a table that has one."""
+    if isinstance(line, dict) and "execution" in line:
+        return [line["execution"][MOVE]]
+    table, row = (line[0], line[1:]) if isinstance(line, list) else ("journal", line.get("journal"))
+    names = table_named(table).names
+    return [row[names.index(MOVE)]] if row and MOVE in names else []

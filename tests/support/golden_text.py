@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TIME = re.compile(r"\b(?!2020|2099)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+MOVE_ID = re.compile(r"[\w-]{11}")  # what `new_move_id` returns; others are made of words and digests
 TEXTS = (
     (TIME, "<time>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\b"), "<time>"),
@@ -31,6 +32,8 @@ class Placeholders:
         """Return a JSON value with placeholders in it; the fields in `fields` are always replaced."""
         if field in self._fields and found is not None:
             return self._fields[field]
+        if field == "move_id" and MOVE_ID.fullmatch(found):
+            return "<id>"
         if isinstance(found, dict):
             return {name: self.value(inner, name) for name, inner in found.items()}
         if isinstance(found, list):

@@ -30,7 +30,7 @@ class Facts:
                 execution = reading.executions._execution(row)
                 self.executions[execution.job_id].append(execution)
             self.journal: dict[tuple[str, int], list[JournalRow]] = defaultdict(list)
-            for row in _rows(ledger, reading, JournalRow, "holdfast_journal", "machine, subject, version"):
+            for row in _rows(ledger, reading, JournalRow, "holdfast_edges", "machine, subject, version"):
                 entry = reading.journal._journal_row(row)
                 self.journal[entry.machine, entry.subject].append(entry)
             self.effects: dict[int, list[int]] = defaultdict(list)

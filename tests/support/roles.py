@@ -59,7 +59,11 @@ def counting_ledger(url: str, *, lease_s: float = 2.0, work_ms_max: float = 8.0)
 
 
 def stage_effect(run: Execution) -> None:
-    run.effect(EFFECT, {"job_id": run.job.job_id, "exec_id": run.token, "attempt": run.attempt}, rows=1)
+    run.effect(
+        EFFECT,
+        {"job_id": run.job.job_id, "exec_id": run.job.job_id * 1_000_000 + run.attempt, "attempt": run.attempt},
+        rows=1,
+    )
 
 
 def create_effects(ledger: Ledger) -> None:

@@ -104,21 +104,22 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
             next_step=f"Give a time at or after {submitted}.",
             context={"job_id": job_id, "at": time_text(at), "submitted_at": submitted},
         )
-    begins = reading.journal.first_versions(job_id)
-    rows = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
-    kept = [row for row in rows if row.version >= begins[row.machine, row.subject]]
+    first, kept = reading.journal.kept(job_id)
     executions = tuple(
-        _execution_then(execution, _JournalAt(EXECUTION.name, execution.exec_id, kept, begins, at))
+        _execution_then(execution, _JournalAt(EXECUTION.name, execution.exec_id, kept, first, at))
         for execution in reading.lists.executions(job_id)
         if execution.created_at <= at
     )
-    history = _JournalAt(JOB.name, job_id, kept, begins, at)
+    history = _JournalAt(JOB.name, job_id, kept, first, at)
+    rows = tuple(row for row in kept if row.at <= at)
     past_job, unknown = _job_then(job, history, executions)
+    if history.earlier:  # a start or a commit writes the row of the job too
+        past_job = msgspec.structs.replace(past_job, updated_at=max(row.at for row in rows))
     return Past(
         at=at,
         job=past_job,
         executions=executions,
-        journal=tuple(sorted((row for row in kept if row.at <= at), key=lambda row: row.seq)),
+        journal=rows,
         unknown=unknown,
         archived_before=history.archived_before(job.updated_at),
     )
@@ -127,15 +128,14 @@ def job_at(reading: Reading, job_id: int, at: datetime, now: datetime) -> Past:
 class _JournalAt:
     """The journal rows of one record, split at a past time."""
 
-    def __init__(
-        self, machine: str, subject: int, kept: Sequence[JournalRow], begins: dict[tuple[str, int], int], at: datetime
-    ) -> None:
+    def __init__(self, machine: str, subject: int, kept: Sequence[JournalRow], first: int, at: datetime) -> None:
         own = [row for row in kept if (row.machine, row.subject) == (machine, subject)]
         self.at = at
         self.earlier = [row for row in own if row.at <= at]
         self.later = [row for row in own if row.at > at]
-        self.is_whole = begins[machine, subject] == 1 and bool(own) and own[0].version == 1
-        self._was_cut = begins[machine, subject] > 1
+        self.is_whole = first == 1 and bool(own) and own[0].version == 1
+        # Of an attempt nothing says where its history begins: it was cut if that of its job was, and its start is gone.
+        self._was_cut = first > 1 and (machine == JOB.name or not own or own[0].version > 1)
 
     def archived_before(self, last_moved: datetime) -> datetime | None:
         """Return the time of the first row that was not archived, or None if none was archived."""

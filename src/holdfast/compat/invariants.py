@@ -93,7 +93,7 @@ def validate_database_integrity(queue: JobBoard) -> list[str]:
     issues = []
     bad_rows = _bad_rows()
     with queue.store.reading() as reading:
-        twice = reading.execute(f"SELECT j.key {_OF_QUEUE} GROUP BY j.key HAVING count(*) > 1 ORDER BY j.key")
+        twice = reading.execute(f"SELECT c.key {_OF_QUEUE} GROUP BY c.key HAVING count(*) > 1 ORDER BY c.key")
         if twice:
             issues.append(f"Duplicate job IDs: {_listed(twice)}")
         # One pass over the rows counts the bad ones; only if there are some does a second pass name them.
@@ -101,7 +101,7 @@ def validate_database_integrity(queue: JobBoard) -> list[str]:
         [counts] = reading.execute(f"SELECT {flags} {_OF_QUEUE}")
         for n, (what, shown, bad) in zip(counts, bad_rows, strict=True):
             if n:
-                rows = reading.execute(f"SELECT j.key, {shown} {_OF_QUEUE} AND ({bad}) ORDER BY j.job_id")
+                rows = reading.execute(f"SELECT c.key, {shown} {_OF_QUEUE} AND ({bad}) ORDER BY j.job_id")
                 issues.append(f"{what}: {_listed(rows)}")
     return issues
 
@@ -109,9 +109,9 @@ def validate_database_integrity(queue: JobBoard) -> list[str]:
 def _bad_rows() -> tuple[tuple[str, str, str], ...]:
     """Return what can be wrong with a row: a title, the column to show, and the condition."""
     # Where the schema says NOT NULL, a plain `IS NULL` is false without a look at the row.
-    required = " OR ".join(f"coalesce(j.{column}, NULL) IS NULL" for column in _REQUIRED)
+    required = " OR ".join(f"coalesce({column}, NULL) IS NULL" for column in _REQUIRED)
     # Retention drops the payload of a job that has ended, and of no other.
-    without_payload = f"(j.payload IS NULL AND j.state NOT IN ({_texts(JOB.final)}))"
+    without_payload = f"(c.payload IS NULL AND j.state NOT IN ({_texts(JOB.final)}))"
     lowest, highest = min(JobPriority), max(JobPriority)
     return (
         ("Invalid statuses", "j.state", f"j.state NOT IN ({_texts(JobStatus)})"),
@@ -125,29 +125,33 @@ def _texts(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in sorted(words))
 
 
-_OF_QUEUE = f"FROM holdfast_jobs j WHERE j.client = '{CLIENT}' AND j.queue = '{QUEUE}'"
+_OF_QUEUE = (
+    "FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id"
+    f" WHERE c.client = '{CLIENT}' AND j.queue = '{QUEUE}'"
+)
 _JOURNAL = "FROM holdfast_journal g WHERE g.machine = 'JOB' AND g.subject = j.job_id"
-_EXECUTIONS = "FROM holdfast_executions e WHERE e.job_id = j.job_id"
-_REQUIRED = ("operation", "key", "state", "attempts", "priority", "run_at", "created_at", "updated_at", "digest")
+_REQUIRED = (
+    "j.operation", "c.key", "j.state", "j.attempts", "j.priority", "j.run_at", "c.created_at", "j.updated_at",
+    "c.digest",
+)  # fmt: skip
 
 
 def _in_many_states(queue: JobBoard, job_id: str | None = None) -> list[str]:
     journalled = f"SELECT 1 {_JOURNAL} AND g.version = j.version AND g.target = j.state"
-    held = f"SELECT count(*) {_EXECUTIONS} AND e.status IN ({_texts(OPEN)})"
-    twin = "SELECT 1 FROM holdfast_jobs o WHERE o.client = j.client AND o.key = j.key AND o.job_id <> j.job_id"
+    held = f"coalesce(j.status, '') IN ({_texts(OPEN)})"
+    twin = "SELECT 1 FROM holdfast_calls o WHERE o.client = c.client AND o.key = c.key AND o.job_id <> c.job_id"
     return _jobs(
         queue,
         f"j.state NOT IN ({_texts(JobStatus)}) OR (j.history_from <= j.version AND NOT EXISTS ({journalled}))"
-        f" OR ({held}) <> CASE WHEN j.state = '{JobStatus.RUNNING}' THEN 1 ELSE 0 END OR EXISTS ({twin})",
+        f" OR ({held}) <> (j.state = '{JobStatus.RUNNING}') OR EXISTS ({twin})",
         job_id,
     )
 
 
 def _changed_after_success(queue: JobBoard) -> list[str]:
-    updated_at = queue.store.upkeep.plain("updated_at", "time")  # the job's: a journal row has no such column
     done = JobStatus.SUCCEEDED
     left = f"g.source = '{done}'"
-    moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR {updated_at} <> g.at)"
+    moved = f"g.target = '{done}' AND (j.state <> '{done}' OR j.version <> g.version OR j.updated_at <> g.at)"
     return _jobs(queue, f"EXISTS (SELECT 1 {_JOURNAL} AND ({left} OR ({moved})))")
 
 
@@ -160,9 +164,9 @@ def _with_fewer_attempts(queue: JobBoard) -> list[str]:
 
 def _jobs(queue: JobBoard, condition: str, job_id: str | None = None) -> list[str]:
     """Return the ids of the queue's jobs, or of the one given, for which a condition is true."""
-    one, given = ("", {}) if job_id is None else (" AND j.key = :job_id", {"job_id": job_id})
+    one, given = ("", {}) if job_id is None else (" AND c.key = :job_id", {"job_id": job_id})
     with queue.store.reading() as reading:
-        _, rows = reading.query(f"SELECT j.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
+        _, rows = reading.query(f"SELECT c.key {_OF_QUEUE}{one} AND ({condition}) ORDER BY j.job_id", given)
     return [str(key) for (key,) in rows]
 
 

@@ -106,7 +106,10 @@ class IdempotentJobQueue(JobBoard):
         if shown is None:
             return False
         with self.store.transaction() as transaction:
-            return shown in transaction.executions.extend_leases([(shown, shown, self.lease_s)])
+            held = transaction.lists.current_attempt(find(transaction, job_id).job_id)
+            if held is None or held.execution.lease_token != shown:
+                return False
+            return bool(transaction.executions.extend_leases([(held.execution, self.lease_s)]))
 
     def _lease(self) -> Lease:
         return Lease(owner=self.worker, seconds=self.lease_s, queues=(QUEUE,))
@@ -117,7 +120,10 @@ class IdempotentJobQueue(JobBoard):
         return won
 
     def _shown(self, job_id: str, token: LeaseToken | None) -> int | None:
-        return self._held.get(job_id) if token is None else token.token
+        """Return the number of the token, or None if this instance has none or the token belongs to another job."""
+        if token is None:
+            return self._held.get(job_id)
+        return token.token if token.job_id == job_id else None
 
     # -- moving jobs --------------------------------------------------------------------------------------------------
 
@@ -206,7 +212,7 @@ class IdempotentJobQueue(JobBoard):
         """
         retry_at = after(self.store.now(), retry_delay_seconds)
         with self.store.transaction() as transaction:
-            attempt = _latest(transaction, job_id)
+            attempt = _current(transaction, job_id)
             if attempt is None:
                 return find(transaction, job_id).state
             committed = attempt.execution.status == ExecutionStatus.COMMITTED
@@ -233,10 +239,13 @@ class IdempotentJobQueue(JobBoard):
 
         def end(job: Job) -> Path:
             if shown is None:
-                raise LeaseLostError(f"Job {job_id} is not held by this worker", context={"job_id": job_id})
+                whose = (
+                    "is not held by this worker" if token is None else f"is not the job of the token, {token.job_id}"
+                )
+                raise LeaseLostError(f"Job {job_id} {whose}", context={"job_id": job_id})
             with self.store.transaction() as transaction:
-                attempt = transaction.lists.attempt(shown)
-                if attempt is None or attempt.job.job_id != job.job_id:
+                attempt = _attempt_under(transaction, job, shown)
+                if attempt is None:
                     raise LeaseLostError(
                         f"The token {shown} does not belong to job {job_id}", context={"job_id": job_id}
                     )
@@ -308,7 +317,7 @@ class IdempotentJobQueue(JobBoard):
 
     def _holds(self, job_id: str) -> bool:
         with self.store.reading() as reading:
-            latest = _latest(reading, job_id)
+            latest = _current(reading, job_id)
         return latest is not None and latest.execution.lease_token == self._held.get(job_id)
 
     def _forget(self, job_id: str, shown: int | None) -> None:
@@ -329,10 +338,15 @@ class IdempotentJobQueue(JobBoard):
         return _error(job.key or "", Refused("race", "it changed state during the transition"))
 
 
-def _latest(reading: Reading, job_id: str) -> Attempt | None:
-    """Return a job with its latest attempt, read in one statement, or None if it was never claimed."""
-    executions = reading.lists.executions(find(reading, job_id).job_id)
-    return reading.lists.attempt(executions[-1].exec_id) if executions else None
+def _current(reading: Reading, job_id: str) -> Attempt | None:
+    """Return a running job with its attempt, or None if the job is not running."""
+    return reading.lists.current_attempt(find(reading, job_id).job_id)
+
+
+def _attempt_under(reading: Reading, job: Job, token: int) -> Attempt | None:
+    """Return the attempt of a job that was leased under a token, or None if there is none."""
+    found = [each.exec_id for each in reading.lists.executions(job.job_id) if each.lease_token == token]
+    return reading.lists.attempt(found[0]) if found else None
 
 
 def _taken(job_id: str, answer: Move | Refused) -> Path:

@@ -189,11 +189,12 @@ class Wal(EntryMover):
         return self._gate.shut
 
     def _pending_ids(self, reading: Reading) -> list[int]:
-        # `state IN (…)` repeats the condition of a partial index: without it SQLite would read the whole table.
+        # Each part repeats the condition of a partial index: without it SQLite would read the whole table.
         _, rows = reading.query(
-            "SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = :queue"
-            " UNION ALL SELECT job_id FROM holdfast_jobs WHERE state IN ('failed', 'quarantined', 'running')"
-            " AND state <> 'quarantined' AND queue = :queue ORDER BY 1",
+            "SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND queue = :queue"
+            " UNION ALL SELECT job_id FROM holdfast_jobs WHERE resting = 'failed' AND queue = :queue"
+            " UNION ALL SELECT job_id FROM holdfast_jobs WHERE lease_expires_at IS NOT NULL AND queue = :queue"
+            " ORDER BY 1",
             {"queue": self.queue},
         )
         return [entry_id for (entry_id,) in rows]

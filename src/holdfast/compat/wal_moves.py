@@ -25,7 +25,7 @@ from holdfast.core.decide import Refused
 from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitionRaceError, invariant
 from holdfast.core.log_names import OPERATION_PREFIX, QUEUE_PREFIX
 from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
-from holdfast.core.records import Attempt, Job
+from holdfast.core.records import Attempt, Execution, Job
 from holdfast.engine.tasks import CallTask, Points
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.governance.switches import stopping, switched_off_error
@@ -72,7 +72,7 @@ class EntryMover:
             for operation in WalOperation
         }
         self._known_to: Store[Any] | None = None
-        self._held: dict[int, int] = {}  # fencing tokens, by entry
+        self._held: dict[int, Execution] = {}  # by entry
 
     def _operation(self, operation: WalOperation) -> str:
         return f"{OPERATION_PREFIX}{self.name}.{operation}"
@@ -111,7 +111,7 @@ class EntryMover:
             ("during_claim", "after_claim"),
         )
         if isinstance(held, Attempt):
-            self._held[entry_id] = held.execution.lease_token
+            self._held[entry_id] = held.execution
         return held
 
     def _completed(
@@ -189,12 +189,13 @@ class EntryMover:
 
     def _found_running(self, transaction: Transaction, job: Job) -> Attempt | Job | Busy:
         """Return a running entry's attempt if it is ours, or who holds it; end it if its lease has expired."""
-        latest = transaction.lists.executions(job.job_id)[-1]
-        attempt = transaction.lists.attempt(latest.exec_id)
+        attempt = transaction.lists.current_attempt(job.job_id)
         if attempt is None or attempt.job.version != job.version:
             return transaction.jobs.get(job.job_id)
+        latest = attempt.execution
         if latest.lease_expires_at > self._now():
-            ours = self._held.get(job.job_id) == latest.lease_token
+            held = self._held.get(job.job_id)
+            ours = held is not None and held.lease_token == latest.lease_token
             return attempt if ours else Busy(latest.lease_expires_at, f"is held by {latest.lease_owner} until")
         committed = latest.status is ExecutionStatus.COMMITTED
         command = Finish() if committed else Expire(job.run_at)
@@ -246,7 +247,7 @@ class EntryMover:
 
     def _beat(self, stopped: threading.Event) -> None:
         while not stopped.wait(self.lease_s / BEATS_A_LEASE):
-            leases = [(token, token, self.lease_s) for token in list(self._held.values())]
+            leases = [(execution, self.lease_s) for execution in list(self._held.values())]
             try:
                 if leases:
                     with self._store().transaction() as transaction:

@@ -282,11 +282,11 @@ def _fail(attempt: Attempt, command: Fail, now: datetime) -> Answer:
 
 @guards(GiveBack)
 def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
-    refused = _held(attempt.execution, "give_back", command.token, now)
+    refused = _held(attempt.execution, "abort", command.token, now)
     if refused:
         return refused
     return Move(
-        steps=(_execution_step(attempt, "give_back"), job_step(attempt.job, "give_back")),
+        steps=(_execution_step(attempt, "abort"), job_step(attempt.job, "give_back")),
         token=command.token,
         lease_live=True,
         run_at=command.run_at,
@@ -299,14 +299,14 @@ def _give_back(attempt: Attempt, command: GiveBack, now: datetime) -> Answer:
 @guards(Expire)
 def _expire(attempt: Attempt, command: Expire, now: datetime) -> Answer:
     execution, job = attempt.execution, attempt.job
-    if not EXECUTION.allows("expire", execution.status):
-        return wrong_state(EXECUTION, execution.exec_id, "expire", execution.status)
+    if not EXECUTION.allows("abort", execution.status):
+        return wrong_state(EXECUTION, execution.exec_id, "abort", execution.status)
     if execution.lease_expires_at > now:
         until = execution.lease_expires_at.isoformat()
         return Refused("lease_live", f"the lease of execution {execution.exec_id} is valid until {until}")
     event = "expire" if job.may_retry else "fail" if job.may_replay else "quarantine"
     return Move(
-        steps=(_execution_step(attempt, "expire"), job_step(job, event)),
+        steps=(_execution_step(attempt, "abort"), job_step(job, event)),
         token=execution.lease_token,
         lease_live=False,
         run_at=command.retry_at if event == "expire" else None,
@@ -368,3 +368,12 @@ def wrong_state(machine: Machine, subject: int, event: str, state: str) -> Refus
         return Refused("wrong_state", f"{name}: there is no event {event!r}")
     advice = _NEXT.get(JobState(state), "").format(job_id=subject) if machine is JOB else ""
     return Refused("wrong_state", f"{name} is {state}, so {event} is not possible", advice or None)
+
+
+COMPLETED = Move(
+    steps=(
+        record_step(EXECUTION, None, "complete", ExecutionStatus.IN_PROGRESS, 0),
+        record_step(JOB, None, "succeed", JobState.RUNNING, 0),
+    )
+)
+"""The move of every attempt that completes, without ids: decided once, with its guards in the WHERE of the write."""

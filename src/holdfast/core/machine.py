@@ -48,21 +48,13 @@ class Edge(msgspec.Struct, frozen=True, order=True):
 
 
 class Path(msgspec.Struct, frozen=True):
-    """The edges that one event takes from one state."""
+    """The edges that one event takes from one state; `source` is None for a new record."""
 
     event: str
     edges: tuple[Edge, ...]
     rule: Rule
-
-    @property
-    def source(self) -> str | None:
-        """Return the state in which the path begins; None for a new record."""
-        return self.edges[0].source
-
-    @property
-    def target(self) -> str:
-        """Return the state in which the path ends."""
-        return self.edges[-1].target
+    source: str | None
+    target: str
 
     @property
     def governed(self) -> bool:
@@ -130,7 +122,7 @@ def _path(row: Row) -> Path:
         raise MachineError(msg)
     states = [None if names[0] == NOTHING else names[0], *names[1:]]
     edges = tuple(Edge(source, target) for source, target in pairwise(states) if target is not None)
-    return Path(row.event, edges, row.rule)
+    return Path(row.event, edges, row.rule, edges[0].source, edges[-1].target)
 
 
 def _states_in_order(paths: Iterable[Path]) -> tuple[str, ...]:

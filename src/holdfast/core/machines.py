@@ -110,10 +110,6 @@ TABLE = (
     Row("EXECUTION", "complete", "IN_PROGRESS → COMMITTED → DONE"),
     Row("EXECUTION", "abort", "LEASED → ABORTED"),
     Row("EXECUTION", "abort", "IN_PROGRESS → ABORTED"),
-    Row("EXECUTION", "expire", "LEASED → ABORTED"),
-    Row("EXECUTION", "expire", "IN_PROGRESS → ABORTED"),
-    Row("EXECUTION", "give_back", "LEASED → ABORTED"),
-    Row("EXECUTION", "give_back", "IN_PROGRESS → ABORTED"),
     # A grant: a permission for one governed act, which works once.
     Row("GRANT", "request", "∅ → draft"),
     Row("GRANT", "approve", "draft → active"),
@@ -157,6 +153,8 @@ OPEN = frozenset(set(ExecutionStatus) - EXECUTION.final)
 
 COMMITTED = frozenset({ExecutionStatus.COMMITTED, ExecutionStatus.DONE})
 """Executions past the commit boundary. A job has at most one."""
+
+EXEC_IDS = 1_000_000  # exec_id = job_id * EXEC_IDS + attempt
 
 ENTRY_STATUS = {
     JobState.PENDING: EntryStatus.PENDING,

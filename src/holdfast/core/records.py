@@ -4,6 +4,9 @@ Invariants: a record is one row as it was read; it never reads a clock. Times ar
 order of the columns that statements return. `gc=False` because many records are made and none is part of a cycle.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -91,11 +94,50 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     updated_at: datetime
 
 
-class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """A job with one of its executions: what a worker holds, and what the reaper recovers."""
+_Call = tuple[int, str, str, str | None]
 
+
+class Attempt:
+    """A job with one of its executions: what a worker holds, and what the reaper recovers.
+
+    A claim makes the two records only when they are first read: a job that succeeds at once needs neither.
+    """
+
+    __slots__ = ("_make", "exec_id", "execution", "job", "job_id", "operation", "owner", "payload", "token", "version")
     job: Job
     execution: Execution
+    _make: Callable[[], tuple[Job, Execution]]
+
+    def __init__(self, job: Job, execution: Execution) -> None:
+        self.job, self.execution = job, execution
+        self.job_id, self.operation, self.version = job.job_id, job.operation, job.operation_version
+        self.payload = job.payload
+        self.exec_id, self.owner, self.token = execution.exec_id, execution.lease_owner, execution.lease_token
+
+    @classmethod
+    def claimed(cls, call: _Call, lease: tuple[int, str, int], make: Callable[[], tuple[Job, Execution]]) -> Attempt:
+        """Return an attempt whose records `make` returns.
+
+        `call` has the id, operation, version and payload of the job, `lease` the execution's id, owner and token.
+        """
+        attempt = cls.__new__(cls)
+        attempt.job_id, attempt.operation, attempt.version, attempt.payload = call
+        attempt.exec_id, attempt.owner, attempt.token = lease
+        attempt._make = make
+        return attempt
+
+    def __getattr__(self, name: str) -> Job | Execution:
+        """Make the records: Python calls this for a slot that is empty."""
+        if name not in ("job", "execution"):
+            raise AttributeError(name)
+        self.job, self.execution = self._make()
+        return self.job if name == "job" else self.execution
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attempt) and (self.job, self.execution) == (other.job, other.execution)
+
+    def __hash__(self) -> int:
+        return hash((self.job_id, self.token))
 
 
 class Ruling(msgspec.Struct, frozen=True):

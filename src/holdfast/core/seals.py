@@ -7,6 +7,7 @@ class Seal(msgspec.Struct, frozen=True):
     """A closed block of the journal: the rows after the previous seal, up to (epoch, last_xid, last_seq)."""
 
     seal_id: int
+    format: int  # which values of a journal row are hashed, and in which order
     epoch: int
     last_xid: int
     last_seq: int

@@ -70,8 +70,8 @@ class Proof:
         [[terminal]] = self._rows("SELECT count(*) FROM nodd_wal_records WHERE status IN ('succeeded', 'quarantined')")
         [[edges, distinct]] = self._rows("SELECT count(*), count(DISTINCT record_id) FROM nodd_provenance")
         [[twice]] = self._rows(
-            "SELECT count(*) FROM (SELECT job_id FROM holdfast_executions WHERE status IN ('COMMITTED', 'DONE')"
-            " GROUP BY job_id HAVING count(*) > 1) t"
+            "SELECT count(*) FROM (SELECT subject / 1000000 AS job_id FROM holdfast_edges"
+            " WHERE machine = 'EXECUTION' AND target = 'COMMITTED' GROUP BY 1 HAVING count(*) > 1) t"
         )
         files = sum(1 for _ in (self._folder / "catalog").rglob("????????-*.json"))
         ended = sum(self._is_as_expected(fault) for fault in self._faults)

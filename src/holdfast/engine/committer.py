@@ -119,7 +119,9 @@ class Committer:
         written: Written = []
         began = False
         try:
-            with self._store.transaction() as transaction:
+            # One statement may commit itself, if nothing is planned between it and COMMIT.
+            lone = len(tasks) == 1 and tasks[0].lone and self._store.governed is False and self._world.reach is nothing
+            with self._store.alone() if lone else self._store.transaction() as transaction:
                 began = True
                 body(transaction, written)
                 self._reach(tasks, DURING)

@@ -180,7 +180,7 @@ def of_move(
     for step in move.steps:
         yield Transition(
             machine=step.machine,
-            subject=step.subject or 0,
+            subject=execution.exec_id if execution and step.machine == EXECUTION.name else job.job_id,
             event=step.event,
             source=step.source,
             target=step.target,

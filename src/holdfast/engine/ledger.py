@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from holdfast.core import commands
+from holdfast.core import commands, records
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
 from holdfast.core.errors import WaitTimeoutError
 from holdfast.core.machines import JobState
@@ -70,7 +70,7 @@ class Ledger:
         self._bus: Bus | None = None
         _ledgers.add(self)
         self._opened: OpenedLedger | None = None
-        self._progress: dict[int, tuple[int, int, float, str | None]] = {}
+        self._progress: dict[int, tuple[records.Execution, float, str | None]] = {}
         if self.operations.get("noop") is None:
             self.operations.add(Operation(_noop, name="noop"))
 
@@ -250,9 +250,9 @@ class Ledger:
     def note_progress(self, attempt: Attempt, fraction: float, note: str | None) -> None:
         """Keep an execution's progress in memory until the next heartbeat writes it."""
         execution = attempt.execution
-        self._progress[execution.exec_id] = (execution.exec_id, execution.lease_token, fraction, note)
+        self._progress[execution.exec_id] = (execution, fraction, note)
 
-    def take_progress(self) -> list[tuple[int, int, float, str | None]]:
+    def take_progress(self) -> list[tuple[records.Execution, float, str | None]]:
         """Return the progress noted since the last call, and forget it."""
         noted, self._progress = self._progress, {}
         return list(noted.values())

@@ -36,6 +36,7 @@ class Task(ABC, Generic[T]):
     error: Exception | None = None
     answered = False
     repeatable = True  # may it be run again when COMMIT's answer was lost?
+    lone = False  # does one statement write it?
 
     def succeeded(self, outcome: T) -> None:
         self.outcome, self.error, self.answered = outcome, None, True
@@ -68,6 +69,7 @@ class SubmitTask(Task[list[Admission]]):
     def __init__(self, submissions: Sequence[Submission]) -> None:
         self.submissions = submissions
         self.repeatable = all(submission.key is not None for submission in submissions)
+        self.lone = len(submissions) == 1  # of several, a conflict of one must undo the others
 
     @staticmethod
     def write(tasks: Sequence[SubmitTask], transaction: Transaction) -> list[list[Admission]]:
@@ -161,7 +163,7 @@ class ClaimTask(Task[list[Attempt]]):
 
 
 def _owner(task: EndTask) -> str:
-    return task.attempt.execution.lease_owner
+    return task.attempt.owner
 
 
 def _submitted(groups: Sequence[Sequence[Submission]], transaction: Transaction) -> list[list[Admission]]:

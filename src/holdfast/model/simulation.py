@@ -211,7 +211,7 @@ class Simulation:
             process.held.remove(running)
 
     def _beat(self, process: _Process) -> None:
-        leases = [(r.record.execution.exec_id, r.record.execution.lease_token, r.lease_s) for r in process.held]
+        leases = [(r.record.execution, r.lease_s) for r in process.held]
         if not leases:
             return
         at = process.ledger.store.now()

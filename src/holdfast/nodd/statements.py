@@ -27,13 +27,7 @@ def statements(dialect: str) -> Statements:
 @cache
 def schema(dialect: str) -> tuple[str, ...]:
     """Return the statements that make the tables, their indexes and the view of records."""
-    return (*_parts(dialect, "schema.sql"), *records_view(dialect))
-
-
-@cache
-def records_view(dialect: str) -> tuple[str, ...]:
-    """Return the statements that make the view of records, or replace an older one."""
-    return _parts(dialect, "view.sql")
+    return (*_parts(dialect, "schema.sql"), *_parts(dialect, "view.sql"))
 
 
 def _parts(dialect: str, file: str) -> tuple[str, ...]:

@@ -9,15 +9,16 @@ row the conditions are evaluated once and nothing else runs; only conditions wit
 maintenance.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
 
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Path
-from holdfast.core.machines import COMMITTED, GRANT, GrantState, ProcedureState
-from holdfast.store.tables import EVIDENCE, Guarded
+from holdfast.core.machines import GRANT, GrantState, ProcedureState
+from holdfast.store.tables import EVIDENCE, KEPT_SETTINGS, Guarded
 
 
 class Refusal(StrEnum):
@@ -32,7 +33,6 @@ class Refusal(StrEnum):
     NOT_MONOTONE = "HF007"
     UNSIGNED = "HF008"
     GRANT_REQUIRED = "HF009"
-    SECOND_COMMIT = "HF010"
     DOOR_LEFT_OPEN = "HF011"
     SLIMMED = "HF012"
 
@@ -52,7 +52,6 @@ _MEANINGS = {
     Refusal.NOT_MONOTONE: "this number cannot decrease",
     Refusal.UNSIGNED: "a change of state needs a new move_id, a higher version and a later updated_at",
     Refusal.GRANT_REQUIRED: "this change needs a grant that the same move has consumed",
-    Refusal.SECOND_COMMIT: "the job already has a committed execution",
     Refusal.DOOR_LEFT_OPEN: "the maintenance door must be shut before the transaction ends or opens it again",
     Refusal.SLIMMED: "retention has deleted the payload, so the record cannot change its state",
 }
@@ -71,8 +70,8 @@ def birth_violations(guarded: Guarded, new: str, no_door: str) -> Iterator[Viola
         "("
         + " AND ".join(
             (
-                f"{new}.{guarded.state} = {_text(path.target)}",
-                f"{new}.event = {_text(path.event)}",
+                f"{new}.{guarded.state} = {sql_text(path.target)}",
+                f"{new}.event = {sql_text(path.event)}",
                 f"{new}.version = {len(path.edges)}",
             )
         )
@@ -80,10 +79,11 @@ def birth_violations(guarded: Guarded, new: str, no_door: str) -> Iterator[Viola
         for path in guarded.machine.births()
     )
     born = "".join(f" AND {new}.{column} = {value}" for column, value in guarded.born_with)
+    born += "".join(f" AND {new}.{column} IS NULL" for column in guarded.born_without)
     yield Violation(Refusal.ILLEGAL_BIRTH, f"(NOT (({legal}){born})) AND {no_door}")
     governed = [path for path in guarded.machine.births() if path.governed]
     if governed:
-        states = _texts(path.target for path in governed)
+        states = sql_texts(path.target for path in governed)
         condition = f"{new}.{guarded.state} IN ({states}) AND NOT {_granted(guarded, new, born=True)} AND {no_door}"
         yield Violation(Refusal.GRANT_REQUIRED, condition)
 
@@ -109,25 +109,42 @@ def move_violations(guarded: Guarded, old: str, new: str, no_door: str) -> Itera
             used = f"r.grant_id = {new}.grant_id AND r.{guarded.id} <> {new}.{guarded.id} AND r.version > 1"
             own += f" AND NOT EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE {used})"
         if guarded.put_back:
-            name, there = _text(guarded.machine.name), f"j.target = {new}.{guarded.state} AND j.grant_id IS NOT NULL"
+            name, there = sql_text(guarded.machine.name), f"j.target = {new}.{guarded.state} AND j.grant_id IS NOT NULL"
             recorded = f"j.subject = {new}.{guarded.id} AND j.machine = {name} AND {there}"
             own += f" OR (NOT {no_door} AND EXISTS (SELECT 1 FROM {{schema}}holdfast_journal j WHERE {recorded}))"
         yield Violation(Refusal.GRANT_REQUIRED, f"({ends}) AND NOT ({own})")
-        if guarded.slimmed:
-            # A subquery, and only for this edge: naming the column of the row would read it in every move.
-            gone = f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} s WHERE s.{guarded.id} = {new}.{guarded.id}"
-            yield Violation(Refusal.SLIMMED, f"({ends}) AND {gone} AND s.{guarded.slimmed} IS NULL)")
     if guarded.built_by_runs:
         # `standing` is not part of the state machine: only a running build of the collection may change it.
-        under_way = _texts([ProcedureState.RUNNING, ProcedureState.COMPENSATING])
+        under_way = sql_texts([ProcedureState.RUNNING, ProcedureState.COMPENSATING])
         building = f"p.lease = 'registry:' || {new}.collection AND p.state IN ({under_way})"
         placed = f"{new}.standing IS DISTINCT FROM {old}.standing"
         run = f"EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {building})"
         yield Violation(Refusal.GRANT_REQUIRED, f"{placed} AND NOT {run} AND {no_door}")
-    if guarded.kept_at_rest:
-        changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.kept_at_rest)
-        rests = f"{old}.{guarded.state} IN ({_texts(sorted(guarded.machine.final))})"
-        yield Violation(Refusal.WRITE_ONCE, f"{rests} AND ({changed}) AND {no_door}")
+    yield Violation(Refusal.WRITE_ONCE, f"({_rewritten(guarded, old, new)}) AND {no_door}")
+
+
+def _rewritten(guarded: Guarded, old: str, new: str) -> str:
+    """Return the condition that a record loses what its last move said, or that a move changes what is not its own."""
+    changed = [f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in guarded.kept]
+    if "updated_at" not in guarded.kept:
+        changed.append(f"{new}.updated_at < {old}.updated_at")
+    others = [
+        f"({new}.{column} IS DISTINCT FROM {old}.{column} AND {new}.event <> {sql_text(event)})"
+        for column, event in guarded.only_at
+    ]
+    return " OR ".join((f"({new}.{guarded.state} = {old}.{guarded.state} AND ({' OR '.join(changed)}))", *others))
+
+
+def setting_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
+    """Yield the violations of an UPDATE of a setting that says which ledger this is or how it is governed."""
+    rank = " ".join(f"WHEN {sql_text(name)} THEN {number}" for number, name in enumerate(ENVIRONMENTS))
+    # In parentheses: PL/pgSQL ends the condition of an IF at the first THEN outside of any.
+    strict = len(ENVIRONMENTS) - 1  # an unknown environment is as strict as prod
+    lower = f"(CASE {new}.value {rank} ELSE {strict} END) < (CASE {old}.value {rank} ELSE {strict} END)"
+    yield Violation(Refusal.NOT_MONOTONE, f"{old}.name = 'environment' AND {new}.name = 'environment' AND {lower}")
+    changed = f"{new}.name <> {old}.name OR {new}.value <> {old}.value"
+    kept = f"({old}.name IN ({sql_texts(KEPT_SETTINGS)}) OR {new}.name IN ({sql_texts(KEPT_SETTINGS)}))"
+    yield Violation(Refusal.WRITE_ONCE, f"{kept} AND ({changed}) AND {no_door}")
 
 
 def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> Violation:
@@ -149,12 +166,11 @@ def lease_violation(old: str, new: str) -> Violation:
 
 
 def just_moved(guarded: Guarded, row: str, written_here: str | None = None) -> str:
-    """Return the condition that a journal row is part of the latest move of its record; others are refused."""
-    reached = f"{row}.version BETWEEN r.version - {guarded.longest - 1} AND r.version"
-    reached += f" AND {written_here}" if written_here else ""
+    """Return the condition that a journal row tells of the latest move of its record; others are refused."""
+    here = f" AND {written_here}" if written_here else ""
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}{guarded.table} r WHERE r.{guarded.id} = {row}.subject"
-        f" AND r.move_id = {row}.move_id AND {reached} AND {row}.version >= r.history_from)"
+        f" AND r.move_id = {row}.move_id AND r.version = {row}.version AND {row}.version >= r.history_from{here})"
     )
 
 
@@ -163,26 +179,22 @@ def granted(guarded: Guarded, old: str | None, new: str) -> str:
     if guarded.machine is GRANT:
         return f"{new}.{guarded.id}"
     ends = [
-        _ends(guarded, path, old, new) if old and path.source else f"{new}.{guarded.state} = {_text(path.target)}"
+        _ends(guarded, path, old, new) if old and path.source else f"{new}.{guarded.state} = {sql_text(path.target)}"
         for path in guarded.machine.paths
         if path.governed and (path.source is None) == (old is None)
     ]
     return f"CASE WHEN {' OR '.join(ends)} THEN {new}.grant_id END" if ends else "NULL"
 
 
-def long_paths(machine: Machine) -> Iterator[Path]:
-    """Yield one path of several edges for each source and target; such a write has a journal row for each edge."""
-    return (path for path in _one_for_each_ends(machine) if len(path.edges) > 1)
-
-
-def texts(words: tuple[str, ...]) -> str:
+def sql_texts(words: Iterable[str]) -> str:
     """Return words as a list of SQL literals."""
-    return _texts(list(words))
+    return ", ".join(sql_text(word) for word in words)
 
 
-def committed_states() -> str:
-    """Return the statuses past the commit boundary, as a list of SQL literals."""
-    return _texts(sorted(COMMITTED))
+def sql_text(word: str) -> str:
+    """Return a word as an SQL literal."""
+    invariant("'" not in word, f"the state or event {word!r} contains a quote")
+    return f"'{word}'"
 
 
 def _by_ends(machine: Machine) -> Iterator[Path]:
@@ -200,14 +212,19 @@ def _one_for_each_ends(machine: Machine) -> Iterator[Path]:
 def _ends(guarded: Guarded, path: Path, old: str, new: str) -> str:
     invariant(path.source, f"the path {path} has no source state")
     state = guarded.state
-    return f"{old}.{state} = {_text(path.source or '')} AND {new}.{state} = {_text(path.target)}"
+    return f"{old}.{state} = {sql_text(path.source or '')} AND {new}.{state} = {sql_text(path.target)}"
 
 
 def _taken(guarded: Guarded, path: Path, old: str, new: str) -> str:
     same_ends = (p for p in guarded.machine.moves() if (p.source, p.target) == (path.source, path.target))
-    events = _texts(p.event for p in same_ends)
+    events = sql_texts(p.event for p in same_ends)
     version = f"{new}.version = {old}.version + {len(path.edges)}"
     return f"{_ends(guarded, path, old, new)} AND {new}.event IN ({events}) AND {version}"
+
+
+def granted_by_move(new: str) -> str:
+    """Return the condition that the move of a record has consumed the grant that the record names."""
+    return _consumed(new, f"g.move_id = {new}.move_id")
 
 
 def _granted(guarded: Guarded, new: str, *, born: bool) -> str:
@@ -216,20 +233,17 @@ def _granted(guarded: Guarded, new: str, *, born: bool) -> str:
     if born and guarded.built_by_runs:
         # A build consumes its grant at its start, and then admits many values under it while it is running.
         # These values are `staged`: they are not in force before the build has finished.
-        running = f"p.run_id = {new}.run_id AND p.grant_id = g.grant_id AND p.state = {_text(ProcedureState.RUNNING)}"
+        running = (
+            f"p.run_id = {new}.run_id AND p.grant_id = g.grant_id AND p.state = {sql_text(ProcedureState.RUNNING)}"
+        )
         running += f" AND {new}.standing = 'staged'"
         own = f"({own} OR EXISTS (SELECT 1 FROM {{schema}}holdfast_procedures p WHERE {running}))"
-    consumed = _text(GrantState.CONSUMED)
+    return _consumed(new, own)
+
+
+def _consumed(new: str, own: str) -> str:
+    consumed = sql_text(GrantState.CONSUMED)
     return (
         f"EXISTS (SELECT 1 FROM {{schema}}holdfast_grants g "
         f"WHERE g.grant_id = {new}.grant_id AND g.state = {consumed} AND {own})"
     )
-
-
-def _texts(words: Iterator[str] | list[str]) -> str:
-    return ", ".join(_text(word) for word in words)
-
-
-def _text(word: str) -> str:
-    invariant("'" not in word, f"the state or event {word!r} contains a quote")
-    return f"'{word}'"

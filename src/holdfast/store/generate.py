@@ -24,12 +24,16 @@ EPOCH, SCHEMA = "{epoch}", "{schema}"
 def texts() -> dict[Path, str]:
     """Return what each file must hold."""
     here = Path(__file__).parent
-    on_sqlite = [f"-- trigger: {name}\n{text};\n" for name, text in sqlite.triggers(EPOCH).items()]
+    on_sqlite = [
+        *(f"-- trigger: {name}\n{text};\n" for name, text in sqlite.triggers(EPOCH).items()),
+        *(f"-- view: {name}\n{text};\n" for name, text in sqlite.views().items()),
+    ]
     on_postgres = [
-        f"-- function: {name}\n"
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $holdfast$\n{body}\n$holdfast$;\n"
+        f"-- function: {name}\nCREATE FUNCTION {name} LANGUAGE plpgsql AS $holdfast$\n{body}\n$holdfast$;\n"
         for name, body in postgres.functions(SCHEMA, EPOCH).items()
-    ] + [f"-- trigger: {table} {name}\n{text};\n" for (table, name), text in postgres.triggers().items()]
+    ]
+    on_postgres += [f"-- trigger: {table} {name}\n{text};\n" for (table, name), text in postgres.triggers().items()]
+    on_postgres += [f"-- view: {name}\n{text};\n" for name, text in postgres.views(SCHEMA).items()]
     return {
         here / "sqlite" / "triggers.sql": "\n".join((HEAD, *on_sqlite)),
         here / "postgres" / "triggers.sql": "\n".join((HEAD, *on_postgres)),

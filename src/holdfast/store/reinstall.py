@@ -47,7 +47,8 @@ def begin_epoch(store: Store[Any]) -> int:
         require_ledger(store, connection)
         epoch = epoch_of(store, connection) + 1
         prepare(store, connection, epoch)
-        transaction.settings.set("epoch", str(epoch))
+        with transaction.maintenance.open(who="holdfast", why=f"epoch {epoch} begins"):
+            transaction.settings.set("epoch", str(epoch))
     return epoch
 
 

@@ -15,21 +15,23 @@ import msgspec
 
 from holdfast.core.errors import invariant
 
-# What {now}, {greatest}, {each} and {ordered} of the shared statements are on each database.
+# A time of PostgreSQL in the text format that both databases hash.
+TIME_TEXT = """to_char(g.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+# What {now}, {greatest}, {each}, {number}, {at_text} and {ordered} of the shared statements are on each database.
 IDIOMS = {
-    "sqlite": {"now": ":now", "greatest": "max", "each": "json_each", "ordered": "CROSS"},
-    "postgres": {
-        "now": "coalesce(:now, statement_timestamp())",
-        "greatest": "greatest",
-        "each": "json_array_elements_text",
-        "ordered": "INNER",
+    "sqlite": {
+        "now": ":now", "greatest": "max", "each": "json_each", "ordered": "CROSS", "number": "value", "at_text": "g.at",
     },
-}
+    "postgres": {
+        "now": "coalesce(:now, statement_timestamp())", "greatest": "greatest", "each": "json_array_elements_text",
+        "ordered": "INNER", "number": "value::bigint", "at_text": TIME_TEXT,
+    },
+}  # fmt: skip
 
 TRIGGERS = "triggers.sql"  # generated: see store.generate
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$\n?", re.MULTILINE)
-_GENERATED = re.compile(r"^-- (?:function|trigger): (.+)$", re.MULTILINE)
+_GENERATED = re.compile(r"^-- (function|trigger|view): (.+)$", re.MULTILINE)
 _WORD = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 
@@ -37,8 +39,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)\b")
 # The placeholders such as {job_columns}: the fields of a record in their order, each with the alias of its table.
 COLUMNS = {
     "job_columns": ("records:Job", "j"),
-    "job_columns_bare": ("records:Job", ""),
     "execution_columns": ("records:Execution", "e"),
+    "current_attempt": ("records:Execution", "j"),
     "journal_columns": ("records:JournalRow", "g"),
     "seal_columns": ("seals:Seal", "s"),
     "archive_columns": ("seals:Archive", "a"),
@@ -54,14 +56,30 @@ COLUMNS = {
 }
 
 
+# The fields of a job that are in its call; a statement that reads them joins holdfast_calls as `c`.
+OF_CALL = frozenset((
+    "operation_version", "client", "key", "payload", "digest", "max_attempts", "replay_attempts", "replaces",
+    "created_at",
+))  # fmt: skip
+# The current attempt as an execution, from the row of its job.
+CURRENT_ATTEMPT = {
+    "exec_id": "j.job_id * 1000000 + j.attempts", "attempt": "j.attempts",
+    "version": "CASE j.status WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 ELSE 4 END",
+    "lease_expires_at": "coalesce(j.lease_expires_at, j.updated_at)", "excused": "j.status IS NULL",
+    "error_code": "NULL", "error_message": "NULL", "created_at": "j.last_attempt_at",
+    "finished_at": "CASE WHEN j.status = 'DONE' THEN j.updated_at END",
+}  # fmt: skip
+
+
 @cache
 def columns(name: str) -> str:
     """Return the columns for a placeholder of COLUMNS; the record is imported on first use."""
     home, alias = COLUMNS[name]
     module, record = home.split(":")
-    prefix = f"{alias}." if alias else ""
     fields = getattr(import_module(f"holdfast.core.{module}"), record).__struct_fields__
-    return ", ".join(prefix + field for field in fields)
+    if name == "current_attempt":
+        return ", ".join(CURRENT_ATTEMPT.get(field, f"j.{field}") for field in fields)
+    return ", ".join(f"{'c' if record == 'Job' and field in OF_CALL else alias}.{field}" for field in fields)
 
 
 class Statements(Mapping[str, tuple[str, ...]]):
@@ -110,13 +128,14 @@ def gathered(dialect: str, *packages: str) -> Statements:
 
 
 @cache
-def trigger_texts(dialect: str) -> dict[str, str]:
-    """Return the generated statements that create the triggers and functions of a dialect, by name.
+def generated(dialect: str, kind: str) -> dict[str, str]:
+    """Return the generated statements that create the triggers, functions or views of a dialect, by name.
 
     The caller replaces `{epoch}`, and on PostgreSQL `{schema}`.
     """
     parts = _GENERATED.split(files(f"holdfast.store.{dialect}").joinpath(TRIGGERS).read_text(encoding="utf-8"))[1:]
-    return {name: text.strip().removesuffix(";") for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    found = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    return {name: text.strip().removesuffix(";") for of_kind, name, text in found if of_kind == kind}
 
 
 @cache

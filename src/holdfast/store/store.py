@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -90,6 +90,10 @@ class Store(ABC, Generic[Connection]):
             raise self.translated(error) from error
         finally:
             self.pool.give(connection, sound=sound)
+
+    def alone(self) -> AbstractContextManager[Transaction]:
+        """Return a transaction for a block with one statement that writes: a database may commit it by itself."""
+        return self.transaction()
 
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
@@ -192,6 +196,10 @@ class Store(ABC, Generic[Connection]):
     @abstractmethod
     def now(self) -> datetime:
         """Return the time by which leases expire, as this process knows it."""
+
+    @abstractmethod
+    def complete_jobs(self, connection: Connection, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
+        """Complete attempts, given as (job_id, token, result) in the order of ids; return how many were written."""
 
     @abstractmethod
     def run(self, connection: Any, name: str, params: Params) -> list[tuple[Any, ...]]:

@@ -17,7 +17,6 @@ import msgspec
 
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
-    EXECUTION,
     GRANT,
     JOB,
     PROCEDURE,
@@ -148,25 +147,31 @@ ALL = (
         numbered=True,
     ),
     _table(
-        "jobs",
-        "job_id:whole operation! operation_version! client! key?! queue state version:whole attempts:whole"
-        " excused:whole max_attempts:whole replay_attempts:whole priority:whole run_at:time payload?! digest! result?"
-        " last_attempt_at:time? last_error_code? last_error_message? quarantine_code? replay_reason? replaces:whole?"
-        " created_at:time! updated_at:time event actor reason? move_id grant_id:whole? history_from:whole!",
+        "calls",
+        "job_id:whole operation_version! client! key?! payload?! digest! max_attempts:whole! replay_attempts:whole!"
+        " replaces:whole?! created_at:time!",
         numbered=True,
     ),
     _table(
-        "executions",
-        "exec_id:whole job_id:whole! attempt:whole! status version:whole lease_owner! lease_expires_at:time"
-        " excused:flag error_code? error_message? progress:real? progress_note? cancel_asked_at:time? started_at:time?"
-        " finished_at:time? created_at:time! updated_at:time event actor reason? move_id history_from:whole!",
-        numbered=True,
+        "jobs",
+        "job_id:whole operation! queue! priority:whole! state version:whole attempts:whole excused:whole run_at:time"
+        " due_at:time? resting? status? lease_owner? lease_token:whole? lease_expires_at:time? last_attempt_at:time?"
+        " started_at:time? progress:real? progress_note? cancel_asked_at:time? result? last_error_code?"
+        " last_error_message? excuse_code? excuse_message? quarantine_code? replay_reason? updated_at:time event actor"
+        " reason? move_id grant_id:whole? history_from:whole!",
+    ),
+    _table(
+        "aborted",
+        "job_id:whole! attempt:whole! version:whole! lease_owner! lease_token:whole! lease_expires_at:time!"
+        " excused:flag! error_code?! error_message?! progress:real?! progress_note?! cancel_asked_at:time?!"
+        " started_at:time?! finished_at:time! created_at:time! event! actor! reason?! move_id!",
+        key=2,
     ),
     _table("checkpoints", "job_id:whole name value exec_id:whole created_at:time", key=2),
     _table(
         "seals",
-        "seal_id:whole epoch:whole last_xid:whole last_seq:whole low_seq:whole high_seq:whole rows:whole digest"
-        " previous hash sealed_at horizon_xid:whole horizon_seq:whole",
+        "seal_id:whole format:whole epoch:whole last_xid:whole last_seq:whole low_seq:whole high_seq:whole rows:whole"
+        " digest previous hash sealed_at horizon_xid:whole horizon_seq:whole",
     ),
     _table(
         "archives",
@@ -175,7 +180,7 @@ ALL = (
     _table(
         "journal",
         "seq:whole epoch:whole xid:whole machine subject:whole version:whole source? target event actor reason?"
-        " attempt:whole? move_id grant_id:whole? maintenance_id:whole? at",
+        " attempt:whole? move_id grant_id:whole? maintenance_id:whole? at:time status_from? status_to?",
         numbered=True,
     ),
     _table(
@@ -211,13 +216,12 @@ ALL = (
 )
 # Columns that no row of ours sets: derived by the database, or needed by one database alone.
 OWN_COLUMNS = {
-    "executions.lease_token": "derived from exec_id",
     "maintenance.xid": "PostgreSQL: the transaction that opened the door",
     "maintenance.shut_before_commit": "SQLite: a deferred foreign key that fails while the door is open",
 }
 TABLES = tuple(table for table in ALL if table.stays is None)
 NUMBERED = tuple(table.name for table in ALL if table.numbered)
-STAYS = {table.name: table.stays for table in ALL if table.stays} | {"executions.lease_token": "generated from exec_id"}
+STAYS = {table.name: table.stays for table in ALL if table.stays}
 
 
 def table_named(name: str) -> Table:
@@ -227,6 +231,10 @@ def table_named(name: str) -> Table:
 
 EVIDENCE = table_named("evidence").write_once
 """The columns of a piece of evidence that never change. The one that is left says when it was declared void, once."""
+
+
+KEPT_SETTINGS = ("ledger_id", "epoch", "environment", "governed")
+"""The settings that say which ledger this is and how it is governed: they change only through the maintenance door."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -247,18 +255,18 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     alone: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # columns that no two records in these states share
     aside: tuple[str, str] | None = None  # a column, and its value for a record that does not count for `alone`
     attempt: str = "NULL"
-    slimmed: str | None = None
-    kept_at_rest: tuple[str, ...] = ()
-    one_commit: bool = False
-    counted: bool = False
+    born_without: tuple[str, ...] = ()  # columns that are NULL in a new record
     put_back: bool = False  # under maintenance it may go where its journal says that a grant has brought it before
     one_a_grant: bool = False  # a grant moves one record of the table, ever
     built_by_runs: bool = False  # may be born under a grant that a run of a procedure has consumed, while it runs
+    at_rest: tuple[str, ...] = ()  # columns that may change while the state does not; `only_grow` may grow
+    only_at: tuple[tuple[str, str], ...] = ()  # a column, and the only event at which it may change
 
     @property
-    def longest(self) -> int:
-        """Return how many edges one write can take."""
-        return max(len(path.edges) for path in self.machine.paths)
+    def kept(self) -> tuple[str, ...]:
+        """Return the columns that say what the last move did: they change only when the state does."""
+        free = (self.id, self.state, "version", *self.write_once, *self.only_grow, *self.at_rest)
+        return tuple(name for name in table_named(self.table.removeprefix(PREFIX)).names if name not in free)
 
 
 def _guarded(machine: Machine, name: str, **options: Any) -> Guarded:
@@ -270,19 +278,34 @@ GUARDED = (
     _guarded(
         JOB,
         "jobs",
-        only_grow=("attempts", "excused"),
+        only_grow=("attempts", "excused", "lease_token"),
         born_with=(("attempts", "0"), ("excused", "0")),
-        unique=(("client", "key"),),
+        born_without=(
+            "status",
+            "lease_token",
+            "lease_owner",
+            "result",
+            "last_error_code",
+            "quarantine_code",
+            "grant_id",
+        ),
         attempt="attempts",
-        slimmed="payload",
-        kept_at_rest=("result",),
-        counted=True,
+        # What a heartbeat, a progress note and a request to cancel change; `store.joint` limits the last two further.
+        at_rest=("status", "lease_expires_at", "progress", "progress_note", "cancel_asked_at"),
     ),
     _guarded(
-        EXECUTION, "executions", state="status", unique=(("job_id", "attempt"),), attempt="attempt", one_commit=True
+        GRANT,
+        "grants",
+        alone=(("action", "target", "scope"), (GrantState.DRAFT, GrantState.ACTIVE)),
+        only_at=(("approved_by", "approve"), ("approved_via", "approve"), ("consumed_by", "consume")),
     ),
-    _guarded(GRANT, "grants", alone=(("action", "target", "scope"), (GrantState.DRAFT, GrantState.ACTIVE))),
-    _guarded(PROCEDURE, "procedures", only_grow=("step",), unique=(("idempotency_root",),)),
+    _guarded(
+        PROCEDURE,
+        "procedures",
+        only_grow=("step",),
+        unique=(("idempotency_root",),),
+        at_rest=("failure", "updated_at"),
+    ),
     _guarded(STEP, "steps", alone=(("run_id", "number"), (StepState.PERFORMED,))),
     _guarded(
         VALUE,
@@ -293,6 +316,7 @@ GUARDED = (
         one_a_grant=True,
         aside=("standing", "withheld"),
         built_by_runs=True,
+        at_rest=("standing", "updated_at"),
     ),
     _guarded(SWITCH, "switches", alone=(("name",), (SwitchState.ON,)), put_back=True, one_a_grant=True),
 )

@@ -37,7 +37,7 @@ from holdfast.core.records import Attempt
 from holdfast.governance.switches import lift, throw
 from holdfast.store import Lease, Submission
 from holdfast.testing import START, VirtualClock
-from tests.compat.support import everything, rows
+from tests.compat.support import JOBS, everything, rows
 from tests.compat.wal_support import append, apply, effects, put
 
 START_MS = int(START.timestamp() * 1000)
@@ -76,7 +76,7 @@ def test_append_and_complete(wal: Wal, ledger_url: str, clock: VirtualClock) -> 
     assert wal.get(1) == completed
     assert rows(ledger_url, "SELECT entry, who, name, body FROM storage") == [(1, "alice", "7", "body")]
     # Logged first, then executed under a lease, then ended: the journal has the order.
-    told = rows(ledger_url, "SELECT source, target, event FROM holdfast_journal WHERE machine = 'JOB' ORDER BY seq")
+    told = rows(ledger_url, "SELECT source, target, event FROM holdfast_edges WHERE machine = 'JOB' ORDER BY seq")
     assert told == [(None, "pending", "submit"), ("pending", "running", "claim"), ("running", "succeeded", "succeed")]
 
 
@@ -380,7 +380,10 @@ def test_a_message_is_a_job_of_its_own_keyed_by_its_entry(ledger: Ledger, ledger
     for _ in range(2):
         wal.execute(entry_id, send)
         ledger.run_until_idle()
-    messages = rows(ledger_url, "SELECT client, key, state FROM holdfast_jobs WHERE operation = 'deliver' ORDER BY key")
+    messages = rows(
+        ledger_url,
+        f"SELECT client, key, state FROM {JOBS} WHERE operation = 'deliver' ORDER BY key",
+    )
     assert messages == [("holdfast", f"{entry_id}/1", "succeeded"), ("holdfast", f"{entry_id}/2", "succeeded")]
     assert sorted(rows(ledger_url, "SELECT who FROM storage")) == [("archive",), ("bob",)]
 

@@ -20,7 +20,7 @@ from holdfast.compat import (
 )
 from holdfast.compat import wal as wal_module
 from holdfast.testing import START, VirtualClock
-from tests.compat.support import rows
+from tests.compat.support import JOBS, rows
 from tests.compat.wal_support import append, apply, effects, put
 
 PENDING, COMPLETED, FAILED = EntryStatus
@@ -124,7 +124,7 @@ def test_a_late_retry_is_never_carried_out_again_and_is_told_that_its_result_has
     assert wal.recover(lambda _entry, _boundary: None).failed == ()
     assert effects(ledger_url) == {done: 1, ids[2]: 1}
     entries = rows(
-        ledger_url, "SELECT key, count(*) FROM holdfast_jobs WHERE client = 'alice' GROUP BY key ORDER BY key"
+        ledger_url, "SELECT key, count(*) FROM holdfast_calls WHERE client = 'alice' GROUP BY key ORDER BY key"
     )
     assert entries == [("1", 1), ("2", 1), ("3", 1)]
 
@@ -141,7 +141,10 @@ def test_cleanup_takes_batches_and_touches_no_other_queue(
     ledger.run_until_idle()
     clock.advance(1)
     assert wal.cleanup(timedelta(0)) == 10
-    kept = rows(ledger_url, "SELECT queue, count(*) FROM holdfast_jobs WHERE payload IS NOT NULL GROUP BY 1 ORDER BY 1")
+    kept = rows(
+        ledger_url,
+        f"SELECT queue, count(*) FROM {JOBS} WHERE payload IS NOT NULL GROUP BY 1 ORDER BY 1",
+    )
     assert kept == [("default", 1), ("wal:other", 3)]
     assert ledger.receipt(receipt.job_id).result is None
     # Each batch went through the maintenance door, and the journal says who and why.

@@ -6,6 +6,7 @@ from tests.faults.seeded import BOTH, Patch, SeededFault
 
 RUNNER = "audit/check/walker.py"
 JOBS = "audit/check/job_rules.py"
+LEDGER = "audit/check/ledger_rules.py"
 HISTORIES = "audit/check/record_rules.py"
 TESTS = "tests/audit/test_check.py"
 
@@ -26,9 +27,34 @@ FAULTS = (
     ),
     SeededFault(
         id="check.second_commit_not_found",
-        meaning="A job with two committed executions is not found.",
-        patches=(Patch(JOBS, "one_commit", "if len(ids) > 1:", "if False:"),),
-        tests=_planted("a_second_commit"),
+        meaning="A commit that the journal has of an attempt that ended without success is not found.",
+        patches=(
+            Patch(
+                JOBS,
+                "commits_equal_effects",
+                "if commits is not None and commits != (execution.status in COMMITTED):",
+                "if False:",
+            ),
+        ),
+        tests=_planted("a_second_commit", "a_commit_whose_row_is_gone"),
+    ),
+    SeededFault(
+        id="check.lost_attempt_not_found",
+        meaning="An attempt that is not stored, or that the job never made, is not found.",
+        patches=(Patch(JOBS, "_each_once", "if named:", "if False:"),),
+        tests=_planted("an_attempt_that_is_lost", "an_attempt_that_never_was"),
+    ),
+    SeededFault(
+        id="check.lowered_token_not_found",
+        meaning="A fencing token that is lower than that of an earlier attempt is not found.",
+        patches=(Patch(JOBS, "attempts", "yield from _tokens(case)", "pass"),),
+        tests=_planted("a_token_that_was_lowered", "a_token_of_a_waiting_job_that_was_lowered"),
+    ),
+    SeededFault(
+        id="check.call_without_its_job_not_found",
+        meaning="A call without its job is not found.",
+        patches=(Patch(LEDGER, "orphans", 'in ask("orphan_calls", n=n):', "in ():"),),
+        tests=_planted("a_call_of_nothing", "a_job_without_its_call"),
     ),
     SeededFault(
         id="check.payload_digest_not_compared",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.faults.seeded import BOTH, Patch, SeededFault
 
 RULES = "store/enforcement.py"
+JOINT = "store/joint.py"
 ON_SQLITE = "store/sqlite/triggers.py"
 ON_POSTGRES = "store/postgres/triggers.py"
 DOOR = "tests/enforcement/test_door.py"
@@ -23,7 +24,10 @@ REFUSED = (
     SeededFault(
         id="enforcement.unlisted_edge_accepted",
         meaning="The database accepts a move that the transition table does not list.",
-        patches=(Patch(RULES, "move_violations", "(({moved} AND NOT ({legal})) OR ({still}))", "({still})"),),
+        patches=(
+            Patch(RULES, "move_violations", "(({moved} AND NOT ({legal})) OR ({still}))", "({still})"),
+            Patch(JOINT, "job_violations", "({changed} AND NOT ({_legal(old, new)})) OR ", ""),
+        ),
         tests=(
             f"{REFUSALS}::test_a_job_that_succeeded_never_moves_again",
             f"{REFUSALS}::test_a_used_grant_is_never_active_again",
@@ -37,6 +41,7 @@ REFUSED = (
             Patch(
                 RULES, "move_violations", "(({moved} AND NOT ({legal})) OR ({still}))", "({moved} AND NOT ({legal}))"
             ),
+            Patch(JOINT, "job_violations", " OR (NOT {changed} AND {new}.version <> {old}.version)", ""),
         ),
         tests=(f"{REFUSALS}::test_a_version_does_not_grow_without_a_move",),
         databases=BOTH,
@@ -58,14 +63,20 @@ REFUSED = (
     SeededFault(
         id="enforcement.number_made_smaller",
         meaning="The database accepts a smaller version or fewer attempts than a record has.",
-        patches=(Patch(RULES, "move_violations", "({shrinks}) AND {no_door}", "1 = 0 AND {no_door}"),),
+        patches=(
+            Patch(RULES, "move_violations", "({shrinks}) AND {no_door}", "1 = 0 AND {no_door}"),
+            Patch(JOINT, "job_violations", "({shrinks}) AND {no_door}", "1 = 0 AND {no_door}"),
+        ),
         tests=(f"{REFUSALS}::test_a_number_that_only_grows_is_never_made_smaller",),
         databases=BOTH,
     ),
     SeededFault(
         id="enforcement.move_id_reused",
         meaning="The database accepts a move under the move id of the record's last move.",
-        patches=(Patch(RULES, "move_violations", "{new}.move_id = {old}.move_id OR ", ""),),
+        patches=(
+            Patch(RULES, "move_violations", "{new}.move_id = {old}.move_id OR ", ""),
+            Patch(JOINT, "job_violations", "{new}.move_id = {old}.move_id OR ", ""),
+        ),
         tests=(f"{REFUSALS}::test_a_move_needs_a_move_id_of_its_own",),
         databases=BOTH,
     ),
@@ -74,6 +85,7 @@ REFUSED = (
         meaning="The database accepts a release, a retirement or the lifting of a switch without a grant.",
         patches=(
             Patch(RULES, "move_violations", 'f"({ends}) AND NOT ({own})"', 'f"1 = 0 AND ({ends}) AND NOT ({own})"'),
+            Patch(JOINT, "job_violations", "{released} AND NOT ({own})", "1 = 0 AND NOT ({own})"),
         ),
         tests=(f"{REFUSALS}::test_a_release_needs_a_grant_consumed_by_that_very_move",),
         databases=BOTH,
@@ -81,29 +93,32 @@ REFUSED = (
     SeededFault(
         id="enforcement.grant_of_another_move_accepted",
         meaning="The database accepts a governed move under a grant that another move has consumed.",
-        patches=(Patch(RULES, "_granted", 'own = f"g.move_id = {new}.move_id"', 'own = "1 = 1"'),),
+        patches=(
+            Patch(RULES, "_granted", 'own = f"g.move_id = {new}.move_id"', 'own = "1 = 1"'),
+            Patch(RULES, "granted_by_move", 'f"g.move_id = {new}.move_id"', '"1 = 1"'),
+        ),
         tests=(f"{REFUSALS}::test_a_release_needs_a_grant_consumed_by_that_very_move",),
         databases=BOTH,
     ),
     SeededFault(
         id="enforcement.grant_in_any_state_accepted",
         meaning="The database accepts a governed move under a grant that was never consumed.",
-        patches=(Patch(RULES, "_granted", "AND g.state = {consumed} ", ""),),
+        patches=(Patch(RULES, "_consumed", "AND g.state = {consumed} ", ""),),
         tests=(f"{REFUSALS}::test_a_release_needs_a_grant_consumed_by_that_very_move",),
         databases=BOTH,
     ),
     SeededFault(
         id="enforcement.emptied_job_released",
         meaning="The database accepts the release of a job whose payload retention has removed.",
-        patches=(Patch(RULES, "move_violations", "AND s.{guarded.slimmed} IS NULL)", "AND 1 = 0)"),),
+        patches=(Patch(JOINT, "job_violations", "AND c.payload IS NULL)", "AND 1 = 0)"),),
         tests=(f"{GUARDIANS}::test_a_slimmed_job_is_never_released_not_even_with_a_grant",),
         databases=BOTH,
     ),
     SeededFault(
         id="enforcement.result_changed_after_the_end",
-        meaning="The database accepts another result for a job that has ended.",
-        patches=(Patch(RULES, "move_violations", "{rests} AND ({changed}) AND {no_door}", "1 = 0 AND {no_door}"),),
-        tests=(f"{GUARDIANS}::test_the_result_of_a_job_that_has_ended_is_kept",),
+        meaning="The database accepts another result for a job that has one.",
+        patches=(Patch(JOINT, "_rewritten", "({changed} AND {result})", "(1 = 0)"),),
+        tests=(f"{GUARDIANS}::test_a_result_is_written_once_at_the_commit_boundary",),
         databases=BOTH,
     ),
     SeededFault(
@@ -112,7 +127,7 @@ REFUSED = (
         patches=(
             Patch(
                 ON_SQLITE,
-                "_machine_triggers",
+                "_never_deleted",
                 "[Violation(Refusal.NEVER_DELETED, NO_DOOR)]",
                 '[Violation(Refusal.NEVER_DELETED, "0")]',
             ),
@@ -214,8 +229,7 @@ WRITTEN = (
         meaning="The database lets any client write a journal row.",
         patches=(
             Patch(ON_SQLITE, "_journal_triggers", "{again} OR (NOT ({known}) AND {NO_DOOR})", "{again}"),
-            Patch(ON_POSTGRES, "triggers", "WHEN (pg_trigger_depth() = 0)", "WHEN (pg_trigger_depth() = 99)"),
-            Patch(ON_POSTGRES, "_written", "IF {by_hand}", "IF false AND {by_hand}"),
+            Patch(ON_POSTGRES, "_by_hand", "(pg_trigger_depth() = 1 OR {untold})", "(1 = 0)"),
         ),
         tests=(f"{REFUSALS}::test_a_journal_row_is_not_written_by_hand",),
         databases=BOTH,
@@ -223,21 +237,27 @@ WRITTEN = (
     SeededFault(
         id="enforcement.set_based_update_journals_one_row",
         meaning="On PostgreSQL the journal is written for one row of a set-based update, not for each.",
-        patches=(Patch(ON_POSTGRES, "_write", "ORDER BY 4, 5", "ORDER BY 4, 5 LIMIT 1"),),
+        patches=(
+            Patch(
+                ON_POSTGRES,
+                "_job_moved",
+                "ELSE {joint.moved('o', 'n')} END;",
+                "ELSE {joint.moved('o', 'n')} END LIMIT 1;",
+            ),
+        ),
         tests=(f"{REFUSALS}::test_a_legal_set_is_journalled_row_by_row",),
         databases=("postgres",),
     ),
     SeededFault(
         id="enforcement.middle_edge_not_journalled",
-        meaning="A move along several edges journals the last edge alone.",
+        meaning="The view of edges shows the last edge alone of a move along several edges.",
         patches=(
             Patch(
-                ON_SQLITE,
-                "_journal",
-                "for step, edge in enumerate(path.edges)]",
-                "for step, edge in enumerate(path.edges)][-1:]",
+                JOINT,
+                "_backwards",
+                "for number, edge in enumerate(path.edges, start=1):",
+                "for number, edge in list(enumerate(path.edges, start=1))[-1:]:",
             ),
-            Patch(ON_POSTGRES, "_edges", "path.edges, strict=True)", "path.edges, strict=True) if not left"),
         ),
         tests=("tests/enforcement/test_triples.py::test_one_write_along_several_edges_is_journalled_edge_by_edge",),
         databases=BOTH,
@@ -253,13 +273,8 @@ WRITTEN = (
         id="enforcement.moves_not_counted",
         meaning="The counts of jobs by state are not kept when a job moves.",
         patches=(
-            Patch(ON_SQLITE, "_moved", 'if guarded.counted else ""', 'if False else ""'),
-            Patch(
-                ON_POSTGRES,
-                "_write",
-                "m.journal_source, m.journal_target, count(*) FROM moved m\\n",
-                "m.journal_source, m.journal_target, count(*) FROM moved m WHERE m.journal_source IS NULL\\n",
-            ),
+            Patch(ON_SQLITE, "_job_triggers", 'moved + _delta("OLD.state", count)', "moved"),
+            Patch(ON_POSTGRES, "_job_moved", "{aborted}{counts}", "{aborted}"),
         ),
         tests=(f"{JOURNAL}::test_counts_follow_every_move",),
         databases=BOTH,

@@ -21,7 +21,13 @@ FAULTS = (
     SeededFault(
         id="seals.previous_not_hashed",
         meaning="The hash of a seal does not cover the hash of the seal before it.",
-        patches=(Patch(SEALER, "", '"digest", "previous", "sealed_at",', '"digest", "sealed_at",'),),
+        patches=(Patch(SEALER, "", '"digest", "previous",', '"digest",'),),
+        tests=(f"{SEALS}::test_the_bytes_of_a_seal_never_change", f"{TAMPERING}::test_an_edited_seal"),
+    ),
+    SeededFault(
+        id="seals.format_not_hashed",
+        meaning="The hash of a seal does not cover the number of the format of its rows.",
+        patches=(Patch(SEALER, "", '"seal_id", "format", "epoch",', '"seal_id", "epoch",'),),
         tests=(f"{SEALS}::test_the_bytes_of_a_seal_never_change", f"{TAMPERING}::test_an_edited_seal"),
     ),
     SeededFault(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.faults.seeded import BOTH, Patch, SeededFault
 
 JOBS = "store/verbs/jobs.py"
-EXECUTIONS = "store/verbs/executions.py"
 AGREE = "tests/store/test_guards_agree.py"
 CLAIM = "tests/store/test_claim.py"
 LEASES = "tests/governance/test_leases.py"
@@ -14,6 +13,11 @@ SLIM = "tests/store/test_slim.py"
 RULE = "tests/store/test_rule.py"
 SUBMIT = "tests/store/test_submit.py"
 WORK = "tests/store/test_work.py"
+
+
+def twice(old: str, new: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Return a change that is the same in both dialects."""
+    return (old, new), (old, new)
 
 
 def _statement(file: str, name: str, sqlite: tuple[str, str], postgres: tuple[str, str]) -> tuple[Patch, ...]:
@@ -31,8 +35,14 @@ MATCHED = (
     SeededFault(
         id="store.token_not_matched",
         meaning="The write of an execution's move does not compare the token.",
-        patches=_statement(
-            "executions", "move_executions", (" AND e.lease_token = k.token", ""), (" AND e.lease_token = k.token", "")
+        patches=(
+            *_statement("executions", "move_attempts", *twice(" AND j.lease_token = k.token", "")),
+            *_statement(
+                "executions",
+                "complete_jobs",
+                (" AND lease_token = r.value ->> 1", ""),
+                (" AND j.lease_token = k.token", ""),
+            ),
         ),
         tests=(f"{AGREE}::test_a_move_of_an_attempt_is_written_exactly_when_decide_would_make_it",),
         databases=BOTH,
@@ -42,9 +52,9 @@ MATCHED = (
         meaning="The write of an execution's move does not ask whether the lease has expired.",
         patches=_statement(
             "executions",
-            "move_executions",
-            ("   AND (s.lease_live IS NULL OR s.lease_live = (e.lease_expires_at > :now))\n", ""),
-            ("   AND (k.lease_live IS NULL OR k.lease_live = (e.lease_expires_at > k.now))\n", ""),
+            "move_attempts",
+            ("   AND (s.lease_live IS NULL OR s.lease_live = (j.lease_expires_at > :now))\n", ""),
+            ("   AND (k.lease_live IS NULL OR k.lease_live = (j.lease_expires_at > k.now))\n", ""),
         ),
         tests=(f"{AGREE}::test_a_move_of_an_attempt_is_written_exactly_when_decide_would_make_it",),
         databases=BOTH,
@@ -53,7 +63,7 @@ MATCHED = (
         id="store.status_not_matched",
         meaning="The write of an execution's move does not compare the status.",
         patches=_statement(
-            "executions", "move_executions", (" AND e.status = s.source", ""), (" AND e.status = k.source", "")
+            "executions", "move_attempts", (" AND j.status = s.source", ""), (" AND j.status = k.source", "")
         ),
         tests=(
             f"{AGREE}::test_a_move_of_an_attempt_is_written_exactly_when_decide_would_make_it",
@@ -64,7 +74,7 @@ MATCHED = (
     SeededFault(
         id="store.job_version_not_matched",
         meaning="The write of a ruling does not compare the version of the job.",
-        patches=_statement("jobs", "move_jobs", (" AND j.version = k.version", ""), (" AND j.version = k.version", "")),
+        patches=_statement("jobs", "rule_jobs", *twice(" AND j.version = k.version", "")),
         tests=(f"{AGREE}::test_a_ruling_is_written_exactly_when_decide_would_make_it",),
         databases=BOTH,
     ),
@@ -80,9 +90,9 @@ MATCHED = (
         meaning="The write of a heartbeat extends a lease that has expired.",
         patches=_statement(
             "executions",
-            "beat_executions",
-            (" AND e.lease_expires_at > :now", " AND :now IS NOT NULL"),
-            (" AND e.lease_expires_at > k.now", ""),
+            "extend_leases",
+            ("   AND j.lease_expires_at > :now", "   AND :now IS NOT NULL"),
+            ("     AND j.lease_owner = k.owner AND j.lease_expires_at > k.now", "     AND j.lease_owner = k.owner"),
         ),
         tests=(f"{AGREE}::test_heartbeats_progress_and_checkpoints_agree_with_decide",),
         databases=BOTH,
@@ -93,9 +103,9 @@ MATCHED = (
         patches=_statement(
             "executions",
             "expired_attempts",
-            ("AND e.lease_expires_at <= :now", "AND :now IS NOT NULL"),
+            ("AND j.lease_expires_at <= :now", "AND :now IS NOT NULL"),
             (
-                "AND e.lease_expires_at <= coalesce(:now, statement_timestamp())",
+                "AND j.lease_expires_at <= coalesce(:now, statement_timestamp())",
                 "AND coalesce(:now, statement_timestamp()) IS NOT NULL",
             ),
         ),
@@ -125,9 +135,9 @@ COUNTED = (
         meaning="A claim gives out jobs that are not due yet.",
         patches=_statement(
             "executions",
-            "claim_executions",
-            (" AND j.run_at <= :now", ""),
-            (" AND run_at <= (SELECT now FROM t)", ""),
+            "claim_jobs",
+            (" AND j.due_at <= :now", ""),
+            (" AND due_at <= (SELECT now FROM t)", ""),
         ),
         tests=(f"{CLAIM}::test_a_job_is_given_out_from_its_due_time_on",),
         databases=BOTH,
@@ -137,7 +147,7 @@ COUNTED = (
         meaning="A claim gives out jobs of a paused queue.",
         patches=_statement(
             "executions",
-            "claim_executions",
+            "claim_jobs",
             ("p.queue = q.value AND p.paused_at IS NOT NULL", "p.queue = q.value AND false"),
             ("p.queue = q AND p.paused_at IS NOT NULL", "p.queue = q AND false"),
         ),
@@ -150,7 +160,7 @@ COUNTED = (
         patches=_statement(
             "executions",
             "claim_jobs",
-            ("attempts = j.attempts + 1", "attempts = j.attempts"),
+            ("attempts = attempts + 1", "attempts = attempts"),
             ("attempts = j.attempts + 1", "attempts = j.attempts"),
         ),
         tests=(f"{CLAIM}::test_a_winner_gets_an_execution_a_lease_and_a_token",),
@@ -160,8 +170,8 @@ COUNTED = (
         id="store.excuse_not_counted",
         meaning="An attempt that a worker gives back is not counted as excused.",
         patches=_statement(
-            "jobs",
-            "move_jobs",
+            "executions",
+            "move_attempts",
             ("excused = j.excused + s.excused", "excused = j.excused"),
             ("excused = j.excused + k.excused", "excused = j.excused"),
         ),
@@ -175,8 +185,8 @@ COUNTED = (
             "jobs",
             "insert_jobs",
             (
-                "j.client = r.value ->> 2 AND j.key = r.value ->> 3",
-                "j.client = r.value ->> 2 AND j.key IS NULL AND false",
+                "c.client = r.value ->> 2 AND c.key = r.value ->> 3",
+                "c.client = r.value ->> 2 AND c.key IS NULL AND false",
             ),
             ("ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING\n", ""),
         ),
@@ -189,8 +199,11 @@ COUNTED = (
         patches=_statement(
             "jobs",
             "slim_jobs",
-            (" AND state IN (SELECT value FROM json_each(:states))", " AND :states IS NOT NULL"),
-            ("AND state IN (SELECT json_array_elements_text(:states))", "AND (:states::json) IS NOT NULL"),
+            (
+                "AND j.state IN (SELECT value FROM json_each(:states)) AND j.updated_at < :before)",
+                "AND :states IS NOT NULL)",
+            ),
+            ("AND j.state IN (SELECT json_array_elements_text(:states))", "AND (:states::json) IS NOT NULL"),
         ),
         tests=(f"{SLIM}::test_only_jobs_that_have_ended_are_emptied",),
         databases=BOTH,
@@ -207,7 +220,7 @@ ANSWERED = (
         patches=(
             Patch(
                 JOBS,
-                "JobWrites._admissions",
+                "JobWrites._add_existing",
                 "_require_same(submissions[index], digests[index], job.digest)",
                 "pass",
             ),
@@ -223,16 +236,23 @@ ANSWERED = (
         databases=BOTH,
     ),
     SeededFault(
-        id="store.job_does_not_follow_its_execution",
-        meaning="An execution ends and its job is not moved with it.",
-        patches=(Patch(EXECUTIONS, "ExecutionWrites.move", "self._move_jobs_of(accepted, signature)", "pass"),),
-        tests=(f"{WORK}::test_complete_is_commit_and_finish_in_one_write",),
+        id="store.owner_not_matched",
+        meaning="The write of a completion does not compare the owner of the lease.",
+        patches=_statement(
+            "executions",
+            "complete_jobs",
+            (" AND lease_owner = :actor", ""),
+            (" AND j.lease_owner = :actor", ""),
+        ),
+        tests=(f"{WORK}::test_a_completion_shows_the_owner_of_the_lease",),
         databases=BOTH,
     ),
     SeededFault(
         id="store.result_of_a_commit_lost",
         meaning="The result of an execution that commits without finishing is not stored.",
-        patches=(Patch(EXECUTIONS, "ExecutionWrites.move", "self._store_results(moves, answers, lost)", "pass"),),
+        patches=_statement(
+            "executions", "move_attempts", *twice("result = coalesce(k.result, j.result)", "result = j.result")
+        ),
         tests=(f"{WORK}::test_commit_keeps_the_result_and_leaves_the_job_running",),
         databases=BOTH,
     ),
@@ -241,8 +261,8 @@ ANSWERED = (
         meaning="Recovery tries to put back what has committed, and never finishes it.",
         patches=(
             Patch(
-                EXECUTIONS,
-                "ExecutionWrites.recover",
+                "store/verbs/recovery.py",
+                "recovered",
                 "Finish() if attempt.execution.status == ExecutionStatus.COMMITTED else Expire(retry_at or now)",
                 "Expire(retry_at or now)",
             ),

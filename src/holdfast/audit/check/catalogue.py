@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from holdfast.audit.check import job_rules, ledger_rules, record_rules
+from holdfast.audit.check import approval_rules, job_rules, ledger_rules, record_rules
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, Invariant, Severity
-from holdfast.store.verbs.evidence import Case, History
+from holdfast.store.verbs.histories import Case, History
 
 RecordRule = Callable[[History, RuleContext], Iterator[Finding]]
 JobRule = Callable[[Case, RuleContext], Iterator[Finding]]
@@ -67,13 +67,6 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
         of_job=job_rules.projected,
     ),
     LedgerInvariant(
-        name="running_has_lease",
-        meaning="A running job has exactly one open execution, and an open execution's job is running.",
-        remedy="moves job and execution to the last states in their journals; else aborts the execution",
-        of_job=job_rules.leased,
-        at_open=ledger_rules.leases,
-    ),
-    LedgerInvariant(
         name="lease_overdue",
         meaning=f"An expired lease is ended within {ledger_rules.OVERDUE_S:g} s.",
         remedy="ends the lease, as a worker does",
@@ -83,25 +76,19 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
     ),
     LedgerInvariant(
         name="succeeded_immutable",
-        meaning="A succeeded job never changes state, and has a committed execution.",
-        remedy="moves the job back to succeeded if an execution committed; else quarantines it",
+        meaning="A succeeded job never changes state.",
+        remedy="moves the job back to succeeded if its commit is in the journal; else quarantines it",
         of_job=job_rules.immutable,
     ),
     LedgerInvariant(
         name="attempts_monotonic",
-        meaning="The attempts never decrease, and equal the claims in the journal and the stored executions.",
-        remedy="counts the attempts again",
+        meaning="Attempts equal the claims in the journal, and each is stored exactly once; lease tokens only grow.",
+        remedy="counts the attempts again; writes lost attempts from the journal, and removes invented ones",
         of_job=job_rules.attempts,
     ),
     LedgerInvariant(
-        name="one_commit",
-        meaning="At most one execution of a job is committed.",
-        remedy="quarantines the job, and aborts every committed execution but the first",
-        of_job=job_rules.one_commit,
-    ),
-    LedgerInvariant(
         name="commits_equal_effects",
-        meaning="An execution is committed exactly if its job's effects are applied; so is the parent of a follow-up.",
+        meaning="An execution is committed exactly if the journal has its commit; so is the parent of a follow-up.",
         remedy="finishes committed executions; quarantines jobs that contradict themselves",
         of_job=job_rules.commits_equal_effects,
     ),
@@ -127,8 +114,8 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
     ),
     LedgerInvariant(
         name="no_orphans",
-        meaning="Executions, checkpoints, journal rows and replacements belong to a record that exists.",
-        remedy="restores records from their journal; removes checkpoints without a job",
+        meaning="Each job has its call; executions, checkpoints, journal rows and replacements have their record.",
+        remedy="restores records from their journal; removes checkpoints and attempts without a job",
         of_ledger=(ledger_rules.orphans,),
     ),
     LedgerInvariant(
@@ -139,9 +126,9 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
     ),
     LedgerInvariant(
         name="grants_authentic",
-        meaning="A consumed grant names its consumer; an active grant has an approver, outside dev not its requester.",
+        meaning="A consumed grant names its consumer; a grant has an approver, outside dev one that it accepts.",
         remedy="writes the consumer from the journal; revokes grants without a valid approval",
-        of_ledger=(ledger_rules.approvals,),
+        of_ledger=(ledger_rules.approvals, approval_rules.authentic),
     ),
     LedgerInvariant(
         name="keys_unique",

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.machines import GRANT
-from holdfast.store.verbs.evidence import Entry, Evidence, History, Permit
+from holdfast.store.verbs.evidence import Evidence
+from holdfast.store.verbs.histories import Entry, History, Permit
 
 
 class RuleContext:

@@ -13,7 +13,7 @@ from typing import Self
 import msgspec
 
 from holdfast.core.digest import Json
-from holdfast.store.verbs.evidence import Case, History
+from holdfast.store.verbs.histories import Case, History
 
 
 class Severity(StrEnum):

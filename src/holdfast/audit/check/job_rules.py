@@ -1,5 +1,10 @@
 """Rules about one job: its state, its attempts, its effects, its columns.
 
+What the schema makes impossible has no rule here: a job and its current attempt are one row, so that a job has at most
+one open execution and commits at most once; the CHECKs of holdfast_jobs tie status, lease, due_at and resting to the
+state, so that a running job has a lease, no other job has one, and a job is succeeded exactly if its attempt is DONE.
+A CHECK that was dropped, or a row that breaks one, violates `database`.
+
 Invariants: the expected state of a job comes from `core.project`, and which states are open, final or committed from
 the machines; rows that were archived are never counted as missing.
 """
@@ -7,26 +12,29 @@ the machines; rows that were archived are never counted as missing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
 from holdfast.audit.check import record_rules
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, of_execution, of_job
-from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
+from holdfast.core.machines import COMMITTED, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.project import project, rulings_of
 from holdfast.store.requests import digest_of
-from holdfast.store.verbs.evidence import Case, Entry, History
+from holdfast.store.verbs.histories import Case, Entry, History
 
 FOLLOWUP_CLIENT = "holdfast"
 MESSAGE_MAX = 4096
+NAMED_MAX = record_rules.NAMED_MAX
 _FOLLOWUP = re.compile(r"([1-9]\d{0,18})/\d+", re.ASCII)
 _TRACEBACK = "Traceback (most recent call last)"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The state, and the leases
+# The state
 
 
 def projected(case: Case, _context: RuleContext) -> Iterator[Finding]:
@@ -55,25 +63,6 @@ def _rulings_known_since_claim(case: Case) -> bool:
     )
 
 
-def leased(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield a running job without exactly one open execution, and open executions of a job that is not running."""
-    leased = [tried for tried in case.tried if tried.execution.status in OPEN]
-    if case.job.state == JobState.RUNNING:
-        if len(leased) != 1:
-            ids = [tried.execution.exec_id for tried in leased]
-            yield of_job(
-                case,
-                "leases",
-                f"the job is running with {len(leased)} open executions; it must have exactly 1",
-                executions=ids,
-            )
-        return
-    for tried in leased:
-        execution = tried.execution
-        detail = f"the execution is {execution.status}, but its job {case.job.job_id} is {case.job.state}, not running"
-        yield of_execution(case, tried.history, "open", detail, status=str(execution.status), state=str(case.job.state))
-
-
 def cut(case: Case, context: RuleContext) -> Iterator[Finding]:
     """Yield a job whose journal rows are missing without an archive: a job is slimmed before its rows are archived."""
     first = case.history.history_from
@@ -88,16 +77,13 @@ def cut(case: Case, context: RuleContext) -> Iterator[Finding]:
 
 
 def immutable(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield moves after `succeeded`, and a success without a commit."""
+    """Yield moves after `succeeded`."""
     kept = case.history.kept
     ended = next((row for row in kept if row.target == JobState.SUCCEEDED), None)
     for row in kept if ended else ():
         if ended and row.version > ended.version and not _restored(row):
             detail = f"the job succeeded at version {ended.version}, but version {row.version} moved it to {row.target}"
             yield of_job(case, "moved", detail, seq=row.seq, version=row.version)
-    committed = any(execution.status in COMMITTED for execution in case.executions)
-    if case.job.state == JobState.SUCCEEDED and not committed and not _archived(case):
-        yield of_job(case, "uncommitted", "the job is succeeded, but has no committed execution")
 
 
 def _restored(row: Entry) -> bool:
@@ -105,26 +91,10 @@ def _restored(row: Entry) -> bool:
     return row.maintenance_id is not None and row.target == JobState.SUCCEEDED
 
 
-def one_commit(case: Case, _context: RuleContext) -> Iterator[Finding]:
-    """Yield a job with two committed executions."""
-    ids = [execution.exec_id for execution in case.executions if execution.status in COMMITTED]
-    if len(ids) > 1:
-        yield of_job(
-            case, "commits", f"the job has {len(ids)} committed executions; it may have at most 1", executions=ids
-        )
-
-
 def commits_equal_effects(case: Case, context: RuleContext) -> Iterator[Finding]:
-    """Yield commits without effect on the job, commits that are not in the journal, follow-ups of uncommitted jobs."""
+    """Yield commits that are not in the journal or not in the record, and follow-ups of uncommitted jobs."""
     for tried in case.tried:
         execution = tried.execution
-        if execution.status in COMMITTED:
-            due = JobState.SUCCEEDED if execution.status == ExecutionStatus.DONE else JobState.RUNNING
-            if case.job.state != due:
-                detail = (
-                    f"execution {execution.exec_id} is {execution.status}, but the job is {case.job.state}, not {due}"
-                )
-                yield of_job(case, "commit", detail, execution=execution.exec_id, state=str(case.job.state))
         commits = _journalled_commits(tried.history)
         if commits is not None and commits != (execution.status in COMMITTED):
             detail = f"the execution is {execution.status}, but its journal has {commits} commits"
@@ -150,18 +120,13 @@ def parent_of(case: Case) -> int | None:
     return int(followup[1]) if followup else None
 
 
-def _archived(case: Case) -> bool:
-    """Return whether the job's attempts may be in an archive."""
-    return case.job.slimmed and not case.history.whole
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Attempts
 
 
-def attempts(case: Case, context: RuleContext) -> Iterator[Finding]:
-    """Yield attempts that decrease, or that differ from the claims or the executions."""
-    job, kept, tried = case.job, case.history.kept, case.executions
+def attempts(case: Case, _context: RuleContext) -> Iterator[Finding]:
+    """Yield attempts that decrease, differ from the claims, or are not stored exactly once; and tokens that shrink."""
+    job, kept = case.job, case.history.kept
     most = 0
     for row in kept:
         if row.maintenance_id is None and (row.attempt or 0) < most:
@@ -171,21 +136,48 @@ def attempts(case: Case, context: RuleContext) -> Iterator[Finding]:
     if claims is not None and claims != job.attempts:
         detail = f"the job counts {job.attempts} attempts, but its journal has {claims} claims"
         yield of_job(case, "claims", detail, attempts=job.attempts, claims=claims)
-    greatest = max((execution.attempt for execution in tried), default=0)
-    if greatest != job.attempts and not (greatest < job.attempts and not case.history.whole):
-        detail = f"the job counts {job.attempts} attempts, but its last execution is attempt {greatest}"
-        yield of_job(case, "executions", detail, attempts=job.attempts, greatest=greatest)
-    lost = greatest - len({execution.attempt for execution in tried})
-    if lost > 0 and case.history.whole and not (job.slimmed and context.evidence.archived_until):
-        detail = f"the job counts {job.attempts} attempts, but {lost} executions before the last are missing"
-        yield of_job(case, "lost", detail, attempts=job.attempts, lost=lost)
-    excused = sum(execution.excused for execution in tried)
-    all_there = len(tried) == job.attempts or case.history.whole
+    yield from _each_once(case)
+    excused = sum(execution.excused for execution in case.executions)
+    all_there = len(case.tried) == job.attempts or case.history.whole
     if job.excused > job.attempts or excused > job.excused or (all_there and excused != job.excused):
         detail = (
             f"the job counts {job.excused} of {job.attempts} attempts as excused, but {excused} executions are excused"
         )
         yield of_job(case, "excused", detail, excused=job.excused, executions=excused)
+    yield from _tokens(case)
+
+
+def _each_once(case: Case) -> Iterator[Finding]:
+    """Yield attempts that are stored twice, that are none of the job's, and missing ones unless they are archived."""
+    stored = Counter(execution.attempt for execution in case.executions)
+    expected = range(1, case.job.attempts + 1)
+    twice = [attempt for attempt, n in stored.items() if n > 1][:NAMED_MAX]
+    unknown = [attempt for attempt in stored if attempt not in expected][:NAMED_MAX]
+    # An attempt leaves the ledger with the journal row of its end. All that the kept rows tell of are still there.
+    due: Iterable[int] = expected if case.history.whole else sorted(case.told)
+    lost = list(islice((attempt for attempt in due if attempt not in stored), NAMED_MAX))
+    for kind, named, what in (
+        ("twice", twice, "are stored more than once"),
+        ("unknown", unknown, "are stored, but the job never made them"),
+        ("lost", lost, "are missing"),
+    ):
+        if named:
+            detail = f"the job counts {case.job.attempts} attempts; attempts {', '.join(map(str, named))} {what}"
+            yield of_job(case, kind, detail, attempts=case.job.attempts, named=named)
+
+
+def _tokens(case: Case) -> Iterator[Finding]:
+    """Yield fencing tokens that do not grow with the attempt: a worker of an old attempt could write again."""
+    before = None
+    for tried in case.tried:
+        execution, token = tried.execution, tried.execution.lease_token
+        if before is not None and token <= before.lease_token:
+            detail = f"the lease token {token} is not above {before.lease_token}, that of attempt {before.attempt}"
+            yield of_execution(case, tried.history, "token", detail, token=token, before=before.lease_token)
+        before = execution
+    if before is not None and (case.lease_token is None or case.lease_token < before.lease_token):
+        detail = f"the job's lease token is {case.lease_token}, below {before.lease_token} of attempt {before.attempt}"
+        yield of_job(case, "token", detail, token=case.lease_token, attempt=before.attempt)
 
 
 def _claims(kept: tuple[Entry, ...]) -> int | None:
@@ -241,14 +233,16 @@ def fields(case: Case, _context: RuleContext) -> Iterator[Finding]:
     if (job.state == JobState.QUARANTINED) != (job.quarantine_code is not None):
         code = "no quarantine code" if job.quarantine_code is None else f"the quarantine code {job.quarantine_code!r}"
         yield of_job(case, "quarantine_code", f"the job is {job.state} and has {code}", code=job.quarantine_code)
+    ended = {row.seq: row for row in case.history.kept if row.source == JobState.RUNNING}
     for tried in case.tried:
-        execution = tried.execution
-        known = execution.status in EXECUTION.states
-        if known and (execution.status in EXECUTION.final) != (execution.finished_at is not None):
-            has = "no" if execution.finished_at is None else "a"
-            yield of_execution(
-                case, tried.history, "finished_at", f"the execution is {execution.status} and has {has} finished_at"
+        execution, steps = tried.execution, tried.history.kept
+        end = ended.get(steps[-1].seq) if steps and execution.status == ExecutionStatus.ABORTED else None
+        signed = (end.event, end.actor, end.reason, end.move_id) if end else tried.signature
+        if signed != tried.signature:
+            detail = (
+                f"the execution was ended by {tried.signature.event}, but row {steps[-1].seq} of the journal differs"
             )
+            yield of_execution(case, tried.history, "signature", detail, seq=steps[-1].seq)
         if not is_fit(execution.error_message):
             yield of_execution(
                 case,

@@ -53,21 +53,6 @@ def keys_once(context: RuleContext) -> Iterator[Finding]:
         yield _of(JOB.name, job_id, "key", detail, job_id=job_id, first=first, client=client, key=key)
 
 
-def leases(context: RuleContext) -> Iterator[Finding]:
-    """Yield running jobs without exactly one open execution, and open executions of jobs that are not running."""
-    for job_id, n in context.evidence.ask("running_without_lease", n=context.limit):
-        yield _of(
-            JOB.name,
-            job_id,
-            "leases",
-            f"the job is running with {n} open executions; it must have exactly 1",
-            job_id=job_id,
-        )
-    for exec_id, job_id, status, state in context.evidence.ask("leases_without_running", n=context.limit):
-        detail = f"the execution is {status}, but its job {job_id} is {state}, not running"
-        yield _of(EXECUTION.name, exec_id, "open", detail, job_id=job_id, status=status, state=state)
-
-
 def overdue(context: RuleContext) -> Iterator[Finding]:
     """Yield leases that expired so long ago that a worker should have ended them."""
     for exec_id, job_id, owner, until in context.evidence.overdue(
@@ -96,8 +81,11 @@ def counts(context: RuleContext) -> Iterator[Finding]:
 
 
 def orphans(context: RuleContext) -> Iterator[Finding | None]:
-    """Yield executions, checkpoints, replacements and journal rows whose record does not exist."""
+    """Yield jobs without their call, and calls, executions, checkpoints, replacements and rows without their job."""
     ask, n = context.evidence.ask, context.limit
+    for missing, job_id in ask("orphan_calls", n=n):
+        detail = "the job has no call" if missing == "call" else "the call has no job"
+        yield _of(JOB.name, job_id, missing, detail, job_id=job_id)
     for exec_id, job_id in ask("orphan_executions", n=n):
         yield _of(EXECUTION.name, exec_id, "execution", f"job {job_id} of the execution does not exist", job_id=job_id)
     for job_id, name in ask("orphan_checkpoints", n=n):
@@ -290,7 +278,7 @@ def enforcement(context: RuleContext) -> Iterator[Finding]:
 
 
 def sequences(context: RuleContext) -> Iterator[Finding]:
-    """Yield tables whose next id was used before: two leases could get the same token."""
+    """Yield tables whose next id was used before: two records could get the same id."""
     for table, last, greatest in context.evidence.behind():
         detail = f"the next id follows {last}, but {greatest} was used before"
         yield Finding(f"SEQUENCE {table}", detail, evidence={"kind": "sequence", "name": table, "greatest": greatest})

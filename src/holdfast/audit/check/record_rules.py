@@ -16,8 +16,8 @@ from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding, of_record
 from holdfast.core.authority import Act
 from holdfast.core.machine import NOTHING, Machine, Path
-from holdfast.core.machines import JOB, MACHINES, SWITCH, VALUE
-from holdfast.store.verbs.evidence import Entry, History
+from holdfast.core.machines import EXECUTION, JOB, MACHINES, SWITCH, VALUE
+from holdfast.store.verbs.histories import Entry, History
 
 NAMED_MAX = 20  # versions that a finding lists
 JOB_TARGET = "job:"  # and the id: the target of a grant to release one job
@@ -57,7 +57,7 @@ def continuous(history: History, context: RuleContext) -> Iterator[Finding]:
         if row.source != before.target:
             detail = f"version {row.version} starts at {row.source or NOTHING}, but version {before.version} led to"
             yield of_record(history, "source", f"{detail} {before.target}", seq=row.seq, version=row.version)
-        elif row.seq <= before.seq and before.maintenance_id is None:
+        elif row.seq < before.seq and before.maintenance_id is None:  # the edges of one row share its number
             detail = (
                 f"version {row.version} is row {row.seq}, before version {before.version}, which is row {before.seq}"
             )
@@ -65,7 +65,8 @@ def continuous(history: History, context: RuleContext) -> Iterator[Finding]:
     if kept and kept[-1].version == history.version and kept[-1].target != history.state:
         detail = f"the record is {history.state}, but its journal ends at {kept[-1].target}"
         yield of_record(history, "state", detail, state=history.state, journal=kept[-1].target)
-    yield from _cut(history, context)
+    if history.machine is not EXECUTION:  # its edges are in rows of its job, whose history is judged
+        yield from _cut(history, context)
 
 
 def _versions(history: History, kept: Sequence[Entry]) -> Iterator[Finding]:

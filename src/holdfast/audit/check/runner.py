@@ -22,7 +22,8 @@ from holdfast.core.machine import Machine
 from holdfast.core.steps import Steps, run_steps
 from holdfast.store.store import Store
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.evidence import OTHERS, Case, Evidence, History
+from holdfast.store.verbs.evidence import OTHERS, Evidence
+from holdfast.store.verbs.histories import Case, History
 
 BATCH = 1000
 KINDS = ("jobs", "executions", "journal")

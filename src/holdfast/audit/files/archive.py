@@ -26,21 +26,22 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.audit.files.framed import LineReader, compressed, json_line
-from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
+from holdfast.audit.seals.sealer import ROW_FORMAT, genesis, row_lines, seal_hash
 from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, SealsBrokenError, invariant
 from holdfast.core.seals import Seal
 from holdfast.store.files import Draft
 
-VERSION = 1
+VERSION = 2
 LEVEL = 6
 LINE_BYTES_MAX = 64 << 20
 STALE_S = 3600.0  # no archive takes so long to write: an older draft was left by a killed process
 _DRAFT = re.compile(r"\.journal-\d+-\d+\.[0-9a-f]{32}\.part")
 
 Row = tuple[
-    int, int, int, str, int, int, str | None, str, str, str, str | None, int | None, str, int | None, int | None, str
-]
-"""A journal row as it is sealed: seq, epoch, xid, machine, subject, version, …, at."""
+    int, int, int, str, int, int, str | None, str, str, str, str | None, int | None, str, int | None, int | None, str,
+    str | None, str | None,
+]  # fmt: skip
+"""A journal row as it is sealed: seq, epoch, xid, machine, subject, version, …, at, status_from, status_to."""
 
 
 class ArchiveHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -228,6 +229,8 @@ class _BlockHash:
 
     def flaw(self) -> tuple[str, str] | None:
         """Return what is wrong with the rows: a stable word and a sentence; None if they are as sealed."""
+        if self._seal.format != ROW_FORMAT:
+            return "row_format", f"its rows have format {self._seal.format}; this Holdfast knows format {ROW_FORMAT}"
         if self.rows != self._seal.rows:
             return "row_count", f"it has {self.rows} rows, but {self._seal.rows} were sealed"
         if self._digest.hexdigest() != self._seal.digest:

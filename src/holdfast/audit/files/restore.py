@@ -2,8 +2,9 @@
 
 Invariants: the snapshot is verified to its end before a database is opened; the ledger is written in one transaction
 under maintenance, so that a restore that fails or is killed leaves the database empty; rows keep their ids, numbers,
-epochs and transaction ids; no old worker can go on: open leases are ended as journalled moves of the new epoch, and no
-fencing token is used twice. A ledger outside dev needs a slip, which becomes a consumed grant of the new ledger.
+epochs and transaction ids; no old worker can go on: open leases are ended as journalled moves of the new epoch, and a
+new claim takes its token from the clock, so that tokens given out after the snapshot was taken are smaller. A ledger
+outside dev needs a slip, which becomes a consumed grant of the new ledger.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _write_ledger(
         _require_empty(transaction)
         if existed:
             _require_alike(transaction.settings.read(), verified)
-        transaction.portable.advance(_next_ids(verified, store))
+        transaction.portable.advance(verified.given_out)
         while store.upkeep.extend_journal(connection):
             pass
         grant_id = (
@@ -150,6 +151,7 @@ def _write_ledger(
         )
         with transaction.maintenance.open(who=request.who, why=request.why, grant_id=grant_id) as door:
             _load_tables(transaction, Path(verified.file), verified, progress)
+            _require_whole(transaction)
             transaction.settings.set("epoch", str(epoch))
             expired, finished = _end_open_leases(transaction)
             transaction.maintenance.note(
@@ -198,16 +200,6 @@ def _require_alike(settings: dict[str, str], verified: VerifiedSnapshot) -> None
             )
 
 
-def _next_ids(verified: VerifiedSnapshot, store: Store[Any]) -> dict[str, int]:
-    """Return the greatest used id of each table.
-
-    Executions continue at the time in microseconds: workers that ran after the snapshot was taken may hold tokens that
-    it does not contain; with fewer than a million leases a second, all of them are smaller.
-    """
-    microseconds = int(store.now().timestamp() * 1_000_000)
-    return {**verified.given_out, "executions": max(verified.given_out.get("executions", 0), microseconds)}
-
-
 def _load_tables(transaction: Transaction, path: Path, verified: VerifiedSnapshot, progress: Progress | None) -> None:
     with SnapshotFile(path, progress=progress, doing="restoring") as snapshot:
         for table in TABLES:
@@ -224,6 +216,16 @@ def _load_tables(transaction: Transaction, path: Path, verified: VerifiedSnapsho
         again = snapshot.finish()
     if again.trailer != verified.trailer:
         raise SnapshotInvalidError(f"{path} was changed during the restore", context={"kind": "changed"})
+
+
+def _require_whole(transaction: Transaction) -> None:
+    orphaned = transaction.portable.orphaned()
+    if orphaned:
+        raise SnapshotInvalidError(
+            f"the snapshot has rows of {orphaned[0]} without the job or the call that they belong to",
+            next_step="Restore another snapshot, or repair the original ledger and take another snapshot.",
+            context={"table": orphaned[0]},
+        )
 
 
 def _refused(table: Table, error: RefusedByDatabaseError) -> SnapshotInvalidError:

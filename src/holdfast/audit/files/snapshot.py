@@ -27,7 +27,7 @@ from holdfast.store.store import Store
 from holdfast.store.tables import NUMBERED, TABLES, Kind, Row, Table
 from holdfast.store.transaction import Reading
 
-FORMAT = 1
+FORMAT = 2
 LEVEL = 3  # of compression: a higher level takes longer and saves little
 CHUNK = 1 << 18
 LINE_MAX = 1 << 30
@@ -269,7 +269,8 @@ class SnapshotFile:
         except BAD_LINE:
             raise self._invalid("header", "its first line is not that of a snapshot") from None
         if version != FORMAT:
-            detail = f"its format is {version}; this Holdfast reads format {FORMAT}"
+            age = "too old" if version < FORMAT else "too new"
+            detail = f"its format {version} is {age}: this Holdfast reads format {FORMAT}"
             raise self._invalid("format", detail if version else "it has no snapshot format", format=version)
         try:
             header = msgspec.json.decode(self._line, type=SnapshotHeader)

@@ -26,13 +26,12 @@ from holdfast.audit.files.snapshot import (
 )
 from holdfast.core.errors import InputError
 from holdfast.store import open_store
-from holdfast.store.tables import TABLES, Row, Table
+from holdfast.store.tables import TABLES, Row, Table, table_named
 
 SHOWN = 20
 # A restore changes the epoch; the other settings repeat the last seal.
 _OWN = frozenset({"epoch", "seal_head", "seal_floor"})
-_EPOCHS = ("journal", "seals")
-_EPOCH_COLUMN = 1
+_EPOCHS = {name: table_named(name).names.index("epoch") for name in ("journal", "seals")}
 
 Key = tuple[Any, ...]
 
@@ -129,7 +128,8 @@ def _compared_rows(table: Table, source: SnapshotSource, epoch: int) -> Iterator
     if table.name == "meta":
         return (row for row in source.rows(table) if row[0] not in _OWN)
     if table.name in _EPOCHS:
-        return (row for row in source.rows(table) if row[_EPOCH_COLUMN] <= epoch)
+        column = _EPOCHS[table.name]
+        return (row for row in source.rows(table) if row[column] <= epoch)
     return source.rows(table)
 
 

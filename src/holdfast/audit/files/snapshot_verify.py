@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.audit.files.snapshot import Progress, SnapshotFile, SnapshotSummary
-from holdfast.audit.seals.sealer import genesis, row_lines, seal_hash
+from holdfast.audit.seals.sealer import ROW_FORMAT, genesis, row_lines, seal_hash
 from holdfast.core.errors import SealsBrokenError, SnapshotInvalidError
 from holdfast.core.seals import Archive, Seal
 from holdfast.store.tables import TABLES, Row
@@ -119,6 +119,8 @@ class SealedHistory:
             self._flaws.append(f"seal {seal.seal_id} does not follow the seal before it")
         if seal_hash(seal) != seal.hash:
             self._flaws.append(f"the fields of seal {seal.seal_id} do not have its hash")
+        elif seal.format != ROW_FORMAT:
+            self._flaws.append(f"seal {seal.seal_id} has row format {seal.format}, which this Holdfast does not know")
         self.seals.append(seal)
         self._ends.append(seal.end)
         self._passed.append(0)

@@ -1,327 +1,306 @@
-"""The diagnosis of one job and its executions: which acts repair them.
+"""The diagnosis of one job and its call: which acts repair them.
 
-Invariants: nothing is written here; a sound journal is right if its last move is the record's, and so is a committed
-execution; where neither decides, the job is quarantined; a payload that differs from what was submitted is never run.
+A job and its current attempt are one row, so that they are corrected together.
+
+Invariants: nothing is written here; a sound journal is right if its last move is the job's, and so is a commit in it;
+where neither decides, the job is quarantined; a payload that differs from what was submitted is never run.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from holdfast.audit.check.job_rules import is_fit, is_json
-from holdfast.audit.repair.record import EPOCH, ExaminedRecord, RepairAct, record_times, time_or_none, written_at
+from holdfast.audit.repair.attempt_diagnosis import (
+    LOST,
+    UNSOUND,
+    ExaminedJob,
+    Verdict,
+    attempt_acts,
+    attempts_of,
+    ended_attempts,
+    next_token,
+    order_tokens,
+    own_move_id,
+    readable,
+    status_before,
+)
+from holdfast.audit.repair.record import EPOCH, EVENT, RepairAct, record_times, time_or_none, written_at
 from holdfast.core.digest import Json
-from holdfast.core.machines import COMMITTED, EXECUTION, JOB, OPEN, ExecutionStatus, JobState
-from holdfast.core.project import project, rulings_of
+from holdfast.core.machines import COMMITTED, JOB, OPEN, ExecutionStatus, JobState
 from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, time_text
 from holdfast.store.requests import digest_of
+from holdfast.store.tables import table_named
 from holdfast.store.transaction import Reading
-
-LOST, UNSOUND = "lost", "integrity"
-
-
-class RepairedExecution(msgspec.Struct, frozen=True):
-    """An execution as it is after the repair."""
-
-    exec_id: int
-    attempt: int
-    status: ExecutionStatus
-    excused: bool
-    error_code: str | None
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Executions
-
-
-def repair_execution(
-    record: ExaminedRecord, *, succeeded: bool = False, alone: bool = False
-) -> tuple[RepairedExecution, list[RepairAct]]:
-    """Return an execution as it is after the repair, and the acts that repair it.
-
-    `succeeded`: its job is known to have succeeded. `alone`: only this execution shows whether it has.
-    """
-    image, last = record.image or {}, record.last
-    if record.vouched and last is not None:
-        status, restart, why = last.target, False, f"the journal ends at {last.target}"
-    else:
-        status = record.state if record.state in EXECUTION.final else ExecutionStatus.ABORTED
-        restart, why = True, "the journal is not sound"
-    committed_here = ExecutionStatus.COMMITTED in (status, record.state)
-    if succeeded and committed_here and record.state != ExecutionStatus.DONE:
-        status, why = ExecutionStatus.DONE, "the execution is committed, and its job succeeded"
-    elif alone and status == ExecutionStatus.COMMITTED:
-        status, why = ExecutionStatus.DONE, "the execution is committed, and the journal of its job is not sound"
-    columns = _execution_columns(record, status)
-    attempt = int(str(columns.get("attempt", image["attempt"])))
-    settled = RepairedExecution(
-        record.id, attempt, ExecutionStatus(status), bool(image["excused"]), image["error_code"]
-    )
-    return settled, list(record.put(status, why, restart=restart, **columns))
-
-
-def _execution_columns(record: ExaminedRecord, status: str) -> dict[str, Json]:
-    image, columns = record.image or {}, record_times(record)
-    if record.vouched and record.kept[0].version == 1 and record.kept[0].attempt:
-        columns["attempt"] = record.kept[0].attempt
-    ended = status in EXECUTION.final
-    if not ended:
-        columns["finished_at"] = None
-    elif time_or_none(image["finished_at"]) is None:
-        columns["finished_at"] = columns["updated_at"]
-    begun = [row for row in record.kept if row.target == ExecutionStatus.IN_PROGRESS] if record.sound else []
-    for name, value in (("started_at", written_at(begun[0]) if begun else None), ("cancel_asked_at", None)):
-        if image[name] is not None and time_or_none(image[name]) is None:
-            columns[name] = value
-    if time_or_none(image["lease_expires_at"]) is None:
-        columns["lease_expires_at"] = columns["updated_at"]
-    if not is_fit(image["error_message"]):
-        columns["error_message"] = None
-    return columns
-
-
-def restored_execution(record: ExaminedRecord, job_id: int) -> RepairAct:
-    """Return the act that inserts a missing execution again, with the values that its journal has."""
-    first, last = record.rows[0], record.rows[-1]
-    ended = last.target in EXECUTION.final
-    return record.act(
-        "put_back",
-        f"the row is missing; by the journal it was attempt {first.attempt} of job {job_id}",
-        exec_id=record.id, job_id=job_id, attempt=first.attempt, status=last.target, version=last.version,
-        lease_owner=first.actor, lease_expires_at=written_at(last), excused=last.event == "give_back",
-        error_code=LOST if last.target == ExecutionStatus.ABORTED else None, created_at=written_at(first),
-        updated_at=written_at(last), finished_at=written_at(last) if ended else None, event=last.event,
-        actor=last.actor, move_id=last.move_id, history_from=1 if record.sound else last.version + 1,
-    )  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Jobs
+from holdfast.store.verbs.histories import Entry
 
 
 def repair_job(
     reading: Reading, job_id: int, *, doubt: str | None = None, without: Iterable[str] = ()
 ) -> list[RepairAct]:
-    """Return the acts that repair a job and its executions.
+    """Return the acts that repair a job, its call and its attempts.
 
     `doubt` is a reason to quarantine the job in any case; `without` are columns to empty.
     """
-    job = ExaminedRecord(reading, JOB, job_id)
+    job = ExaminedJob(reading, job_id)
+    acts = [] if job.image is not None else list(_put_back(reading, job))
     if job.image is None:
-        return [*_tombstone(reading, job)]
-    executions, acts = _settled(reading, job)
+        return acts
+    if job.call_lost:
+        acts.append(_call_put_back(job))
     if job.archived:
-        return acts + _slimmed(job, executions)
-    target, restart, why = _verdict(job, executions, doubt)
-    past = [execution.status for execution in executions if execution.status in COMMITTED]
-    if target == JobState.QUARANTINED and past == [ExecutionStatus.COMMITTED]:
-        # The effects are applied, so the execution is finished even if its job is damaged.
-        executions, acts = _settled(reading, job, alone=True)
-        target, restart, why = _verdict(job, executions, doubt)
-    if target == JobState.QUARANTINED:
-        acts += _stopped(reading, executions)
-    restart = restart or _contradicts_itself(job, executions, target)
-    columns = _columns(job, executions, target, why) | dict.fromkeys(without)
-    acts += job.put(target, why, restart=restart, **columns)
-    return acts
-
-
-def _settled(
-    reading: Reading, job: ExaminedRecord, *, alone: bool = False
-) -> tuple[list[RepairedExecution], list[RepairAct]]:
-    """Return the executions of a job after the repair, first attempt first, and the acts that repair them."""
-    executions: list[RepairedExecution] = []
-    acts: list[RepairAct] = []
-    succeeded = job.vouched and job.last is not None and job.last.target == JobState.SUCCEEDED
-    for image in reading.maintenance.images("holdfast_executions", job_id=job.id):
-        record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
-        settled, repairs = repair_execution(record, succeeded=succeeded, alone=alone)
-        executions.append(settled)
-        acts += repairs
-    return sorted(executions, key=lambda execution: execution.attempt), acts
+        return acts + _slimmed(job)
+    verdict = _verdict(job, doubt)
+    attempts = attempts_of(job, verdict)
+    ended, contradicts = ended_attempts(job, attempts, verdict)
+    whole = len(ended) + (verdict.status is not None) == attempts
+    restart = verdict.restart or contradicts or (job.begins == 1 and not whole) or _miscounted(job, attempts, verdict)
+    columns = _columns(job, ended, attempts, verdict) | dict.fromkeys(without)
+    return [*acts, *_put(job, verdict, ended, columns, restart=restart), *attempt_acts(job, ended)]
 
 
 def has_committed(reading: Reading, job_id: int) -> bool:
-    """Return whether a job has an execution whose trusted journal ends with a commit."""
-    for image in reading.maintenance.images("holdfast_executions", job_id=job_id):
-        record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
-        if record.vouched and record.last is not None and record.last.target in COMMITTED:
-            return True
-    return False
+    """Return whether the journal has a commit of a job, and the two do not contradict each other."""
+    return ExaminedJob(reading, job_id).committed_attempt is not None
 
 
-def _verdict(job: ExaminedRecord, executions: Sequence[RepairedExecution], doubt: str | None) -> tuple[str, bool, str]:
-    """Return the state of the job after the repair, whether its history must restart, and why."""
-    past = [execution for execution in executions if execution.status in COMMITTED]
-    if len(past) > 1:
-        return JobState.QUARANTINED, not job.vouched, f"{len(past)} executions of the job are committed"
-    done = past and past[0].status == ExecutionStatus.DONE
-    last = job.last
-    doubt = doubt or _unfit(job, executions)
+def _verdict(job: ExaminedJob, doubt: str | None) -> Verdict:
+    last, image = job.last, job.image or {}
+    doubt = doubt or _unfit(image)
     if job.vouched and last is not None:
-        projected = project(executions, rulings_of(job.kept))
-        if job.state == JobState.QUARANTINED and last.target == JobState.PENDING:
+        state = JobState(last.target)
+        if job.state == JobState.QUARANTINED and state == JobState.PENDING:
             # Perhaps only the state was edited; but only a grant may move a job out of quarantine.
-            return JobState.QUARANTINED, False, "the job is quarantined, but its journal ends at pending"
-        if projected == last.target and (doubt is None or last.target in JOB.final):
-            return last.target, False, f"by its journal and its executions the job is {last.target}"
-        doubt = doubt or f"by its journal the job is {last.target}, by its executions {projected}"
-    if done:
-        return JobState.SUCCEEDED, not job.vouched, doubt or "the journal is not sound; an execution is done"
-    return JobState.QUARANTINED, not job.vouched, doubt or "the journal is not sound"
+            why = "the job is quarantined, but its journal ends at pending"
+            return Verdict(JobState.QUARANTINED, None, restart=False, why=why)
+        status = ExecutionStatus.DONE if state == JobState.SUCCEEDED else None
+        if state == JobState.RUNNING:
+            told = job.told(last.attempt or 0)
+            status = ExecutionStatus(told) if told in OPEN else None
+            doubt = doubt or (None if status else "the journal of the current attempt is not sound")
+        if state in JOB.final or doubt is None:
+            return Verdict(state, status, restart=False, why=f"by its journal the job is {state}")
+        if status == ExecutionStatus.COMMITTED:
+            return Verdict(JobState.SUCCEEDED, ExecutionStatus.DONE, restart=False, why=doubt)
+        return Verdict(JobState.QUARANTINED, None, restart=False, why=doubt)
+    if job.committed_attempt is not None:
+        why = doubt or "the journal is not sound; an attempt is committed"
+        return Verdict(JobState.SUCCEEDED, ExecutionStatus.DONE, restart=True, why=why)
+    return Verdict(JobState.QUARANTINED, None, restart=True, why=doubt or "the journal is not sound")
 
 
-def _unfit(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> str | None:
+def _unfit(image: dict[str, Any]) -> str | None:
     """Return why a job must not be run as it is, or None."""
-    image = job.image or {}
     if not image["payload"]:
         return "the payload is missing"
     if image["digest"] != digest_of(image["operation"], image["payload"]):
         return "the payload differs from what was submitted"
-    if image["history_from"] == 1 and not _all_there(executions):
-        return "executions of earlier attempts are missing"
     return None
 
 
-def _stopped(reading: Reading, executions: Iterable[RepairedExecution]) -> Iterator[RepairAct]:
-    """Yield the acts that abort executions of a job to quarantine: open ones, and committed ones after the first."""
-    past = 0
-    for execution in executions:
-        past += execution.status in COMMITTED
-        if execution.status in OPEN or (execution.status in COMMITTED and past > 1):
-            record = ExaminedRecord(reading, EXECUTION, execution.exec_id)
-            yield _aborted(record, "the job is quarantined")
+# ---------------------------------------------------------------------------------------------------------------------
+# The job
 
 
-def _columns(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str, why: str) -> dict[str, Json]:
-    """Return the other columns of a job after the repair, where they are known."""
-    image, columns = job.image or {}, _numbers_and_times(job, executions)
-    columns |= _errors(job, executions, target)
+def _put(
+    job: ExaminedJob, verdict: Verdict, ended: dict[int, dict[str, Any]], columns: dict[str, Json], *, restart: bool
+) -> Iterator[RepairAct]:
+    """Yield the act that writes the job whole; with a journal row unless the journal ends there already."""
+    image, attempts = job.image or {}, int(str(columns["attempts"]))
+    before = status_before(job, attempts) if attempts else None
+    # Only an attempt that this repair ends has the id of its move.
+    aborts = attempts in ended and ended[attempts]["move_id"] == own_move_id(job)
+    after = verdict.status or (ExecutionStatus.ABORTED if aborts else None)
+    steps = (before, after) if before is not None and after is not None and before != after else (None, None)
+    columns |= {"state": verdict.state, "status": verdict.status}
+    moves = verdict.state != job.state
+    if moves or restart or steps[1] or (job.last is not None and job.last.target != verdict.state):
+        history = {"history_from": job.base + 1} if restart else {}
+        columns |= {**history, "version": job.base + 1}
+        act = job.act("move" if moves else "tell", verdict.why, **columns)
+        yield msgspec.structs.replace(act, steps=steps)
+    elif changed := {name: value for name, value in columns.items() if image[name] != value}:
+        yield job.act("mend", verdict.why, **changed)
+
+
+def _columns(job: ExaminedJob, ended: dict[int, dict[str, Any]], attempts: int, verdict: Verdict) -> dict[str, Json]:
+    """Return the columns of a job after the repair, where they are known."""
+    image, columns = job.image or {}, _numbers_and_times(job, ended, attempts, verdict)
+    columns |= _errors(job, ended, verdict)
     columns["quarantine_code"] = None
-    if target == JobState.QUARANTINED:
-        kept = image["quarantine_code"] if job.state == target else None
-        columns["quarantine_code"] = kept or (columns["last_error_code"] if job.state == target else UNSOUND)
-        columns |= {} if kept else {"reason": why}
-    return columns | _kept_or_dropped(image, target, committed=any(e.status in COMMITTED for e in executions))
+    if verdict.state == JobState.QUARANTINED:
+        kept = image["quarantine_code"] if job.state == verdict.state else None
+        columns["quarantine_code"] = kept or (columns["last_error_code"] if job.state == verdict.state else UNSOUND)
+        columns |= {} if kept else {"reason": verdict.why}
+    columns |= _lease(job, ended, attempts, verdict)
+    columns |= {
+        "due_at": columns.get("run_at", image["run_at"]) if verdict.state == JobState.PENDING else None,
+        "resting": verdict.state if verdict.state in (JobState.FAILED, JobState.QUARANTINED) else None,
+    }
+    return columns | _kept_or_dropped(image, verdict)
 
 
-def _numbers_and_times(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> dict[str, Json]:
-    """Return the counts and times of a job that follow from its executions and its journal."""
+def _lease(job: ExaminedJob, ended: dict[int, dict[str, Any]], attempts: int, verdict: Verdict) -> dict[str, Json]:
+    """Return the lease of a job: of its current attempt, or what is kept of the last one."""
+    image, rows = job.image or {}, job.steps.get(attempts, (1, []))[1]
+    last_token = max((row["lease_token"] for row in ended.values()), default=0)
+    token, claimed_at = image["lease_token"], image["last_attempt_at"]
+    if claimed_at is not None and time_or_none(claimed_at) is None:
+        claimed_at = None
+    if verdict.status is None:
+        expected = token if not ended or (token or 0) >= last_token else last_token
+        return {"lease_expires_at": None, "lease_token": expected, "last_attempt_at": claimed_at} | _started(job, rows)
+    claim = next((row for row in rows if row.version == 1), None)
+    at = str(record_times(job)["updated_at"])
+    claimed_at = claimed_at or (written_at(claim) if claim else None) or at
+    expires_at = image["lease_expires_at"] if time_or_none(image["lease_expires_at"]) else at
+    return {
+        "lease_owner": image["lease_owner"] or (claim.actor if claim else LOST),
+        "lease_token": token if token is not None and token > last_token else next_token(last_token, claimed_at),
+        "lease_expires_at": expires_at if verdict.state == JobState.RUNNING else None,
+        "last_attempt_at": claimed_at,
+    } | _started(job, rows)
+
+
+def _started(job: ExaminedJob, rows: list[Entry]) -> dict[str, Json]:
+    """Return the times of the current attempt that cannot be read, by the journal where that has them."""
+    image = job.image or {}
+    begun = next((written_at(row) for row in rows if row.target == ExecutionStatus.IN_PROGRESS), None)
+    return {
+        name: value
+        for name, value in (("started_at", begun), ("cancel_asked_at", None))
+        if image[name] is not None and time_or_none(image[name]) is None
+    }
+
+
+def _numbers_and_times(
+    job: ExaminedJob, ended: dict[int, dict[str, Any]], attempts: int, verdict: Verdict
+) -> dict[str, Json]:
+    """Return the counts and times of a job that follow from its attempts and its journal."""
     image, columns = job.image or {}, record_times(job)
-    attempts, excused = _attempts(job, executions), sum(execution.excused for execution in executions)
-    if attempts != len(executions):  # of the missing ones, as many may be excused as the job counts
-        most = attempts - len(executions) + excused
-        excused = max(excused, min(image["excused"], most))
-    columns |= {"attempts": attempts, "excused": excused}
+    excused = sum(bool(row["excused"]) for row in ended.values())
+    missing = attempts - len(ended) - (verdict.status is not None)
+    # Of the missing ones, as many may be excused as the job counts.
+    columns |= {"attempts": attempts, "excused": max(excused, min(image["excused"], excused + missing))}
     if image["max_attempts"] < 1:
-        columns["max_attempts"] = max(1, len(executions))  # it gets no further attempt
+        columns["max_attempts"] = max(1, attempts)  # it gets no further attempt
     if image["replay_attempts"] < 0:
         columns["replay_attempts"] = 0
     if time_or_none(image["run_at"]) is None:
         columns["run_at"] = columns["updated_at"]
-    if image["last_attempt_at"] is not None and time_or_none(image["last_attempt_at"]) is None:
-        columns["last_attempt_at"] = None
+    if image["version"] != job.base:
+        columns["version"] = job.base
     return columns
 
 
-def _attempts(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> int:
-    """Return the number of attempts: the executions if none is missing, else what the journal counts."""
-    image, greatest = job.image or {}, max((execution.attempt for execution in executions), default=0)
-    if image["history_from"] == 1 and _all_there(executions):
-        return len(executions)
-    journalled = job.last.attempt if job.vouched and job.last is not None else None
-    return max(greatest, len(executions), image["attempts"] if journalled is None else journalled)
+def _miscounted(job: ExaminedJob, attempts: int, verdict: Verdict) -> bool:
+    """Return whether the last row of a history counts other attempts, although the repair would write no row."""
+    last = job.last
+    return last is not None and verdict.state == job.state == last.target and (last.attempt or 0) != attempts
 
 
-def _all_there(executions: Sequence[RepairedExecution]) -> bool:
-    return [execution.attempt for execution in executions] == list(range(1, len(executions) + 1))
-
-
-def _contradicts_itself(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str) -> bool:
-    """Return whether a sound history counts other attempts than exist, although the repair would not journal it."""
-    image, last = job.image or {}, job.last
-    if image["history_from"] == 1 and not _all_there(executions):
-        return True
-    unmoved = last is not None and target == job.state == last.target
-    return unmoved and last is not None and (last.attempt or 0) != _attempts(job, executions)
-
-
-def _errors(job: ExaminedRecord, executions: Sequence[RepairedExecution], target: str) -> dict[str, Json]:
+def _errors(job: ExaminedJob, ended: dict[int, dict[str, Any]], verdict: Verdict) -> dict[str, Json]:
     """Return the error of a job: its own, or that of its last failed attempt; none if none failed."""
-    image = job.image or {}
-    blamed = [e for e in executions if e.status == ExecutionStatus.ABORTED and not e.excused]
+    image, target = job.image or {}, verdict.state
+    blamed = [row for _, row in sorted(ended.items()) if not row["excused"]]
     ruled_out = target == JobState.QUARANTINED or any(row.target == JobState.QUARANTINED for row in job.kept)
     code, message = image["last_error_code"], image["last_error_message"]
     if not blamed and not ruled_out and target != JobState.FAILED:
         return {"last_error_code": None, "last_error_message": None}
     if code is None:
-        code = next((e.error_code for e in reversed(blamed) if e.error_code), None)
+        code = next((row["error_code"] for row in reversed(blamed) if row["error_code"]), None)
         code = code or (UNSOUND if target == JobState.QUARANTINED and job.state != target else LOST)
-    if not is_fit(message):
-        message = None
-    return {"last_error_code": code, "last_error_message": message}
+    return {"last_error_code": code, "last_error_message": message if is_fit(message) else None}
 
 
-def _kept_or_dropped(image: dict[str, Any], target: str, *, committed: bool) -> dict[str, Json]:
+def _kept_or_dropped(image: dict[str, Any], verdict: Verdict) -> dict[str, Json]:
     """Return which of payload and result must be emptied."""
     payload, result = image["payload"], image["result"]
     trusted = payload is not None and image["digest"] == digest_of(image["operation"], payload)
     whole = result is not None and is_json(result)
-    if trusted and target == JobState.SUCCEEDED:
+    if trusted and verdict.state == JobState.SUCCEEDED:
         return {} if whole else {"payload": None, "result": None}
     if trusted:
-        return {} if result is None or (committed and whole) else {"result": None}
+        return {} if result is None or (verdict.status in COMMITTED and whole) else {"result": None}
     return {"payload": None, "result": None}
 
 
-def _slimmed(job: ExaminedRecord, executions: Sequence[RepairedExecution]) -> list[RepairAct]:
-    """Return the act that corrects a job whose whole history is archived: a slimmed job has no payload or result."""
+def _slimmed(job: ExaminedJob) -> list[RepairAct]:
+    """Return the acts that correct a job whose whole history is archived: a slimmed job has no payload or result."""
     image = job.image or {}
-    after = _kept_or_dropped(image, job.state, committed=job.state == JobState.SUCCEEDED)
+    status = ExecutionStatus.DONE if job.state == JobState.SUCCEEDED else None
+    verdict = Verdict(JobState(job.state), status, restart=False, why="the history is archived")
+    after = _kept_or_dropped(image, verdict)
     dropped = {name: value for name, value in after.items() if image[name] != value}
-    counted = _numbers_and_times(job, executions)
-    changed = dropped | {name: value for name, value in counted.items() if image[name] != value}
-    why = "a slimmed job has no payload and no result" if dropped else "the history is archived"
-    return [job.act("mend", why, **changed)] if changed else []
+    ended = {attempt: {**row, **readable(row)} for attempt, row in job.aborted.items() if attempt <= image["attempts"]}
+    order_tokens(ended)
+    columns = _numbers_and_times(job, ended, image["attempts"], verdict)
+    columns |= _lease(job, ended, image["attempts"], verdict)
+    changed = dropped | {name: value for name, value in columns.items() if image[name] != value}
+    why = "a slimmed job has no payload and no result" if dropped else verdict.why
+    return [*([job.act("mend", why, **changed)] if changed else []), *attempt_acts(job, ended)]
 
 
-def _tombstone(reading: Reading, job: ExaminedRecord) -> Iterator[RepairAct]:
-    """Yield the acts that insert a placeholder for a missing job, which never runs again and keeps the history."""
-    last = job.rows[-1] if job.rows else None
-    state = last.target if last and last.target in JOB.states else JobState.PENDING
-    at = (written_at(last) if last else None) or time_text(EPOCH)
-    created_at = (written_at(job.rows[0]) if job.rows and job.rows[0].version == 1 else None) or at
-    at = max(at, created_at)
-    executions = reading.maintenance.images("holdfast_executions", job_id=job.id)
-    if not job.rows and not executions:
-        return  # no journal row is left: the record with this id was renamed
-    claimed = [row.attempt or 0 for row in job.rows]
-    put_back = job.act(
-        "put_back",
-        "the row is missing",
-        job_id=job.id, operation=LOST, operation_version="0", client=LOST, key=None, queue=LOST, state=state,
-        version=job.base, attempts=max([image["attempt"] for image in executions] + claimed, default=0),
-        excused=sum(row.event == "give_back" and row.target == JobState.FAILED for row in job.rows),
-        max_attempts=MAX_ATTEMPTS, replay_attempts=REPLAY_ATTEMPTS, run_at=at, payload=None, digest=LOST,
-        last_error_code=LOST, created_at=created_at, updated_at=at, event="repair", actor=LOST,
-        move_id=f"{LOST}-{job.id}", history_from=job.base + 1,
-    )  # fmt: skip
+# ---------------------------------------------------------------------------------------------------------------------
+# Lost rows
+
+
+def _call_put_back(job: ExaminedJob) -> RepairAct:
+    """Return the act that inserts a placeholder for the call of a job; without its payload the job never runs again."""
+    call = _lost_call(str(record_times(job)["created_at"]))
+    act = job.act("put_back", "the call is missing", **call)
+    job.image = {**(job.image or {}), **call}
+    return act
+
+
+def _lost_call(created_at: str) -> dict[str, Json]:
+    return {
+        "operation_version": "0", "client": LOST, "key": None, "payload": None, "digest": LOST, "replaces": None,
+        "max_attempts": MAX_ATTEMPTS, "replay_attempts": REPLAY_ATTEMPTS, "created_at": created_at,
+    }  # fmt: skip
+
+
+def _put_back(reading: Reading, job: ExaminedJob) -> Iterator[RepairAct]:
+    """Yield the acts that insert a missing job, which never runs again and keeps its call and its history."""
+    calls = reading.maintenance.images("holdfast_calls", job_id=job.id)
+    if not (job.rows or job.aborted or calls):
+        return  # nothing is left of it: the record with this id was renamed
+    times = [text for text in (written_at(row) for row in job.rows) if text]
+    created_at = calls[0]["created_at"] if calls and time_or_none(calls[0]["created_at"]) else None
+    created_at = created_at or (times[0] if times else time_text(EPOCH))
+    at = max([created_at, *times])
+    call = calls[0] if calls else _lost_call(created_at)
+    operation = _operation_of(reading, call)
+    committed = job.committed_attempt
+    attempts = committed or max([*job.aborted, *(row.attempt or 0 for row in job.rows)], default=0)
+    ended = {attempt: {**row, **readable(row)} for attempt, row in job.aborted.items()}
+    order_tokens(ended)
+    state = JobState.SUCCEEDED if committed else JobState.QUARANTINED
+    verdict = Verdict(state, ExecutionStatus.DONE if committed else None, restart=True, why="the row was missing")
+    row: dict[str, Any] = dict.fromkeys(table_named("jobs").names)
+    row |= {
+        "job_id": job.id, "operation": operation, "queue": LOST, "priority": 0, "state": state,
+        "status": verdict.status, "version": job.base, "attempts": attempts, "run_at": at, "updated_at": at,
+        "excused": sum(bool(one["excused"]) for one in ended.values()), "last_error_code": None if committed else LOST,
+        "quarantine_code": None if committed else LOST, "reason": verdict.why, "event": EVENT, "actor": LOST,
+        "move_id": f"{LOST}-{job.id}", "history_from": job.base + 1,
+        "resting": None if committed else state,
+    }  # fmt: skip
+    job.image = {**call, **row}
+    row |= _lease(job, ended, attempts, verdict) | _kept_or_dropped(job.image, verdict)
+    row |= {} if calls else call
+    job.image = None
+    put_back = job.act("put_back", "the row is missing", **row)
     yield put_back
-    job.image = {**put_back.after, "quarantine_code": None}
-    done = False
-    for image in executions:
-        record = ExaminedRecord(reading, EXECUTION, image["exec_id"])
-        settled, acts = repair_execution(record)
-        yield from acts
-        done = done or settled.status == ExecutionStatus.DONE
-        if settled.status in OPEN:
-            yield _aborted(record, "the job's row is missing")
-    target = JobState.SUCCEEDED if done else JobState.QUARANTINED
-    code = None if done else LOST
-    yield from job.put(target, "the row was missing", restart=True, quarantine_code=code, reason="the row was missing")
+    job.image = {**call, **put_back.after}
+    yield job.act("tell", verdict.why, version=job.base + 1, state=state, status=verdict.status)
+    yield from attempt_acts(job, ended)
+    job.image = None
 
 
-def _aborted(record: ExaminedRecord, why: str) -> RepairAct:
-    at = record_times(record)["updated_at"]
-    return record.act("move", why, status=ExecutionStatus.ABORTED, error_code=UNSOUND, finished_at=at, updated_at=at)
+def _operation_of(reading: Reading, call: dict[str, Any]) -> str:
+    """Return the operation that a call names by its digest, if it is a known one."""
+    known = [name for name, *_ in reading.run("known_operations")]
+    payload = call["payload"]
+    return next((name for name in known if payload and digest_of(name, payload) == call["digest"]), LOST)

@@ -17,13 +17,16 @@ from holdfast.core.digest import Json
 from holdfast.core.machine import Machine
 from holdfast.core.machines import JOB, JobState
 from holdfast.core.records import time_from, time_text
+from holdfast.store.statements import OF_CALL
 from holdfast.store.tables import GUARDED
 from holdfast.store.transaction import Reading
-from holdfast.store.verbs.evidence import Entry, Evidence, History
+from holdfast.store.verbs.evidence import Evidence
+from holdfast.store.verbs.histories import Entry, History
 
 GUARDED_BY_NAME = {guarded.machine.name: guarded for guarded in GUARDED}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-VERSION_MAX = 1 << 62  # Holdfast never writes a version so great that none can follow it
+EVENT = "repair"
+VERSION_MAX = 1 << 30  # Holdfast never writes a version so great that none can follow it
 
 
 class RepairAct(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +39,7 @@ class RepairAct(msgspec.Struct, frozen=True, kw_only=True):
     id: int | None = None
     before: dict[str, Json] | None = None
     after: dict[str, Json] = {}
+    steps: tuple[str | None, str | None] = (None, None)  # the status of the job's attempt before and after, if it moves
 
 
 class ExaminedRecord:
@@ -45,9 +49,14 @@ class ExaminedRecord:
         self.guarded, self.machine, self.id = GUARDED_BY_NAME[machine.name], machine, subject
         images = reading.maintenance.images(self.guarded.table, **{self.guarded.id: subject})
         self.image: dict[str, Any] | None = images[0] if images else None
+        self.call_lost = False
+        if machine is JOB and self.image is not None:
+            calls = reading.maintenance.images("holdfast_calls", job_id=subject)
+            self.call_lost = not calls
+            self.image = {**(calls[0] if calls else dict.fromkeys(OF_CALL)), **self.image}
         evidence = Evidence(reading)
         self.rows, readable = evidence.journal_of(machine, subject)
-        begins = 1 if self.image is None else self.image["history_from"]
+        self.begins = begins = 1 if self.image is None else self.image["history_from"]
         self.kept = [row for row in self.rows if row.version >= begins]
         kept_payload = machine is JOB and self.image is not None and self.image["payload"] is not None
         # Missing, and not in an archive: a job is slimmed before its history is archived.
@@ -64,13 +73,17 @@ class ExaminedRecord:
     @property
     def vouched(self) -> bool:
         """Whether the record was last written by the last move in its journal: then the journal is trusted."""
-        last = self.last
-        return (
-            self.sound
-            and last is not None
-            and self.image is not None
-            and (self.image["event"], self.image["move_id"]) == (last.event, last.move_id)
-        )
+        last = self.signed_by
+        return self.sound and last is not None and self._signed(last)
+
+    def _signed(self, row: Entry) -> bool:
+        """Return whether a journal row tells of the move that wrote the record last."""
+        return self.image is not None and (self.image["event"], self.image["move_id"]) == (row.event, row.move_id)
+
+    @property
+    def signed_by(self) -> Entry | None:
+        """The journal row of the last move."""
+        return self.last
 
     @property
     def state(self) -> str:
@@ -144,6 +157,11 @@ def is_torn(row: dict[str, Any]) -> bool:
         or not all(isinstance(number, int) for number in (row["version"], *numbers))
         or not 0 < row["version"] < VERSION_MAX
     )
+
+
+def repair_move_id(machine: str, subject: int, version: int) -> str:
+    """Return the id of the move by which a repair brings a record to a version; a plan and its repair have the same."""
+    return f"{EVENT}-{machine}-{subject}-{version}"
 
 
 def time_or_none(text: object) -> datetime | None:

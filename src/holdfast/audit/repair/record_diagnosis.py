@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.audit.check.context import RuleContext
-from holdfast.audit.repair.job_diagnosis import LOST
+from holdfast.audit.repair.attempt_diagnosis import LOST
 from holdfast.audit.repair.record import ExaminedRecord, RepairAct, is_sound, record_times
 from holdfast.core.digest import Json
 from holdfast.core.environments import DEV

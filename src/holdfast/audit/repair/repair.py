@@ -163,7 +163,7 @@ class _RepairRounds:
         unrepaired: dict[str, str] = {}
         caused, worse = [], []
         for violation in left:
-            unit = unit_of(self._transaction, violation)
+            unit = unit_of(violation)
             if violation.invariant in UNREPAIRABLE or violation.severity is not Severity.ERROR:
                 continue
             if unit in self.given_up:
@@ -192,7 +192,7 @@ class _RepairRounds:
         store, transaction = self._store, self._transaction
         acts: list[RepairAct] = []
         found = (*self._violations, *self._caused)
-        wanted = [v for v in found if unit_of(transaction, v) not in self.given_up and v.invariant not in UNREPAIRABLE]
+        wanted = [v for v in found if unit_of(v) not in self.given_up and v.invariant not in UNREPAIRABLE]
         differs = sorted(v.subject for v in wanted if v.invariant == "enforcement")
         left_open = [int(door) for (door,) in transaction.execute("SELECT maintenance_id FROM holdfast_maintenance")]
         if left_open:
@@ -237,7 +237,7 @@ def _given_up(subject: str, why: str) -> Unrepaired:
     machine = subject.partition(" ")[0]
     restore = f"the rows of {subject} from a snapshot"
     if machine == JOB.name:
-        restore += ": holdfast_jobs, holdfast_executions, holdfast_journal"
+        restore += ": holdfast_calls, holdfast_jobs, holdfast_aborted, holdfast_journal"
     elif machine in GUARDED_BY_NAME:
         restore += f": {GUARDED_BY_NAME[machine].table}, holdfast_journal"
     return Unrepaired(subject=subject, why=why, restore=restore)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from holdfast.audit.seals.horizons import Horizons, floor_flaw, floor_of
 from holdfast.audit.seals.problems import SealProblem, SealProblems
-from holdfast.audit.seals.sealer import Head, genesis, head_of, seal_hash
+from holdfast.audit.seals.sealer import ROW_FORMAT, Head, genesis, head_of, seal_hash
 from holdfast.core.seals import Seal
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MIN, Key
@@ -113,6 +113,13 @@ class SealChain:
             self._compare_head(head, seal.hash, seal)
         if seal_hash(seal) != seal.hash:
             self._add("seal_changed", seal.seal_id, f"the fields of seal {seal.seal_id} do not have its hash")
+            self._gap = True
+        elif seal.format != ROW_FORMAT:
+            self._add(
+                "seal_format",
+                seal.seal_id,
+                f"seal {seal.seal_id} has row format {seal.format}; this Holdfast knows format {ROW_FORMAT}",
+            )
             self._gap = True
         elif seal.end <= self.end:
             self._add("seal_order", seal.seal_id, f"seal {seal.seal_id} ends before the end of the seal before it")

@@ -1,6 +1,6 @@
 """The export: seals and their journal rows, as JSON Lines from which any program can recompute the chain.
 
-It has a header; for each seal its rows as they are hashed (`{"journal": [seq, epoch, xid, …, at]}`, in order of seq)
+It has a header; for each seal its rows as they are hashed (`{"journal": [seq, epoch, xid, …]}`, in order of seq)
 and the seal itself (`{"seal": {…}, "exported_rows": n}`); and a last line with the counts, without which the export was
 cut off. A seal whose rows were archived comes without rows.
 
@@ -22,7 +22,7 @@ from holdfast.store.files import new_file
 from holdfast.store.store import Store
 from holdfast.store.verbs.seals import BEFORE_ALL, Key
 
-VERSION = 1
+VERSION = 2
 SEALS_PAGE = 500
 
 

@@ -11,6 +11,7 @@ KINDS = (
     "row_inserted",  # a block has more rows than were sealed, or rows with impossible numbers
     "block_differs",  # as many rows as were sealed, but not the same ones
     "seal_changed",  # a seal whose fields do not have its hash
+    "seal_format",  # a seal whose rows have a format that this Holdfast does not know
     "seal_missing",
     "seal_order",  # a seal that does not follow the one before it
     "head_differs",  # the chain does not contain a head, or does not end at the seal in seal_head

@@ -27,7 +27,7 @@ from holdfast.store.verbs.seals import BEFORE_ALL, SEQ_MAX, SEQ_MIN, Key, Sealed
 GREATEST_KEY: Key = (SEQ_MAX, SEQ_MAX, SEQ_MAX)
 LEAST_KEY: Key = (SEQ_MIN, SEQ_MIN, SEQ_MIN)  # below every key that Holdfast writes
 SHOWN = 20  # missing numbers that a problem lists
-_AT = -1  # the position of a row's time
+_AT = 15  # the position of a row's time
 
 Rows = Sequence[SealedValues]
 Progress = Callable[[int, int], None]

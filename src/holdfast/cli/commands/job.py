@@ -40,7 +40,8 @@ def show(
     """Show one job with its attempts and its history.
 
     The history contains the journal rows of the job (machine JOB) and of its executions (machine EXECUTION), in the
-    order in which they were written. With --at, fields that the journal does not record are null.
+    order in which they were written; the rows of one move have the same seq. With --at, fields that the journal does
+    not record are null.
     """
     with store.reading() as reading:
         if at is not None:
@@ -50,7 +51,7 @@ def show(
         executions = reading.lists.executions(job_id)
         journal = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
         now = store.now()
-    journal.sort(key=lambda row: row.seq)
+    journal.sort(key=lambda row: (row.seq, row.machine == JOB.name))  # a move of both has one number
     value = {
         "job": job_value(job),
         "executions": [row_value(execution) for execution in executions],

@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.files.archive import ArchiveWriter, archive_name
-from holdfast.core.machines import EXECUTION
+from holdfast.core.machines import JOB, ExecutionStatus
 from holdfast.core.seals import Seal
 from holdfast.core.steps import Steps
 from holdfast.store import Store
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.retention import AttemptKey
 from holdfast.store.verbs.seals import BEFORE_ALL, Key, SealedValues
 
+_ATTEMPT, _MOVE_ID, _STATUS_TO = 11, 12, 17  # positions in a journal row
 BLOCKS_A_FILE, ROWS_A_FILE = 64, 20_000  # so that the transaction in which they leave stays short
 ROWS_A_PAGE = 1024  # so that a step stays short
 
@@ -61,7 +63,8 @@ class Leaving:
         self.first_seal, self.last_seal = self._seals[0].seal_id, self._seals[-1].seal_id
         self.seqs: list[int] = []
         self.versions: dict[tuple[str, int], int] = {}  # the last version that is archived, of each record
-        self.exec_ids: list[int] = []
+        self.attempts: list[AttemptKey] = []  # those that ended without success in these blocks
+        self._endings: dict[AttemptKey, str] = {}  # the move that ended each of them
 
     def writer(self, directory: Path) -> ArchiveWriter:
         """Return a writer of the archive: its file gets its name when it is finished."""
@@ -80,7 +83,7 @@ class Leaving:
                 yield None
             if writer:
                 writer.end_block()
-        for execution in self._executions():
+        for execution in self._ended():
             if writer:
                 writer.add_execution(execution)
         yield None
@@ -92,16 +95,15 @@ class Leaving:
             first_seal=self.first_seal,
             last_seal=self.last_seal,
             rows=len(self.seqs),
-            executions=len(self.exec_ids),
+            executions=len(self.attempts),
             sha256=sha256,
         )
 
-    def _executions(self) -> list[dict[str, object]]:
-        """Return the executions whose last move is among the rows: nothing is left to tell of them."""
-        moved = {subject: version for (machine, subject), version in self.versions.items() if machine == EXECUTION.name}
+    def _ended(self) -> list[dict[str, object]]:
+        """Return the attempts that ended without success in these blocks; they leave with their last move."""
         with self._store.reading() as reading:
-            found = reading.retention.executions_ended(moved)
-        self.exec_ids = [int(str(execution["exec_id"])) for execution in found]
+            found = reading.retention.ended_attempts(self._endings)
+        self.attempts = [(int(str(attempt["job_id"])), int(str(attempt["attempt"]))) for attempt in found]
         return found
 
     def _pages(self, block: Block) -> Iterator[list[SealedValues]]:
@@ -116,5 +118,7 @@ class Leaving:
                 record = row[3], row[4]
                 self.seqs.append(row[0])
                 self.versions[record] = max(row[5], self.versions.get(record, 0))
+                if row[3] == JOB.name and row[_STATUS_TO] == ExecutionStatus.ABORTED:
+                    self._endings[row[4], row[_ATTEMPT]] = row[_MOVE_ID]
             yield page
             after = page[-1][0]

@@ -46,7 +46,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     finished_s: float | None = None  # payload and result of jobs that succeeded
     quarantined_s: float | None = None  # the same of jobs that were quarantined or cancelled
-    history_s: float | None = None  # executions and journal
+    history_s: float | None = None  # the journal, and attempts that ended without success
     archive_dir: str | None = None  # where history goes: one directory for the whole fleet
 
     def __post_init__(self) -> None:
@@ -251,15 +251,22 @@ class _GcRun:
 
     def slim(self) -> Steps[None]:
         """Slim the jobs that have rested long enough, batch by batch; which ones is found without a lock."""
+        with self._store.reading() as reading:
+            mark = reading.retention.slim_mark()
         for state, before in self._slims.items():
-            after = 0
+            with self._store.reading() as reading:
+                found = reading.retention.slimmable_among(mark.left, before=before, states=[state]) if mark.left else []
+            after = mark.below - 1
             while True:
-                with self._store.reading() as reading:
-                    found = reading.retention.slimmable(before=before, states=[state], after=after, limit=JOBS_A_BATCH)
+                if not found:
+                    with self._store.reading() as reading:
+                        found = reading.retention.slimmable(
+                            before=before, states=[state], after=after, limit=JOBS_A_BATCH
+                        )
                 if not found:
                     break
-                after = found[-1]
                 self._slimmed[state] += len(found) if self._dry_run else self._slim_batch(found, state, before)
+                after, found = max(after, found[-1]), []
                 yield None
 
     def _slim_batch(self, job_ids: Sequence[int], state: str, before: datetime) -> int:
@@ -271,6 +278,7 @@ class _GcRun:
                     if not slimmed:
                         raise _NothingToDoError
                     transaction.maintenance.note(door, "slim", jobs=len(slimmed), first=slimmed[0], last=slimmed[-1])
+                    transaction.retention.move_slim_mark(slimmed)
         except _NothingToDoError:
             return 0
         return len(slimmed)
@@ -283,7 +291,7 @@ class _GcRun:
         while True:
             with self._store.reading() as reading:
                 archived = max([looked_at, *(archive.last_seal for archive in reading.seals.archives())])
-                blocks = self._leaving(reading, archived, time_text(before))
+                blocks = self._leaving(reading, archived, before)
             if not blocks:
                 return
             yield None
@@ -307,14 +315,14 @@ class _GcRun:
         with self._store.reading() as reading:
             return any(archive.last_seal > archived for archive in reading.seals.archives())
 
-    def _leaving(self, reading: Reading, archived: int, before: str) -> list[Block]:
+    def _leaving(self, reading: Reading, archived: int, before: datetime) -> list[Block]:
         """Return the blocks of the next file; none if the next block is too young, or if something in it may move."""
         found: list[Block] = []
         telling = rows = 0
         for block in blocks_after(reading, archived):
-            age = reading.retention.block_age(block.start, block.seal)
+            age = reading.retention.block_age(block.start, block.seal, before=before)
             rows += block.seal.rows
-            if age.newest >= before or (found and rows > ROWS_A_FILE):
+            if age.young or (found and rows > ROWS_A_FILE):
                 break
             holder = reading.retention.block_holder(block.start, block.seal, self._slims if self._dry_run else {})
             if holder is not None:
@@ -355,7 +363,7 @@ class _GcRun:
                             created_at=time_text(self._store.now()),
                         )
                     )
-                    transaction.retention.forget_executions(leaving.exec_ids)
+                    transaction.retention.forget_attempts(leaving.attempts)
                     transaction.retention.begin_histories(leaving.versions)
                     transaction.retention.forget_archived_rows(leaving.seqs)
         except _NothingToDoError:

@@ -36,7 +36,7 @@ async def _ended(running: HeldAttempt, operation: Operation[Any, Any]) -> Callab
     """Await a handler; return a function that returns what it returned, or raises what it raised."""
     handler = cast("Callable[..., Awaitable[Any]]", operation.fn)
     try:
-        result = await handler(running, **operation.arguments(running.job.payload or "{}"))
+        result = await handler(running, **operation.arguments(running.record.payload or "{}"))
     except Crash:
         raise
     except BaseException as error:  # noqa: BLE001 - also a cancellation: see outcome_of

@@ -45,8 +45,7 @@ class HeldAttempt(Execution):
         self.record = attempt
         self.claimed_at = claimed_at  # monotonic
         self._ends = count()
-        job = attempt.job
-        self.operation: Operation[Any, Any] | None = ledger.operations.get(job.operation, job.operation_version)
+        self.operation: Operation[Any, Any] | None = ledger.operations.get(attempt.operation, attempt.version)
 
     @property
     def lease_s(self) -> float:
@@ -139,7 +138,7 @@ class HeldAttempt(Execution):
     def _ending(self, outcome: Outcome) -> EndTask | None:
         if isinstance(outcome, Returned):
             followups = self.ledger.followups(self.record, outcome.calls) if outcome.calls else ()
-            complete = Complete(self.record.execution.lease_token, outcome.result)
+            complete = Complete(self.record.token, outcome.result)
             return EndTask(self.record, complete, outcome.effects, followups)
         from holdfast.engine.worker.unsuccessful import ending  # noqa: PLC0415 - most attempts succeed
 

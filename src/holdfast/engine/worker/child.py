@@ -28,7 +28,8 @@ import msgspec
 from holdfast.core.digest import canonical
 from holdfast.core.errors import EffectError, HoldfastError, InputError, LeaseLostError
 from holdfast.core.machines import EXECUTION
-from holdfast.core.records import Attempt
+from holdfast.core.records import Attempt, Job
+from holdfast.core.records import Execution as ExecutionRecord
 from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.worker.execution import Execution
@@ -78,6 +79,11 @@ def _follow(found: Any, path: str) -> Any:
 def plain(value: object) -> Any:
     """Return a record as what JSON has."""
     return msgspec.to_builtins(value)
+
+
+def attempt_from(value: object) -> Attempt:
+    """Return the attempt that was sent as JSON: its job and its execution."""
+    return Attempt(*msgspec.convert(value, tuple[Job, ExecutionRecord]))
 
 
 def outcome_from(value: object) -> Outcome:
@@ -231,7 +237,7 @@ def child() -> None:
     # The parent decides when to stop. Not SIG_IGN, which a handler's own subprocesses would inherit.
     channel = channel_to_parent(lambda: None)
     while (job := channel.receive()) is not None:
-        execution = _ChildExecution(channel, msgspec.convert(job["attempt"], Attempt))
+        execution = _ChildExecution(channel, attempt_from(job["attempt"]))
         outcome = _handled(job["handler"], execution)
         execution.end()
         channel.send({"outcome": plain(outcome)})
@@ -257,7 +263,7 @@ def in_pool(name: str, text: str) -> str:
     """Run a handler in a process of a foreign pool: what such a pool is given, and what it returns, is text."""
     job = json.loads(text)
     ledger = _pool_ledger(job["url"], job["schema"])
-    return json.dumps(plain(_handled(name, _PooledExecution(ledger, msgspec.convert(job["attempt"], Attempt)))))
+    return json.dumps(plain(_handled(name, _PooledExecution(ledger, attempt_from(job["attempt"])))))
 
 
 @functools.lru_cache(maxsize=8)

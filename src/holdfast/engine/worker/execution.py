@@ -65,7 +65,7 @@ class Execution:
     @property
     def token(self) -> int:
         """The fencing token of this attempt: larger than that of any earlier one."""
-        return self.record.execution.lease_token
+        return self.record.token
 
     @property
     def cancelled(self) -> bool:

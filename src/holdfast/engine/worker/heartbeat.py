@@ -54,9 +54,8 @@ class Heartbeat(Helper):
 
     def beat(self) -> None:
         """Extend every lease that is held, and write down the progress that was noted."""
-        # In the order of their ids, as every writer: two writers that wait for each other's rows would deadlock.
-        held = {running.record.execution.exec_id: running for running in self._held()}
-        leases = [(exec_id, held[exec_id].token, held[exec_id].lease_s) for exec_id in sorted(held)]
+        held = {running.record.exec_id: running for running in self._held()}
+        leases = [(running.record.execution, running.lease_s) for running in held.values()]
         now = self._ledger.store.now()
         progress = self._ledger.take_progress()
         if not leases and not progress:

@@ -60,7 +60,7 @@ Outcome = Returned | Raised | None
 def handled(operation: Operation[Any, Any], execution: Execution) -> Outcome:
     """Call a plain handler and return what came of it."""
     return outcome_of(
-        operation, execution, lambda: operation.fn(execution, **operation.arguments(execution.job.payload or "{}"))
+        operation, execution, lambda: operation.fn(execution, **operation.arguments(execution.record.payload or "{}"))
     )
 
 

@@ -135,7 +135,7 @@ class _HandlerProcess(ChildProcess):
         """Run a handler in the child and answer its requests; return its outcome."""
         running.begin(IMPORT_S)
         try:
-            self.channel.send({"handler": name, "attempt": plain(running.record)})
+            self.channel.send({"handler": name, "attempt": plain((running.record.job, running.record.execution))})
             while (message := self.receive()) is not None:
                 if "outcome" in message:
                     return outcome_from(message["outcome"])
@@ -252,7 +252,11 @@ class ExecutorSlots:
         if not self._remote:
             return self._executor.submit(running.run)
         store = running.ledger.store
-        job = {"attempt": plain(running.record), "url": store.absolute_url, "schema": running.ledger.schema}
+        job = {
+            "attempt": plain((running.record.job, running.record.execution)),
+            "url": store.absolute_url,
+            "schema": running.ledger.schema,
+        }
         work: tuple[Any, ...] = in_pool, _name(running), json.dumps(job)
         running.begin()  # the pool does not report when it really starts
         try:

@@ -180,9 +180,8 @@ class Worker:
 
     def _write(self, room: int) -> list[HeldAttempt]:
         """Write the attempts that have ended and claim `room` more, in one transaction; return what was claimed."""
-        turn = Turn(
-            self._ended, self._lease(room) if room else None
-        )  # heartbeats see what has ended until it is written
+        # Heartbeats see what has ended until it is written.
+        turn = Turn(self._ended, self._lease(room) if room else None)
         if turn.tasks:
             self._ledger.perform_tasks(turn.tasks)
         self._ended = []
@@ -193,8 +192,8 @@ class Worker:
         claimed = turn.settled(self._ledger)
         self._ended += turn.again
         if claimed:
-            self._held.update((running.record.execution.exec_id, running) for running in claimed)
-            self._pace.claimed(len(claimed), sum([len(running.record.job.payload or "") for running in claimed]))
+            self._held.update((running.record.exec_id, running) for running in claimed)
+            self._pace.claimed(len(claimed), sum([len(running.record.payload or "") for running in claimed]))
         self._filled = len(claimed) == turn.room >= SHARED_MIN and not self._ledger.store.one_writer
         self._pause_for(turn.outage)
         return claimed
@@ -280,7 +279,7 @@ class Worker:
 
     def _end(self, running: HeldAttempt) -> None:
         self._ended.append(running)  # first: a heartbeat that comes in between sees it twice, and not never
-        self._held.pop(running.record.execution.exec_id, None)
+        self._held.pop(running.record.exec_id, None)
 
     def _room(self) -> int:
         """Return how many attempts to claim; those that are about to be written have left their slots."""

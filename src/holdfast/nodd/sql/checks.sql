@@ -11,10 +11,9 @@ SELECT r.sha256, r.body, r.times, r.first_at, r.last_at, r.replayed_at, r.fate F
 
 -- name: jobs_beside_units
 -- Jobs that carry no unit: each replaces another, or was replaced.
-SELECT j.job_id, j.client, j.key, j.replaces, j.payload,
-  j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
-    WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
-  FROM holdfast_jobs j
+SELECT j.job_id, c.client, c.key, c.replaces, c.payload,
+  j.state = 'succeeded' OR coalesce(j.status, '') = 'COMMITTED'
+  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.job_id > :after AND j.operation = :operation
    AND NOT EXISTS (SELECT 1 FROM nodd_units u WHERE u.job_id = j.job_id)
  ORDER BY j.job_id LIMIT :n;
@@ -24,13 +23,12 @@ SELECT j.job_id, j.client, j.key, j.replaces, j.payload,
 SELECT w.kind, w.id, w.wal_id, w.job_id, w.state
   FROM (SELECT 'ITEM' AS kind, i.item_id AS id, u.wal_id, u.job_id, j.state
           FROM nodd_items i JOIN nodd_units u ON u.wal_id = i.wal_id JOIN holdfast_jobs j ON j.job_id = u.job_id
-         WHERE j.state <> 'succeeded'
+         WHERE j.state <> 'succeeded' AND coalesce(j.status, '') <> 'COMMITTED'
         UNION ALL
         SELECT 'UNIT', u.wal_id, u.wal_id, u.job_id, j.state
           FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id
-         WHERE j.state <> 'succeeded' AND EXISTS (SELECT 1 FROM nodd_provenance p WHERE p.wal_id = u.wal_id)) w
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_executions e
-   WHERE e.job_id = w.job_id AND e.status IN ('COMMITTED', 'DONE'))
+         WHERE j.state <> 'succeeded' AND coalesce(j.status, '') <> 'COMMITTED'
+           AND EXISTS (SELECT 1 FROM nodd_provenance p WHERE p.wal_id = u.wal_id)) w
  ORDER BY w.kind, w.id LIMIT :n;
 
 -- name: parts_without_units

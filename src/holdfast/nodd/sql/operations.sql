@@ -4,10 +4,20 @@
 SELECT c.dataset, c.fate, c.reason, c.n, c.last_at FROM nodd_counts c ORDER BY c.dataset, c.fate, c.reason;
 
 -- name: last_attempts
--- Start and end of the last n finished attempts.
-SELECT e.started_at, e.finished_at FROM holdfast_executions e JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE j.operation = :operation AND e.started_at IS NOT NULL AND e.finished_at IS NOT NULL
- ORDER BY e.exec_id DESC LIMIT :n;
+-- Start and end of n finished attempts, those of the newest jobs first. Each part ends at its own LIMIT, so that neither
+-- reads all attempts to sort them.
+SELECT a.started_at, a.finished_at
+  FROM (SELECT * FROM (
+          SELECT j.job_id, j.attempts AS attempt, j.started_at, j.updated_at AS finished_at FROM holdfast_jobs j
+           WHERE j.operation = :operation AND j.status = 'DONE' AND j.started_at IS NOT NULL
+           ORDER BY j.job_id DESC LIMIT :n) d
+        UNION ALL
+        SELECT * FROM (
+          SELECT b.job_id, b.attempt, b.started_at, b.finished_at
+            FROM holdfast_aborted b {ordered} JOIN holdfast_jobs j ON j.job_id = b.job_id
+           WHERE j.operation = :operation AND b.started_at IS NOT NULL
+           ORDER BY b.job_id DESC, b.attempt DESC LIMIT :n) f) a
+ ORDER BY a.job_id DESC, a.attempt DESC LIMIT :n;
 
 -- name: wal_records
 SELECT * FROM nodd_wal_records w

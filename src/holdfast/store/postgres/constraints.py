@@ -10,19 +10,20 @@ from holdfast.store.tables import ALL
 
 # By table: its CHECKs, foreign keys and UNIQUEs.
 _CONSTRAINTS = """
+holdfast_aborted: holdfast_aborted_attempt_check holdfast_aborted_version_check
 holdfast_approvers: holdfast_approvers_grant_id_fkey holdfast_approvers_name_check
 holdfast_archives: holdfast_archives_archive_id_check holdfast_archives_file_key
   holdfast_archives_first_seal_fkey holdfast_archives_last_seal_fkey
+holdfast_calls: holdfast_calls_job_id_check holdfast_calls_key_check holdfast_calls_max_attempts_check
+  holdfast_calls_replaces_fkey holdfast_calls_replay_attempts_check
 holdfast_checkpoints: holdfast_checkpoints_job_id_fkey
 holdfast_collections: holdfast_collections_collection_check holdfast_collections_run_id_fkey
   holdfast_collections_standing_check
 holdfast_evidence: holdfast_evidence_grant_id_fkey holdfast_evidence_run_id_fkey
-holdfast_executions: holdfast_executions_attempt_check holdfast_executions_history_from_check
-  holdfast_executions_job_id_fkey holdfast_executions_version_check
 holdfast_grants: holdfast_grants_check holdfast_grants_history_from_check holdfast_grants_version_check
-holdfast_jobs: holdfast_jobs_attempts_check holdfast_jobs_check holdfast_jobs_check1
-  holdfast_jobs_history_from_check holdfast_jobs_key_check holdfast_jobs_max_attempts_check
-  holdfast_jobs_replaces_fkey holdfast_jobs_replay_attempts_check holdfast_jobs_version_check
+holdfast_jobs: holdfast_jobs_attempts_check holdfast_jobs_check holdfast_jobs_due_check
+  holdfast_jobs_history_from_check holdfast_jobs_lease_check holdfast_jobs_resting_check
+  holdfast_jobs_status_check holdfast_jobs_version_check
 holdfast_leases: holdfast_leases_holder_check holdfast_leases_name_check holdfast_leases_token_check
 holdfast_maintenance: holdfast_maintenance_who_check holdfast_maintenance_why_check
 holdfast_procedures: holdfast_procedures_grant_id_fkey holdfast_procedures_history_from_check
@@ -53,7 +54,6 @@ def _pairs(lists: str) -> frozenset[tuple[str, str]]:
 
 CONSTRAINTS = _pairs(_CONSTRAINTS)
 NOT_NULL = frozenset({
-    ("holdfast_executions", "lease_token"),
     ("holdfast_maintenance", "xid"),
     *((table.full_name, column.name) for table in ALL for column in table.columns if not column.nullable),
 })  # fmt: skip

@@ -27,11 +27,9 @@ DELETE FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_t
 
 -- name: lock_records
 -- Rows that somebody wrote with numbers of their own must not stand in the way of the next ones.
-LOCK TABLE holdfast_jobs, holdfast_executions, holdfast_grants, holdfast_procedures, holdfast_steps,
+LOCK TABLE holdfast_calls, holdfast_jobs, holdfast_aborted, holdfast_grants, holdfast_procedures, holdfast_steps,
   holdfast_values, holdfast_switches
   IN SHARE ROW EXCLUSIVE MODE;
 SELECT setval('holdfast_journal_seq', greatest(nextval('holdfast_journal_seq'), (SELECT max(seq) FROM holdfast_journal)));
-SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(job_id) FROM holdfast_jobs)))
-  FROM (SELECT pg_get_serial_sequence('holdfast_jobs', 'job_id')::regclass AS id) s;
-SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(exec_id) FROM holdfast_executions)))
-  FROM (SELECT pg_get_serial_sequence('holdfast_executions', 'exec_id')::regclass AS id) s;
+SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(job_id) FROM holdfast_calls)))
+  FROM (SELECT pg_get_serial_sequence('holdfast_calls', 'job_id')::regclass AS id) s;

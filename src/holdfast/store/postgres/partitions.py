@@ -70,7 +70,7 @@ def indexes(partition: str) -> list[str]:
     """Return the statements that make a partition's own unique indexes."""
     one_job = "WHERE machine = 'JOB' AND grant_id IS NOT NULL"
     return [
-        f"CREATE UNIQUE INDEX {partition}_subject ON {partition} (machine, subject, version)",
+        f"CREATE UNIQUE INDEX {partition}_subject ON {partition} (subject, version, machine)",
         f"CREATE UNIQUE INDEX {partition}_grant ON {partition} (grant_id) {one_job}",
     ]
 
@@ -102,7 +102,7 @@ def partition_triggers(partition: str) -> dict[tuple[str, str], str]:
 def after_written(table: str) -> str:
     return (
         f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
-        " EXECUTE FUNCTION holdfast_journal_written()"
+        f" EXECUTE FUNCTION {'holdfast_aborted' if table == 'holdfast_aborted' else 'holdfast_journal'}_written()"
     )
 
 

@@ -1,10 +1,10 @@
 -- Statements of quarantine: listing what rests there, and the facts that it is counted by.
 
 -- name: list_quarantined
-SELECT {job_columns} FROM holdfast_jobs j
- WHERE j.state = :state AND j.state IN ('failed', 'quarantined', 'running')
+SELECT {job_columns} FROM holdfast_jobs j JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.resting = :state
    AND (:code::text IS NULL OR j.quarantine_code = :code) AND (:but::text IS NULL OR j.quarantine_code <> :but)
    AND (:operation::text IS NULL OR j.operation = :operation) AND (:queue::text IS NULL OR j.queue = :queue)
-   AND (:until::timestamptz IS NULL OR j.updated_at < :until) AND (:slimmed::boolean OR j.payload IS NOT NULL)
+   AND (:until::timestamptz IS NULL OR j.updated_at < :until) AND (:slimmed::boolean OR c.payload IS NOT NULL)
    AND j.job_id < coalesce(:before::bigint, 9223372036854775807)
  ORDER BY j.job_id DESC LIMIT :n;

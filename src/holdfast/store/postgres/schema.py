@@ -4,11 +4,13 @@ Invariants: what is compared with the generated texts is what the database itsel
 exists is guarded like the first.
 """
 
+import re
 from functools import cache
 from typing import Any, cast
 
 import psycopg
 
+from holdfast.core.digest import sha256
 from holdfast.core.errors import EpochError
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.postgres.partitions import (
@@ -16,12 +18,15 @@ from holdfast.store.postgres.partitions import (
     partition_triggers,
     partitions,
 )
-from holdfast.store.statements import trigger_texts
+from holdfast.store.statements import generated
 from holdfast.store.store import Clock, Store
 
 # A plan that a trigger made for one row, and keeps, must not compare each of a thousand old rows with each new one.
 _SETTING = "enable_nestloop=off"
-RULE = "rule "
+RULE, TABLE = "rule ", "table "
+# What PostgreSQL adds when it prints an index: not a part of what the index enforces.
+_PRINTED = frozenset({"using", "btree", "any", "array", "in", "text"})
+REFUSE, REFUSE_SIGNATURE = "holdfast_refuse", "(code text, what text) RETURNS boolean"  # the others are of triggers
 
 
 def _quoted(name: str) -> str:
@@ -50,10 +55,12 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
     def enforcement(self, connection: Any, epoch: int) -> list[str]:
         return [
             *(
-                f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql SET {_SETTING}"
+                f"CREATE OR REPLACE FUNCTION {name}{REFUSE_SIGNATURE if name == REFUSE else '() RETURNS trigger'}"
+                f" LANGUAGE plpgsql SET {_SETTING} SET search_path TO pg_catalog, {self._prefix()[:-1]}, pg_temp"
                 f" AS $holdfast${body}$holdfast$"
                 for name, body in functions(self._prefix(), epoch).items()
             ),
+            *(statement for name, text in self._views().items() for statement in (text, self._noted(name, text))),
             *(
                 text
                 for (table, name), definition in self._triggers(connection).items()
@@ -68,11 +75,15 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
 
     def foreign_enforcement(self, connection: Any, epoch: int) -> list[str]:
         expected, bodies = self._triggers(connection), functions(self._prefix(), epoch)
+        views = self._found_views(connection)
         found = ((table, name) for table, name, _, _, copied in self._found_triggers(connection) if not copied)
         return [
             *(f"DROP TRIGGER {_quoted(name)} ON {table}" for table, name in found if (table, name) not in expected),
             *(f"DROP RULE {_quoted(name)} ON {table}" for table, name in self._found_rules(connection)),
-            *(f"DROP FUNCTION {name}()" for name in self._found_functions(connection) if name not in bodies),
+            *(f"DROP FUNCTION {name}" for name in self._found_functions(connection) if name not in bodies),
+            # CREATE OR REPLACE cannot take a column away.
+            *(f"DROP VIEW {_quoted(name)}" for name, same in views.items() if not same),
+            *(f"ALTER TABLE {name} {back}" for name, back in self._altered_tables(connection)),
         ]
 
     def enforcement_drift(self, connection: Any, epoch: int) -> list[str]:
@@ -85,14 +96,54 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         differing = {key[1] for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)}
         functions_seen = bodies.keys() | expected_bodies.keys()
         differing |= {name for name in functions_seen if bodies.get(name) != expected_bodies.get(name)}
-        rules = {f"{RULE}{name}" for _, name in self._found_rules(connection)}
-        return sorted(off | differing | rules | self.missing_indexes(connection))
+        views = self._found_views(connection)
+        differing |= {name for name in self._views() if not views.get(name)}
+        named = {f"{RULE}{name}" for _, name in self._found_rules(connection)}
+        named |= {f"{TABLE}{name}" for name, _ in self._altered_tables(connection)}
+        return sorted(off | differing | named | self.missing_indexes(connection))
+
+    def _views(self) -> dict[str, str]:
+        texts = generated("postgres", "view")
+        return {name: text.replace("{schema}", self._prefix()) for name, text in texts.items()}
+
+    @staticmethod
+    def _noted(name: str, text: str) -> str:
+        """Return the statement that notes, as the comment of a view, what it was made from and what was stored.
+
+        PostgreSQL keeps no text of a view, and prints one in its own words; so opening a ledger compares two digests.
+        """
+        noted = f"'{sha256(text)} ' || md5(pg_get_viewdef('{name}'::regclass))"
+        return f"DO $holdfast$BEGIN EXECUTE format('COMMENT ON VIEW {name} IS %L', {noted}); END$holdfast$"
+
+    def _found_views(self, connection: Any) -> dict[str, bool]:
+        """Return those of our views that are there, each with whether it is the one that was written."""
+        rows = connection.execute(
+            "SELECT c.relname::text, obj_description(c.oid, 'pg_class'), md5(pg_get_viewdef(c.oid)) FROM pg_class c"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind = 'v'"
+            " AND c.relname LIKE 'holdfast\\_%%'",
+            (self.schema,),
+        )
+        texts = self._views()
+        return {name: noted == f"{sha256(texts[name])} {md5}" for name, noted, md5 in rows if name in texts}
+
+    def _altered_tables(self, connection: Any) -> list[tuple[str, str]]:
+        """Return the tables that a crash would empty or whose rows are hidden, each with the words that undo it."""
+        rows = connection.execute(
+            "SELECT c.relname::text, c.relpersistence <> 'p', c.relrowsecurity FROM pg_class c"
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'p')"
+            " AND c.relname LIKE 'holdfast\\_%%' AND (c.relpersistence <> 'p' OR c.relrowsecurity) ORDER BY 1",
+            (self.schema,),
+        )
+        back = ("SET LOGGED", "DISABLE ROW LEVEL SECURITY")
+        return [(name, words) for name, *is_so in rows for words, so in zip(back, is_so, strict=True) if so]
 
     def _found_functions(self, connection: Any) -> dict[str, str]:
         rows = connection.execute(
-            "SELECT proname::text, CASE WHEN proconfig = %s THEN prosrc ELSE '' END FROM pg_proc"
+            "SELECT proname::text,"
+            " CASE WHEN proconfig = ARRAY[%s, format('search_path=pg_catalog, %%I, pg_temp', %s::text)]"
+            " AND NOT prosecdef THEN prosrc ELSE '' END FROM pg_proc"
             " WHERE pronamespace = to_regnamespace(quote_ident(%s)) AND proname LIKE 'holdfast\\_%%'",
-            ([_SETTING], self.schema),
+            (_SETTING, self.schema, self.schema),
         )
         return dict(rows.fetchall())
 
@@ -111,25 +162,25 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
         """Return the rules on our tables, none of which is ours: the table and the name."""
         rows = connection.execute(
             "SELECT c.relname::text, r.rulename::text FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class"
-            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'p')"
-            " AND c.relname LIKE 'holdfast\\_%%' ORDER BY 1, 2",
+            " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relkind IN ('r', 'p', 'v')"
+            " AND r.rulename <> '_RETURN' AND c.relname LIKE 'holdfast\\_%%' ORDER BY 1, 2",
             (self.schema,),
         )
         return cast("list[tuple[str, str]]", rows.fetchall())
 
     def missing_indexes(self, connection: Any) -> set[str]:
         rows = connection.execute(
-            "SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            "SELECT c.relname::text, pg_get_indexdef(c.oid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
             " WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND i.indisunique AND i.indisvalid",
             (self.schema,),
         )
-        present = {name for (name,) in rows.fetchall()}
+        present = {name: _said(text.replace(self._prefix(), "").replace(f"{self.schema}.", "")) for name, text in rows}
         expected = {
-            name.replace(f"{FIRST}_", f"{partition}_")
+            name.replace(f"{FIRST}_", f"{partition}_"): text.replace(FIRST, partition)
+            for name, text in unique_indexes(self.dialect).items()
             for partition in self._partitions(connection)
-            for name in unique_indexes(self.dialect)
         }
-        return expected - present
+        return {name for name, text in expected.items() if present.get(name) != _said(text)}
 
     def _triggers(self, connection: Any) -> dict[tuple[str, str], str]:
         own = (partition_triggers(partition) for partition in self._partitions(connection))
@@ -156,16 +207,22 @@ class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
 
 
 @cache
+def _said(index: str) -> list[str]:
+    """Return the words of an index that say what it enforces, as a migration writes or PostgreSQL prints it."""
+    words = re.findall(r"'[^']*'|\w+|<>", index)
+    return [word for word in words if word.lower() not in _PRINTED]
+
+
 def functions(schema: str, epoch: int) -> dict[str, str]:
     """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
-    bodies = {name: text.split("$holdfast$")[1] for name, text in trigger_texts("postgres").items() if " " not in name}
     return {
-        name: body.strip("\n").replace("{schema}", schema).replace("{epoch}", str(epoch))
-        for name, body in bodies.items()
+        name: text.split("$holdfast$")[1].strip("\n").replace("{schema}", schema).replace("{epoch}", str(epoch))
+        for name, text in generated("postgres", "function").items()
     }
 
 
 def triggers() -> dict[tuple[str, str], str]:
     """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
-    names = {name: tuple(name.split()) for name in trigger_texts("postgres") if " " in name}
-    return {(table, trigger): trigger_texts("postgres")[name] for name, (table, trigger) in names.items()}
+    return {
+        (table, name): text for key, text in generated("postgres", "trigger").items() for table, name in [key.split()]
+    }

@@ -18,9 +18,9 @@ SELECT setval(s.oid::regclass, greatest(coalesce(pg_sequence_last_value(s.oid::r
 
 -- name: end_leases
 -- A heartbeat in reverse: what was held elsewhere is not held here.
-UPDATE holdfast_executions SET lease_expires_at = least(lease_expires_at, coalesce(:now, statement_timestamp()))
- WHERE status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
-RETURNING exec_id;
+UPDATE holdfast_jobs SET lease_expires_at = least(lease_expires_at, coalesce(:now, statement_timestamp()))
+ WHERE lease_expires_at IS NOT NULL
+RETURNING job_id;
 
 -- name: tables_beside
 -- In any schema: an effect may have been written to each of them. What an extension brought is nobody's effect.

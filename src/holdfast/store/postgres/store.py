@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +22,7 @@ from psycopg.rows import tuple_row
 
 from holdfast.core.errors import (
     BadUrlError,
+    CommitUnknownError,
     ConnectionUnfitError,
     DurabilityError,
     EffectError,
@@ -36,9 +37,10 @@ from holdfast.core.errors import (
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import Refusal
 from holdfast.store.postgres.schema import PostgresSchema
-from holdfast.store.postgres.watch import Announcer, ListenWatch
+from holdfast.store.postgres.watch import Announcer, ListenWatch, quoted_element
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
+from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
@@ -70,6 +72,40 @@ class PostgresStore(PostgresSchema):
         self._plans_due = WeakKeyDictionary()
         self._identity: list[int] | None = None
 
+    @contextmanager
+    def alone(self) -> Iterator[Transaction]:
+        """Yield a transaction whose one statement commits itself: one round trip instead of three."""
+        connection = self.take()
+        sound = False
+        try:
+            connection.autocommit = True
+            self._begin(connection)
+            transaction = Transaction(self, connection)
+            yield transaction
+            connection.autocommit = False
+            sound = True
+            self.operations.update(transaction.learned)
+            self._announce_or_log(transaction.queues_to_announce)
+        except HoldfastError:
+            sound = self._no_longer_alone(connection)
+            raise
+        except Exception as error:
+            sound = self._no_longer_alone(connection)
+            translated = self.translated(error)
+            if isinstance(translated, StoreUnavailableError):
+                raise CommitUnknownError(f"the connection was lost during a statement: {translated}") from error
+            raise translated from error
+        finally:
+            self.pool.give(connection, sound=sound)
+
+    @staticmethod
+    def _no_longer_alone(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+        """Let the next user of the connection begin transactions again; return whether it can be used."""
+        with suppress(psycopg.Error):
+            connection.autocommit = False
+            return not connection.closed
+        return False
+
     def now(self) -> datetime:
         """Return the time of the database: read at each new connection, and continued by the monotonic clock."""
         if self.clock is not None:
@@ -88,6 +124,12 @@ class PostgresStore(PostgresSchema):
             # These statements name only tables and columns that the migrations made.
             raise StoreDamagedError(_first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
+
+    def complete_jobs(self, connection: Any, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
+        ids, tokens, results = zip(*rows, strict=True)
+        arrays = {"ids": _array(ids), "tokens": _array(tokens), "results": _array(map(quoted_element, results))}
+        [[written]] = self.run(connection, "complete_jobs", params | arrays)
+        return int(written)
 
     def execute(self, connection: Any, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         cursor = connection.execute(sql, tuple(params) or None)
@@ -198,7 +240,9 @@ class PostgresStore(PostgresSchema):
         if state in _REFUSALS:
             return RefusedByDatabaseError(text, context={"refusal": state})
         if state.startswith(("22", "23")):
-            return RefusedByDatabaseError(text)
+            # A CHECK of the jobs: the parts of the row, job and attempt, disagree.
+            checked = re.fullmatch(r"holdfast_jobs_\w+_check", error.diag.constraint_name or "")
+            return RefusedByDatabaseError(text, context={"refusal": Refusal.ILLEGAL_EDGE.value} if checked else {})
         if state in _DAMAGED or (state == "42P01" and "holdfast_" in text):
             return StoreDamagedError(text, context={"sqlstate": state})
         if state in ("40001", "40P01", "55P03"):
@@ -303,3 +347,8 @@ def _without_password(text: str, url: str) -> str:
         # The text of a URL that cannot be parsed may quote any part of it.
         return "cannot parse it"
     return text.replace(str(password), "***") if password else text
+
+
+def _array(elements: Iterable[object]) -> str:
+    """Return an array as PostgreSQL writes it: a tenth of the cost of a Python list as a parameter."""
+    return "{" + ",".join(map(str, elements)) + "}"

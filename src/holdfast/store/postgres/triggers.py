@@ -1,12 +1,15 @@
 """The triggers of the PostgreSQL dialect: the rules of `enforcement`, checked and journalled a statement at a time.
 
 Invariants: statement triggers over transition tables see every row of every INSERT, UPDATE, MERGE and COPY, and write
-one journal row an edge in the same transaction; column-list row triggers cost nothing unless their columns are named.
+one journal row a move in the same transaction; column-list row triggers cost nothing unless their columns are named.
 Every rule stands in a function body, whose text PostgreSQL keeps as it was given, and the trigger texts are in the form
 that `pg_get_triggerdef` prints, so that opening a ledger can compare both.
 """
 
-from holdfast.core.machine import Path
+from collections.abc import Sequence
+
+from holdfast.core.machines import JOB
+from holdfast.store import joint
 from holdfast.store.enforcement import (
     Refusal,
     Violation,
@@ -15,15 +18,17 @@ from holdfast.store.enforcement import (
     granted,
     just_moved,
     lease_violation,
-    long_paths,
     move_violations,
+    setting_violations,
+    sql_texts,
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
 from holdfast.store.postgres.partitions import after_written, before_truncate
-from holdfast.store.tables import GUARDED, Guarded
+from holdfast.store.tables import GUARDED, KEPT_SETTINGS, Guarded, table_named
 
-AT = """to_char({row}.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+OTHERS = tuple(guarded for guarded in GUARDED if guarded.machine is not JOB)
+
 XID = "pg_current_xact_id()::text::bigint"
 # A record that this transaction wrote: by its own id, or by a subtransaction's, which only it can see in progress. The
 # unique indexes do not reach across partitions; this keeps a move from being told again in the next one.
@@ -35,22 +40,37 @@ _WRITTEN_HERE = (
 SEALS = "holdfast_seals"
 HISTORY = (SEALS, "holdfast_archives")
 EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
+META = "holdfast_meta"
+JOBS, CALLS, ABORTED, REFUSE = "holdfast_jobs", "holdfast_calls", "holdfast_aborted", "holdfast_refuse"
 JOURNAL_COLUMNS = (
     "epoch, xid, machine, subject, version,\n    source, target, event, actor, reason, attempt, move_id, grant_id,\n"
     "    maintenance_id, at"
 )
+# The transaction and its maintenance door, looked up once a statement.
+_DOOR = (
+    f"DECLARE\n  x bigint := {XID};\n"
+    "  door bigint := (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = x);\nBEGIN\n"
+)
+_SHUT = "door IS NULL"
+_SETTING = "'the setting ' || OLD.name"
 
 
 def functions(schema: str, epoch: str) -> dict[str, str]:
     """Return the body of every trigger function by its name. `schema` is quoted and ends with a dot."""
     bodies = {"holdfast_journal_refuse": _raise(Refusal.APPEND_ONLY, "TG_OP || ' of ' || TG_TABLE_NAME")}
-    bodies["holdfast_journal_by_hand"] = _unless_door(schema, Refusal.WRITTEN_BY_HAND, "NEW")
+    bodies[REFUSE] = "BEGIN\n  RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = code || ': ' || what;\nEND"
     bodies["holdfast_journal_written"] = _written(schema)
+    bodies[f"{JOBS}_born"] = _job_born(schema, epoch)
+    bodies[f"{JOBS}_moved"] = _job_moved(schema, epoch)
+    bodies[f"{JOBS}_once"] = _changed_once(schema, JOBS)
+    bodies[f"{CALLS}_once"] = _changed_once(schema, CALLS)
+    bodies[f"{ABORTED}_written"] = _aborted_written(schema)
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
     bodies["holdfast_seals_follow"] = _follow(schema)
     bodies[f"{EVIDENCE}_update"] = _if(evidence_violation("OLD", "NEW"), f"'{EVIDENCE} ' || OLD.evidence_id")
     bodies[f"{LEASES}_update"] = _if(lease_violation("OLD", "NEW"), f"'{LEASES} ' || OLD.name")
     bodies[f"{LEASES}_delete"] = _raise(Refusal.NEVER_DELETED, "TG_OP || ' of ' || TG_TABLE_NAME")
+    bodies[f"{META}_update"], bodies[f"{META}_delete"] = _setting_changed(schema), _setting_deleted(schema)
     bodies["holdfast_truncate"] = _raise(Refusal.NEVER_DELETED, "'TRUNCATE of ' || TG_TABLE_NAME")
     bodies["holdfast_delete"] = _unless_door(schema, Refusal.NEVER_DELETED, "OLD")
     bodies["holdfast_maintenance_write_once"] = _raise(Refusal.WRITE_ONCE, "'UPDATE of the maintenance door'")
@@ -61,7 +81,7 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
         f"    WHERE m.maintenance_id = NEW.maintenance_id) THEN\n"
         f"    {_raised(Refusal.DOOR_LEFT_OPEN, 'NEW.who')}\n  END IF;\n  RETURN NULL;\nEND"
     )
-    for guarded in GUARDED:
+    for guarded in OTHERS:
         bodies[f"{guarded.table}_once"] = _once(guarded, schema)
         bodies[f"{guarded.table}_born"] = _born(guarded, schema, epoch)
         bodies[f"{guarded.table}_moved"] = _moved(guarded, schema, epoch)
@@ -70,23 +90,28 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
 
 def triggers() -> dict[tuple[str, str], str]:
     """Return the text of every trigger by (table, name), as `pg_get_triggerdef` prints it."""
-    texts = {}
+    texts = {
+        # AFTER … WHEN costs a row nothing; a BEFORE trigger costs it something even if no column of it is named.
+        (table, f"{table}_once"): f"AFTER UPDATE OF {', '.join(once)} ON {table} FOR EACH ROW WHEN ({_differs(once)})"
+        for table, once in ((JOBS, joint.JOBS.write_once), (CALLS, table_named("calls").names))
+    }
     for guarded in GUARDED:
         table, once = guarded.table, ", ".join((guarded.id, *guarded.write_once))
-        texts[table, f"{table}_once"] = f"BEFORE UPDATE OF {once} ON {table} FOR EACH ROW"
+        if guarded.machine is not JOB:
+            texts[table, f"{table}_once"] = f"BEFORE UPDATE OF {once} ON {table} FOR EACH ROW"
         texts[table, f"{table}_born"] = f"AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT"
         texts[table, f"{table}_moved"] = (
             f"AFTER UPDATE ON {table} REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT"
         )
     texts = {(table, name): f"{text} EXECUTE FUNCTION {name}()" for (table, name), text in texts.items()}
-    for table in (guarded.table for guarded in GUARDED):
+    texts[ABORTED, f"{ABORTED}_written"] = after_written(ABORTED)
+    texts[ABORTED, f"{ABORTED}_update"] = (
+        f"BEFORE UPDATE ON {ABORTED} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+    )
+    for table in (CALLS, ABORTED, *(guarded.table for guarded in GUARDED)):
         texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
         texts[table, f"{table}_truncate"] = before_truncate(table)
     journal, door = "holdfast_journal", "holdfast_maintenance"
-    texts[journal, "holdfast_journal_insert"] = (
-        f"BEFORE INSERT ON {journal} FOR EACH ROW WHEN (pg_trigger_depth() = 0)"
-        " EXECUTE FUNCTION holdfast_journal_by_hand()"
-    )
     texts[journal, "holdfast_journal_update"] = (
         f"BEFORE UPDATE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
     )
@@ -108,6 +133,10 @@ def triggers() -> dict[tuple[str, str], str]:
         texts[table, f"{table}_update"] = f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_update()"
         texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
         texts[table, f"{table}_truncate"] = before_truncate(table)
+    for act in ("UPDATE", "DELETE"):
+        name = f"{META}_{act.lower()}"
+        texts[META, name] = f"BEFORE {act} ON {META} FOR EACH ROW EXECUTE FUNCTION {name}()"
+    texts[META, f"{META}_truncate"] = before_truncate(META)
     for name, head in (
         ("opened", "AFTER INSERT"),
         ("shut", "BEFORE DELETE"),
@@ -124,20 +153,38 @@ def triggers() -> dict[tuple[str, str], str]:
     }
 
 
+def views(schema: str) -> dict[str, str]:
+    """Return the text of every view by its name."""
+    texts = joint.views().items()
+    return {name: f"CREATE OR REPLACE VIEW {name} AS\n{text.replace('{schema}', schema)}" for name, text in texts}
+
+
 def _written(schema: str) -> str:
-    """Return the body that refuses a journal row whose record has not just moved so, whatever trigger wrote it."""
+    """Return the body that refuses a journal row whose record has not just moved so, whatever wrote it.
+
+    An INSERT that no trigger made is refused too: depth 1 is this trigger itself.
+    """
+    told = {guarded.machine.name: just_moved(guarded, "n", _WRITTEN_HERE) for guarded in GUARDED}
+    told["EXECUTION"] = joint.just_stepped("n", _WRITTEN_HERE)
+    told["MAINTENANCE"] = (
+        f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
+    )
     moved = "\n      ".join(
-        f"WHEN '{guarded.machine.name}' THEN "
-        + laid_out(just_moved(guarded, "n", _WRITTEN_HERE).format(schema=schema), 6)
-        for guarded in GUARDED
+        f"WHEN '{machine}' THEN {laid_out(condition.format(schema=schema), 6)}" for machine, condition in told.items()
     )
-    door = f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
-    by_hand = (
-        f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n"
-        f"      WHEN 'MAINTENANCE' THEN {laid_out(door, 6)}\n      ELSE false\n      END)"
-    )
+    untold = f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n      ELSE false\n      END)"
+    return _by_hand(schema, untold)
+
+
+def _aborted_written(schema: str) -> str:
+    ended = joint.just_ended("n", _WRITTEN_HERE).format(schema=schema)
+    return _by_hand(schema, f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT {laid_out(ended, 6)})")
+
+
+def _by_hand(schema: str, untold: str) -> str:
     raised = _raised(Refusal.WRITTEN_BY_HAND, "TG_OP || ' of ' || TG_TABLE_NAME")
-    return f"BEGIN\n  IF {by_hand}\n    AND {_no_door(schema)} THEN\n    {raised}\n  END IF;\n  RETURN NULL;\nEND"
+    condition = f"(pg_trigger_depth() = 1 OR {untold})\n    AND {laid_out(_no_door(schema), 8)}"
+    return f"BEGIN\n  IF {condition} THEN\n    {raised}\n  END IF;\n  RETURN NULL;\nEND"
 
 
 def _follow(schema: str) -> str:
@@ -147,6 +194,20 @@ def _follow(schema: str) -> str:
     wrong = laid_out(new, 4)
     raised = _raised(Refusal.WRITTEN_BY_HAND, "'seal ' || NEW.seal_id")
     return f"DECLARE\n  last record;\nBEGIN\n  {last}\n  IF {wrong} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
+
+
+def _setting_changed(schema: str) -> str:
+    refused = "".join(
+        f"  IF {laid_out(violation.condition, 4)} THEN\n    {_raised(violation.refusal, _SETTING)}\n  END IF;\n"
+        for violation in setting_violations("OLD", "NEW", _no_door(schema))
+    )
+    return f"BEGIN\n{refused}  RETURN NEW;\nEND"
+
+
+def _setting_deleted(schema: str) -> str:
+    kept = f"OLD.name IN ({sql_texts(KEPT_SETTINGS)}) AND {_no_door(schema)}"
+    raised = _raised(Refusal.NEVER_DELETED, _SETTING)
+    return f"BEGIN\n  IF {laid_out(kept, 4)} THEN\n    {raised}\n  END IF;\n  RETURN OLD;\nEND"
 
 
 def _no_door(schema: str) -> str:
@@ -159,7 +220,7 @@ def _raise(refusal: Refusal, what: str) -> str:
 
 def _raised(refusal: Refusal, what: str) -> str:
     text = f"{refusal} {refusal.meaning}: "
-    return f"RAISE EXCEPTION USING ERRCODE = '{refusal}',\n      MESSAGE = '{text}' || {what};"
+    return f"RAISE EXCEPTION USING ERRCODE = '{refusal}',\n      MESSAGE = '{text}'\n        || {what};"
 
 
 def _if(violation: Violation, what: str) -> str:
@@ -167,8 +228,8 @@ def _if(violation: Violation, what: str) -> str:
     return f"BEGIN\n  IF {laid_out(violation.condition, 4)} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
-def _unless_door(schema: str, refusal: Refusal, row: str) -> str:
-    raised = _raised(refusal, "TG_OP || ' of ' || TG_TABLE_NAME")
+def _unless_door(schema: str, refusal: Refusal, row: str, what: str = "TG_OP || ' of ' || TG_TABLE_NAME") -> str:
+    raised = _raised(refusal, what)
     return f"BEGIN\n  IF {_no_door(schema)} THEN\n    {raised}\n  END IF;\n  RETURN {row};\nEND"
 
 
@@ -183,32 +244,89 @@ def _once(guarded: Guarded, schema: str) -> str:
 def _born(guarded: Guarded, schema: str, epoch: str) -> str:
     violations = list(birth_violations(guarded, "n", _no_door(schema)))
     check = _check(guarded, violations, schema, "new_rows n", "NULL::text")
-    moved = (
-        f"\n    SELECT n.*, NULL::text AS journal_source, n.{guarded.state} AS journal_target,\n"
-        f"      ({laid_out(granted(guarded, None, 'n'), 6)})::bigint AS journal_grant\n    FROM new_rows n"
-    )
-    births = [path for path in long_paths(guarded.machine) if path.source is None]
     # Rows written under maintenance (a restore) bring their own journal with them.
-    return _function(
-        check, _write(guarded, schema, epoch, moved=moved, longer=births, only=f"\n      WHERE {_no_door(schema)}")
-    )
+    return _function(check, _write(guarded, schema, epoch, None, f"new_rows n\n    WHERE {_no_door(schema)}"))
 
 
 def _moved(guarded: Guarded, schema: str, epoch: str) -> str:
     pairs = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
     violations = list(move_violations(guarded, "o", "n", _no_door(schema)))
     check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
-    moved = (
-        f"\n    SELECT n.*, o.{guarded.state} AS journal_source, n.{guarded.state} AS journal_target,\n"
-        f"      ({laid_out(granted(guarded, 'o', 'n'), 6)})::bigint AS journal_grant\n"
-        f"    FROM {pairs}\n    WHERE n.{guarded.state} <> o.{guarded.state}"
-    )
-    moves = [path for path in long_paths(guarded.machine) if path.source is not None]
-    return _function(check, _write(guarded, schema, epoch, moved=moved, longer=moves))
+    moved = f"{pairs}\n    WHERE n.{guarded.state} <> o.{guarded.state}"
+    return _function(check, _write(guarded, schema, epoch, "o", moved))
 
 
 def _function(check: str, write: str) -> str:
     return f"DECLARE\n  bad record;\nBEGIN\n{check}{write}  RETURN NULL;\nEND"
+
+
+def _changed_once(schema: str, table: str) -> str:
+    return _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{table} ' || OLD.job_id")
+
+
+def _differs(columns: Sequence[str]) -> str:
+    return " OR ".join(f"new.{column} IS DISTINCT FROM old.{column}" for column in columns)
+
+
+def _job_born(schema: str, epoch: str) -> str:
+    """Return the body that checks and journals new jobs in one pass; a restore brings its own journal with it."""
+    violations = list(joint.job_birth_violations("n", _SHUT))
+    journal = _job_journal(schema, epoch, joint.journal_values(None, "n"), "new_rows n")
+    refused = _refused(violations, schema, "NULL::text")
+    counts = _counts(schema, "NULL::text", "new_rows n")
+    where = f"    WHERE CASE\n{refused}\n      ELSE {_SHUT} END;\n"
+    return f"{_DOOR.format(schema=schema)}{journal}\n{where}{counts}  RETURN NULL;\nEND"
+
+
+def _job_moved(schema: str, epoch: str) -> str:
+    """Return the body that checks and journals moved jobs in one pass, then writes what follows from the moves."""
+    pairs = "new_rows n LEFT JOIN old_rows o ON o.job_id = n.job_id"
+    gone = Violation(Refusal.WRITE_ONCE, f"o.job_id IS NULL AND {_SHUT}")
+    violations = [gone, *joint.job_violations("o", "n", _SHUT)]
+    journal = _job_journal(schema, epoch, joint.journal_values("o", "n"), pairs)
+    refused = _refused(violations, schema, "o.state")
+    aborted = (
+        f"  IF EXISTS (SELECT 1 FROM new_rows n WHERE n.status IS NULL) THEN\n"
+        f"    INSERT INTO {schema}{ABORTED}\n    ({joint.ABORTED_COLUMNS})\n"
+        f"    SELECT {joint.aborted_values('o', 'n', flag='{}')}\n"
+        f"    FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id\n    WHERE {joint.ended('o', 'n')};\n  END IF;\n"
+    )
+    pairs = "old_rows o JOIN new_rows n\n      ON n.job_id = o.job_id AND n.state <> o.state"
+    counts = _counts(schema, "o.state", pairs)
+    return (
+        f"{_DOOR.format(schema=schema)}{journal}\n    WHERE CASE\n{refused}\n      ELSE {joint.moved('o', 'n')} END;\n"
+        f"{aborted}{counts}  RETURN NULL;\nEND"
+    )
+
+
+def _job_journal(schema: str, epoch: str, values: dict[str, str], rows: str) -> str:
+    columns = ("machine", "subject", "version", "source", "target", "status_from", "status_to", "grant_id")
+    told = ",\n      ".join(laid_out(values[column], 6) for column in columns)
+    return (
+        f"  INSERT INTO {schema}holdfast_journal ({', '.join(columns)},\n"
+        "    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)\n"
+        f"    SELECT {told},\n"
+        f"      {epoch}, x, n.event, n.actor, n.reason, n.attempts, n.move_id, door, n.updated_at\n    FROM {rows}"
+    )
+
+
+def _refused(violations: list[Violation], schema: str, source: str) -> str:
+    """Return the WHENs that raise the first violation of a row, by a function that never returns."""
+    what = f"'JOB ' || n.job_id || ', ' || coalesce({source}, 'nothing') || ' to ' || n.state || ' by ' || n.event"
+    return "\n".join(
+        f"      WHEN {laid_out(violation.condition.format(schema=schema), 8)}\n"
+        f"        THEN {schema}{REFUSE}(\n          '{violation.refusal} {violation.refusal.meaning}',\n"
+        f"          {what})"
+        for violation in violations
+    )
+
+
+def _counts(schema: str, source: str, rows: str) -> str:
+    return (
+        f"  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)\n"
+        f"    SELECT n.operation, n.queue, {source}, n.state, count(*)\n"
+        f"      FROM {rows}\n     GROUP BY 1, 2, 3, 4;\n"
+    )
 
 
 def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str, source: str) -> str:
@@ -231,45 +349,16 @@ def _check(guarded: Guarded, violations: list[Violation], schema: str, rows: str
     )
 
 
-def _write(guarded: Guarded, schema: str, epoch: str, *, moved: str, longer: list[Path], only: str = "") -> str:
-    """Return the statement that journals what moved, an edge a row, and writes the count deltas of jobs."""
-    edges = _edges(longer)
-    source, target, back = ("m.journal_source", "m.journal_target", "0")
-    if edges:
-        source = "CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END"
-        target, back = "coalesce(e.target, m.journal_target)", "coalesce(e.back, 0)"
-    attempt = "NULL::integer" if guarded.attempt == "NULL" else f"m.{guarded.attempt}"
-    grant = "m.journal_grant"
+def _write(guarded: Guarded, schema: str, epoch: str, old: str | None, rows: str) -> str:
+    """Return the statement that journals what moved."""
+    source = f"{old}.{guarded.state}" if old else "NULL::text"
+    grant = laid_out(granted(guarded, old, "n"), 6)
     door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
-    journal = (
-        f"INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"
-        f"    SELECT {epoch}, {XID}, '{guarded.machine.name}', m.{guarded.id}, m.version - {back},\n"
-        f"      {source},\n      {target}, m.event, m.actor, m.reason, {attempt}, m.move_id, {grant},\n"
-        f"      {door},\n      {AT.format(row='m', column='updated_at')}\n"
-        f"      FROM moved m{edges}{only}\n      ORDER BY 4, 5"
-    )
-    if not guarded.counted:
-        return f"  WITH moved AS ({moved})\n  {journal};\n"
     return (
-        f"  WITH moved AS MATERIALIZED ({moved}),\n  journalled AS (\n  {journal})\n"
-        f"  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)\n"
-        f"    SELECT m.operation, m.queue, m.journal_source, m.journal_target, count(*) FROM moved m\n"
-        f"     GROUP BY 1, 2, 3, 4;\n"
-    )
-
-
-def _edges(longer: list[Path]) -> str:
-    """Return a join to the edges of the longer paths, as literals; `back` counts the edges that follow."""
-    if not longer:
-        return ""
-    rows = ",\n        ".join(
-        f"({_text(path.source or '')}, {_text(path.target)}, {_text(edge.source)}, {_text(edge.target)}, {left})"
-        for path in longer
-        for left, edge in zip(reversed(range(len(path.edges))), path.edges, strict=True)
-    )
-    return (
-        f"\n      LEFT JOIN (VALUES\n        {rows}\n      ) e (from_state, to_state, source, target, back)\n"
-        "      ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target"
+        f"  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"
+        f"    SELECT {epoch}, {XID}, '{guarded.machine.name}', n.{guarded.id}, n.version,\n"
+        f"      {source}, n.{guarded.state}, n.event, n.actor, n.reason, NULL::integer, n.move_id,\n"
+        f"      ({grant})::bigint,\n      {door},\n      n.updated_at\n    FROM {rows}\n    ORDER BY 4;\n"
     )
 
 
@@ -283,16 +372,11 @@ def _last(schema: str) -> str:
 
 def _door_row(schema: str, epoch: str, row: str, version: str, edge: tuple[str, str]) -> str:
     source, target = edge
-    at = AT.format(row=row, column="opened_at")
     return (
         f"BEGIN\n  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n  VALUES\n"
         f"    ({epoch}, {XID}, 'MAINTENANCE', {row}.maintenance_id,\n    {version},\n"
         f"    {source}, {target}, {target}, {row}.who, {row}.why,\n"
         f"    NULL, 'maintenance-' || {row}.maintenance_id, {row}.grant_id,\n"
-        f"    {row}.maintenance_id, {at});\n"
+        f"    {row}.maintenance_id, {row}.opened_at);\n"
         f"  RETURN {row};\nEND"
     )
-
-
-def _text(word: str | None) -> str:
-    return "NULL::text" if word is None else f"'{word}'"

@@ -1,33 +1,31 @@
 -- Generated from core/machines.py and store/tables.py by `make golden`: do not edit.
 
 -- function: holdfast_journal_refuse
-CREATE FUNCTION holdfast_journal_refuse() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_journal_refuse LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF004',
-      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: '
+        || TG_OP || ' of ' || TG_TABLE_NAME;
 END
 $holdfast$;
 
--- function: holdfast_journal_by_hand
-CREATE FUNCTION holdfast_journal_by_hand() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+-- function: holdfast_refuse
+CREATE FUNCTION holdfast_refuse LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
-    RAISE EXCEPTION USING ERRCODE = 'HF005',
-      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: ' || TG_OP || ' of ' || TG_TABLE_NAME;
-  END IF;
-  RETURN NEW;
+  RAISE EXCEPTION USING ERRCODE = left(code, 5), MESSAGE = code || ': ' || what;
 END
 $holdfast$;
 
 -- function: holdfast_journal_written
-CREATE FUNCTION holdfast_journal_written() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_journal_written LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine
+  IF (pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine
       WHEN 'JOB' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_jobs r
         WHERE r.job_id = n.subject
         AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 1 AND r.version
+        AND r.version = n.version
+        AND n.version >= r.history_from
         AND (
           r.xmin = pg_current_xact_id()::xid
           OR CASE
@@ -40,32 +38,13 @@ BEGIN
           ELSE false
           END
         )
-        AND n.version >= r.history_from
-      )
-      WHEN 'EXECUTION' THEN EXISTS (
-        SELECT 1 FROM {schema}holdfast_executions r
-        WHERE r.exec_id = n.subject
-        AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 1 AND r.version
-        AND (
-          r.xmin = pg_current_xact_id()::xid
-          OR CASE
-          WHEN (
-            (pg_current_xact_id()::text::bigint >> 32) << 32
-          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
-          THEN pg_xact_status(
-            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
-          ) = 'in progress'
-          ELSE false
-          END
-        )
-        AND n.version >= r.history_from
       )
       WHEN 'GRANT' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_grants r
         WHERE r.grant_id = n.subject
         AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 0 AND r.version
+        AND r.version = n.version
+        AND n.version >= r.history_from
         AND (
           r.xmin = pg_current_xact_id()::xid
           OR CASE
@@ -78,13 +57,13 @@ BEGIN
           ELSE false
           END
         )
-        AND n.version >= r.history_from
       )
       WHEN 'PROCEDURE' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_procedures r
         WHERE r.run_id = n.subject
         AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 0 AND r.version
+        AND r.version = n.version
+        AND n.version >= r.history_from
         AND (
           r.xmin = pg_current_xact_id()::xid
           OR CASE
@@ -97,13 +76,13 @@ BEGIN
           ELSE false
           END
         )
-        AND n.version >= r.history_from
       )
       WHEN 'STEP' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_steps r
         WHERE r.step_id = n.subject
         AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 0 AND r.version
+        AND r.version = n.version
+        AND n.version >= r.history_from
         AND (
           r.xmin = pg_current_xact_id()::xid
           OR CASE
@@ -116,13 +95,13 @@ BEGIN
           ELSE false
           END
         )
-        AND n.version >= r.history_from
       )
       WHEN 'VALUE' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_values r
         WHERE r.value_id = n.subject
         AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 0 AND r.version
+        AND r.version = n.version
+        AND n.version >= r.history_from
         AND (
           r.xmin = pg_current_xact_id()::xid
           OR CASE
@@ -135,13 +114,13 @@ BEGIN
           ELSE false
           END
         )
-        AND n.version >= r.history_from
       )
       WHEN 'SWITCH' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_switches r
         WHERE r.switch_id = n.subject
         AND r.move_id = n.move_id
-        AND n.version BETWEEN r.version - 0 AND r.version
+        AND r.version = n.version
+        AND n.version >= r.history_from
         AND (
           r.xmin = pg_current_xact_id()::xid
           OR CASE
@@ -154,7 +133,25 @@ BEGIN
           ELSE false
           END
         )
-        AND n.version >= r.history_from
+      )
+      WHEN 'EXECUTION' THEN EXISTS (
+        SELECT 1 FROM {schema}holdfast_jobs r
+        WHERE r.job_id = n.subject / 1000000
+        AND r.attempts = n.subject % 1000000
+        AND r.status = n.target
+        AND r.move_id = n.move_id
+        AND (
+          r.xmin = pg_current_xact_id()::xid
+          OR CASE
+          WHEN (
+            (pg_current_xact_id()::text::bigint >> 32) << 32
+          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
+          THEN pg_xact_status(
+            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
+          ) = 'in progress'
+          ELSE false
+          END
+        )
       )
       WHEN 'MAINTENANCE' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_maintenance m
@@ -162,42 +159,454 @@ BEGIN
         AND m.xid = pg_current_xact_id()::text::bigint
       )
       ELSE false
-      END)
-    AND NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+      END))
+    AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
-      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: '
+        || TG_OP || ' of ' || TG_TABLE_NAME;
+  END IF;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_jobs_born
+CREATE FUNCTION holdfast_jobs_born LANGUAGE plpgsql AS $holdfast$
+DECLARE
+  x bigint := pg_current_xact_id()::text::bigint;
+  door bigint := (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = x);
+BEGIN
+  INSERT INTO {schema}holdfast_journal (machine, subject, version, source, target, status_from, status_to, grant_id,
+    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
+    SELECT 'JOB',
+      n.job_id,
+      n.version,
+      NULL,
+      n.state,
+      NULL,
+      NULL,
+      NULL,
+      {epoch}, x, n.event, n.actor, n.reason, n.attempts, n.move_id, door, n.updated_at
+    FROM new_rows n
+    WHERE CASE
+      WHEN (
+          NOT (
+            ((n.state = 'pending' AND n.event = 'submit' AND n.version = 1))
+            AND n.attempts = 0
+            AND n.excused = 0
+            AND n.status IS NULL
+            AND n.lease_token IS NULL
+            AND n.lease_owner IS NULL
+            AND n.result IS NULL
+            AND n.last_error_code IS NULL
+            AND n.quarantine_code IS NULL
+            AND n.grant_id IS NULL
+          )
+        )
+        AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF002 a new record must have an unused id and key, an initial state and its event',
+          'JOB ' || n.job_id || ', ' || coalesce(NULL::text, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN (NOT EXISTS (SELECT 1 FROM {schema}holdfast_calls c WHERE c.job_id = n.job_id)) AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF002 a new record must have an unused id and key, an initial state and its event',
+          'JOB ' || n.job_id || ', ' || coalesce(NULL::text, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      ELSE door IS NULL END;
+  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
+    SELECT n.operation, n.queue, NULL::text, n.state, count(*)
+      FROM new_rows n
+     GROUP BY 1, 2, 3, 4;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_jobs_moved
+CREATE FUNCTION holdfast_jobs_moved LANGUAGE plpgsql AS $holdfast$
+DECLARE
+  x bigint := pg_current_xact_id()::text::bigint;
+  door bigint := (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = x);
+BEGIN
+  INSERT INTO {schema}holdfast_journal (machine, subject, version, source, target, status_from, status_to, grant_id,
+    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
+    SELECT CASE WHEN n.state = o.state THEN 'EXECUTION' ELSE 'JOB' END,
+      CASE WHEN n.state = o.state THEN n.job_id * 1000000 + n.attempts ELSE n.job_id END,
+      CASE WHEN n.state = o.state THEN CASE n.status WHEN 'IN_PROGRESS' THEN 2 ELSE 3 END ELSE n.version END,
+      CASE WHEN n.state = o.state THEN o.status ELSE o.state END,
+      CASE WHEN n.state = o.state THEN n.status ELSE n.state END,
+      CASE WHEN n.state = o.state THEN NULL ELSE o.status END,
+      CASE
+      WHEN n.state = o.state
+      THEN NULL
+      WHEN n.status IS NOT NULL
+      THEN n.status
+      WHEN o.status IS NOT NULL
+      THEN 'ABORTED'
+      END,
+      CASE WHEN n.event = 'release' THEN n.grant_id END,
+      {epoch}, x, n.event, n.actor, n.reason, n.attempts, n.move_id, door, n.updated_at
+    FROM new_rows n LEFT JOIN old_rows o ON o.job_id = n.job_id
+    WHERE CASE
+      WHEN o.job_id IS NULL AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF006 this column cannot be changed',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN (
+          n.version < o.version
+          OR n.attempts < o.attempts
+          OR n.excused < o.excused
+          OR n.lease_token < o.lease_token
+        )
+        AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF007 this number cannot decrease',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN (n.state <> o.state OR n.status IS DISTINCT FROM o.status)
+        AND (
+          n.move_id = o.move_id
+          OR n.updated_at < o.updated_at
+          OR (n.state <> o.state AND n.version <= o.version)
+        )
+        THEN {schema}holdfast_refuse(
+          'HF008 a change of state needs a new move_id, a higher version and a later updated_at',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN (
+          (
+            (n.state <> o.state OR n.status IS DISTINCT FROM o.status)
+            AND NOT (
+              (
+                o.state = 'pending'
+                AND n.state = 'running'
+                AND o.status IS NULL
+                AND n.status = 'IN_PROGRESS'
+                AND n.event IN ('claim')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts + 1
+                AND n.lease_token > coalesce(o.lease_token, 0)
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'running'
+                AND n.state = 'succeeded'
+                AND o.status IN ('IN_PROGRESS', 'COMMITTED')
+                AND n.status = 'DONE'
+                AND n.event IN ('succeed')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'running'
+                AND n.state = 'running'
+                AND o.status IN ('LEASED')
+                AND n.status = 'IN_PROGRESS'
+                AND n.event IN ('start')
+                AND n.version = o.version + 0
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'pending'
+                AND n.state = 'running'
+                AND o.status IS NULL
+                AND n.status = 'LEASED'
+                AND n.event IN ('claim')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts + 1
+                AND n.lease_token > coalesce(o.lease_token, 0)
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'running'
+                AND n.state = 'failed'
+                AND o.status IN ('LEASED', 'IN_PROGRESS')
+                AND n.status IS NULL
+                AND n.event IN ('fail')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused <= o.excused + 1
+              )
+              OR (
+                o.state = 'running'
+                AND n.state = 'pending'
+                AND o.status IN ('LEASED', 'IN_PROGRESS')
+                AND n.status IS NULL
+                AND n.event IN ('retry', 'expire', 'give_back')
+                AND n.version = o.version + 2
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused <= o.excused + 1
+              )
+              OR (
+                o.state = 'failed'
+                AND n.state = 'pending'
+                AND o.status IS NULL
+                AND n.status IS NULL
+                AND n.event IN ('retry', 'replay')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'running'
+                AND n.state = 'quarantined'
+                AND o.status IN ('LEASED', 'IN_PROGRESS')
+                AND n.status IS NULL
+                AND n.event IN ('quarantine', 'cancel')
+                AND n.version = o.version + 2
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused <= o.excused + 1
+              )
+              OR (
+                o.state = 'failed'
+                AND n.state = 'quarantined'
+                AND o.status IS NULL
+                AND n.status IS NULL
+                AND n.event IN ('quarantine', 'cancel')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'pending'
+                AND n.state = 'quarantined'
+                AND o.status IS NULL
+                AND n.status IS NULL
+                AND n.event IN ('quarantine', 'cancel')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'quarantined'
+                AND n.state = 'pending'
+                AND o.status IS NULL
+                AND n.status IS NULL
+                AND n.event IN ('release')
+                AND n.version = o.version + 1
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+              OR (
+                o.state = 'running'
+                AND n.state = 'running'
+                AND o.status IN ('IN_PROGRESS')
+                AND n.status = 'COMMITTED'
+                AND n.event IN ('commit')
+                AND n.version = o.version + 0
+                AND n.attempts = o.attempts
+                AND n.lease_token IS NOT DISTINCT FROM o.lease_token
+                AND n.lease_owner IS NOT DISTINCT FROM o.lease_owner
+                AND n.excused = o.excused
+              )
+            )
+          )
+          OR (NOT (n.state <> o.state OR n.status IS DISTINCT FROM o.status) AND n.version <> o.version)
+        )
+        AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF001 the transition table does not allow this event between these states and versions',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN o.state = 'quarantined'
+        AND n.state = 'pending'
+        AND NOT (
+          EXISTS (
+            SELECT 1 FROM {schema}holdfast_grants g
+            WHERE g.grant_id = n.grant_id
+            AND g.state = 'consumed'
+            AND g.move_id = n.move_id
+          )
+          AND n.grant_id IS DISTINCT FROM o.grant_id
+        )
+        THEN {schema}holdfast_refuse(
+          'HF009 this change needs a grant that the same move has consumed',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN o.state = 'quarantined'
+        AND n.state = 'pending'
+        AND EXISTS (SELECT 1 FROM {schema}holdfast_calls c WHERE c.job_id = n.job_id AND c.payload IS NULL)
+        THEN {schema}holdfast_refuse(
+          'HF012 retention has deleted the payload, so the record cannot change its state',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      WHEN (
+          (
+            NOT (n.state <> o.state OR n.status IS DISTINCT FROM o.status)
+            AND (
+              n.attempts IS DISTINCT FROM o.attempts
+              OR n.excused IS DISTINCT FROM o.excused
+              OR n.lease_token IS DISTINCT FROM o.lease_token
+              OR n.run_at IS DISTINCT FROM o.run_at
+              OR n.due_at IS DISTINCT FROM o.due_at
+              OR n.resting IS DISTINCT FROM o.resting
+              OR n.lease_owner IS DISTINCT FROM o.lease_owner
+              OR n.last_attempt_at IS DISTINCT FROM o.last_attempt_at
+              OR n.started_at IS DISTINCT FROM o.started_at
+              OR n.result IS DISTINCT FROM o.result
+              OR n.last_error_code IS DISTINCT FROM o.last_error_code
+              OR n.last_error_message IS DISTINCT FROM o.last_error_message
+              OR n.excuse_code IS DISTINCT FROM o.excuse_code
+              OR n.excuse_message IS DISTINCT FROM o.excuse_message
+              OR n.quarantine_code IS DISTINCT FROM o.quarantine_code
+              OR n.replay_reason IS DISTINCT FROM o.replay_reason
+              OR n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+              OR (
+                o.state <> 'running'
+                AND (
+                  n.progress IS DISTINCT FROM o.progress
+                  OR n.progress_note IS DISTINCT FROM o.progress_note
+                  OR n.cancel_asked_at IS DISTINCT FROM o.cancel_asked_at
+                )
+              )
+              OR (o.cancel_asked_at IS NOT NULL AND n.cancel_asked_at IS DISTINCT FROM o.cancel_asked_at)
+            )
+          )
+          OR (
+            (n.state <> o.state OR n.status IS DISTINCT FROM o.status)
+            AND n.result IS DISTINCT FROM o.result
+            AND (o.result IS NOT NULL OR n.status IS NULL OR n.status NOT IN ('COMMITTED', 'DONE'))
+          )
+        )
+        AND door IS NULL
+        THEN {schema}holdfast_refuse(
+          'HF006 this column cannot be changed',
+          'JOB ' || n.job_id || ', ' || coalesce(o.state, 'nothing') || ' to ' || n.state || ' by ' || n.event)
+      ELSE (n.state <> o.state OR n.status IS DISTINCT FROM o.status) END;
+  IF EXISTS (SELECT 1 FROM new_rows n WHERE n.status IS NULL) THEN
+    INSERT INTO {schema}holdfast_aborted
+    (job_id, attempt, version, excused, lease_owner, lease_token, lease_expires_at,
+    created_at, started_at, finished_at, cancel_asked_at, progress, progress_note,
+    event, actor, reason, move_id, error_code, error_message)
+    SELECT n.job_id, n.attempts,
+    CASE o.status WHEN 'LEASED' THEN 2 WHEN 'IN_PROGRESS' THEN 3 WHEN 'COMMITTED' THEN 4 WHEN 'DONE' THEN 5 END,
+    n.excused > o.excused,
+    o.lease_owner, o.lease_token, coalesce(o.lease_expires_at, o.updated_at),
+    o.last_attempt_at, o.started_at, n.updated_at, o.cancel_asked_at, o.progress,
+    o.progress_note, n.event, n.actor, n.reason, n.move_id,
+    CASE WHEN n.excused > o.excused THEN n.excuse_code ELSE n.last_error_code END,
+    CASE WHEN n.excused > o.excused THEN n.excuse_message ELSE n.last_error_message END
+    FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
+    WHERE o.status IS NOT NULL AND n.status IS NULL;
+  END IF;
+  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
+    SELECT n.operation, n.queue, o.state, n.state, count(*)
+      FROM old_rows o JOIN new_rows n
+      ON n.job_id = o.job_id AND n.state <> o.state
+     GROUP BY 1, 2, 3, 4;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_jobs_once
+CREATE FUNCTION holdfast_jobs_once LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF006',
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_jobs ' || OLD.job_id;
+  END IF;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_calls_once
+CREATE FUNCTION holdfast_calls_once LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF006',
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_calls ' || OLD.job_id;
+  END IF;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_aborted_written
+CREATE FUNCTION holdfast_aborted_written LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF (pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT EXISTS (
+        SELECT 1 FROM {schema}holdfast_jobs r
+        WHERE r.job_id = n.job_id
+        AND r.attempts = n.attempt
+        AND r.status IS NULL
+        AND r.move_id = n.move_id
+        AND r.lease_token = n.lease_token
+        AND r.lease_owner = n.lease_owner
+        AND (
+          r.xmin = pg_current_xact_id()::xid
+          OR CASE
+          WHEN (
+            (pg_current_xact_id()::text::bigint >> 32) << 32
+          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
+          THEN pg_xact_status(
+            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
+          ) = 'in progress'
+          ELSE false
+          END
+        )
+      )))
+    AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF005',
+      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: '
+        || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_journal_delete
-CREATE FUNCTION holdfast_journal_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_journal_delete LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF004',
-      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: '
+        || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN OLD;
 END
 $holdfast$;
 
 -- function: holdfast_seals_follow
-CREATE FUNCTION holdfast_seals_follow() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_seals_follow LANGUAGE plpgsql AS $holdfast$
 DECLARE
   last record;
 BEGIN
   SELECT s.seal_id, s.hash INTO last FROM {schema}holdfast_seals s ORDER BY s.seal_id DESC LIMIT 1;
   IF NEW.seal_id <> coalesce(last.seal_id, 0) + 1 OR NEW.previous <> coalesce(last.hash, NEW.previous) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF005',
-      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: ' || 'seal ' || NEW.seal_id;
+      MESSAGE = 'HF005 only the triggers of the ledger may write the journal: '
+        || 'seal ' || NEW.seal_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_evidence_update
-CREATE FUNCTION holdfast_evidence_update() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_evidence_update LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF OLD.voided_at IS NOT NULL
     OR NEW.evidence_id IS DISTINCT FROM OLD.evidence_id
@@ -210,60 +619,119 @@ BEGIN
     OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
     OR NEW.created_at IS DISTINCT FROM OLD.created_at THEN
     RAISE EXCEPTION USING ERRCODE = 'HF004',
-      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: ' || 'holdfast_evidence ' || OLD.evidence_id;
+      MESSAGE = 'HF004 history cannot be changed or deleted, only appended: '
+        || 'holdfast_evidence ' || OLD.evidence_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_leases_update
-CREATE FUNCTION holdfast_leases_update() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_leases_update LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF NEW.name <> OLD.name OR NEW.token < OLD.token OR (NEW.holder <> OLD.holder AND NEW.token = OLD.token) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF007',
-      MESSAGE = 'HF007 this number cannot decrease: ' || 'holdfast_leases ' || OLD.name;
+      MESSAGE = 'HF007 this number cannot decrease: '
+        || 'holdfast_leases ' || OLD.name;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_leases_delete
-CREATE FUNCTION holdfast_leases_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_leases_delete LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF003',
-      MESSAGE = 'HF003 records cannot be deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF003 records cannot be deleted: '
+        || TG_OP || ' of ' || TG_TABLE_NAME;
+END
+$holdfast$;
+
+-- function: holdfast_meta_update
+CREATE FUNCTION holdfast_meta_update LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF OLD.name = 'environment'
+    AND NEW.name = 'environment'
+    AND (
+      CASE NEW.value
+      WHEN 'dev'
+      THEN 0
+      WHEN 'stage'
+      THEN 1
+      WHEN 'prod'
+      THEN 2
+      ELSE 2
+      END
+    ) < (CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF007',
+      MESSAGE = 'HF007 this number cannot decrease: '
+        || 'the setting ' || OLD.name;
+  END IF;
+  IF (
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    )
+    AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF006',
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'the setting ' || OLD.name;
+  END IF;
+  RETURN NEW;
+END
+$holdfast$;
+
+-- function: holdfast_meta_delete
+CREATE FUNCTION holdfast_meta_delete LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF003',
+      MESSAGE = 'HF003 records cannot be deleted: '
+        || 'the setting ' || OLD.name;
+  END IF;
+  RETURN OLD;
 END
 $holdfast$;
 
 -- function: holdfast_truncate
-CREATE FUNCTION holdfast_truncate() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_truncate LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF003',
-      MESSAGE = 'HF003 records cannot be deleted: ' || 'TRUNCATE of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF003 records cannot be deleted: '
+        || 'TRUNCATE of ' || TG_TABLE_NAME;
 END
 $holdfast$;
 
 -- function: holdfast_delete
-CREATE FUNCTION holdfast_delete() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_delete LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF003',
-      MESSAGE = 'HF003 records cannot be deleted: ' || TG_OP || ' of ' || TG_TABLE_NAME;
+      MESSAGE = 'HF003 records cannot be deleted: '
+        || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN OLD;
 END
 $holdfast$;
 
 -- function: holdfast_maintenance_write_once
-CREATE FUNCTION holdfast_maintenance_write_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_maintenance_write_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'UPDATE of the maintenance door';
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'UPDATE of the maintenance door';
 END
 $holdfast$;
 
 -- function: holdfast_maintenance_opened
-CREATE FUNCTION holdfast_maintenance_opened() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_maintenance_opened LANGUAGE plpgsql AS $holdfast$
 BEGIN
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -274,13 +742,13 @@ BEGIN
     1,
     NULL, 'open', 'open', NEW.who, NEW.why,
     NULL, 'maintenance-' || NEW.maintenance_id, NEW.grant_id,
-    NEW.maintenance_id, to_char(NEW.opened_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    NEW.maintenance_id, NEW.opened_at);
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_maintenance_shut
-CREATE FUNCTION holdfast_maintenance_shut() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_maintenance_shut LANGUAGE plpgsql AS $holdfast$
 BEGIN
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -292,650 +760,26 @@ BEGIN
       WHERE j.machine = 'MAINTENANCE' AND j.subject = OLD.maintenance_id),
     'open', 'shut', 'shut', OLD.who, OLD.why,
     NULL, 'maintenance-' || OLD.maintenance_id, OLD.grant_id,
-    OLD.maintenance_id, to_char(OLD.opened_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+    OLD.maintenance_id, OLD.opened_at);
   RETURN OLD;
 END
 $holdfast$;
 
 -- function: holdfast_maintenance_still_open
-CREATE FUNCTION holdfast_maintenance_still_open() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_maintenance_still_open LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m
     WHERE m.maintenance_id = NEW.maintenance_id) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF011',
-      MESSAGE = 'HF011 the maintenance door must be shut before the transaction ends or opens it again: ' || NEW.who;
+      MESSAGE = 'HF011 the maintenance door must be shut before the transaction ends or opens it again: '
+        || NEW.who;
   END IF;
-  RETURN NULL;
-END
-$holdfast$;
-
--- function: holdfast_jobs_once
-CREATE FUNCTION holdfast_jobs_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
-BEGIN
-  IF (
-      NEW.job_id <> OLD.job_id
-      AND NOT EXISTS (
-        SELECT 1 FROM {schema}holdfast_maintenance m
-        WHERE m.xid = pg_current_xact_id()::text::bigint
-      )
-    )
-    OR (
-      (
-        NEW.operation IS DISTINCT FROM OLD.operation
-        OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
-        OR NEW.client IS DISTINCT FROM OLD.client
-        OR NEW.key IS DISTINCT FROM OLD.key
-        OR NEW.payload IS DISTINCT FROM OLD.payload
-        OR NEW.digest IS DISTINCT FROM OLD.digest
-        OR NEW.created_at IS DISTINCT FROM OLD.created_at
-        OR NEW.history_from IS DISTINCT FROM OLD.history_from
-      )
-      AND NOT EXISTS (
-        SELECT 1 FROM {schema}holdfast_maintenance m
-        WHERE m.xid = pg_current_xact_id()::text::bigint
-      )
-    ) THEN
-    RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_jobs ' || OLD.job_id;
-  END IF;
-  RETURN NEW;
-END
-$holdfast$;
-
--- function: holdfast_jobs_born
-CREATE FUNCTION holdfast_jobs_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
-DECLARE
-  bad record;
-BEGIN
-  SELECT n.job_id AS id, NULL::text AS source, n.state AS target, n.event,
-      CASE
-      WHEN
-        (
-          NOT (
-            ((n.state = 'pending' AND n.event = 'submit' AND n.version = 1))
-            AND n.attempts = 0
-            AND n.excused = 0
-          )
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
-      END AS refusal
-    INTO bad FROM new_rows n
-    WHERE (
-        (
-          NOT (
-            ((n.state = 'pending' AND n.event = 'submit' AND n.version = 1))
-            AND n.attempts = 0
-            AND n.excused = 0
-          )
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      );
-  IF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
-      MESSAGE = bad.refusal || ': JOB ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
-        || ' to ' || bad.target || ' by ' || bad.event;
-  END IF;
-  WITH moved AS MATERIALIZED (
-    SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM new_rows n),
-  journalled AS (
-  INSERT INTO {schema}holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'JOB', m.job_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, m.attempts, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5)
-  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
-    SELECT m.operation, m.queue, m.journal_source, m.journal_target, count(*) FROM moved m
-     GROUP BY 1, 2, 3, 4;
-  RETURN NULL;
-END
-$holdfast$;
-
--- function: holdfast_jobs_moved
-CREATE FUNCTION holdfast_jobs_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
-DECLARE
-  bad record;
-BEGIN
-  SELECT n.job_id AS id, o.state AS source, n.state AS target, n.event,
-      CASE
-      WHEN
-        n.job_id <> o.job_id
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF006 this column cannot be changed'
-      WHEN
-        (n.version < o.version OR n.attempts < o.attempts OR n.excused < o.excused)
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF007 this number cannot decrease'
-      WHEN
-        n.state IS DISTINCT FROM o.state
-        AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
-      WHEN
-        (
-          (
-            n.state IS DISTINCT FROM o.state
-            AND NOT (
-              (
-                o.state = 'pending'
-                AND n.state = 'running'
-                AND n.event IN ('claim')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'succeeded'
-                AND n.event IN ('succeed')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'failed'
-                AND n.event IN ('fail')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'pending'
-                AND n.event IN ('retry', 'expire', 'give_back')
-                AND n.version = o.version + 2
-              )
-              OR (
-                o.state = 'failed'
-                AND n.state = 'pending'
-                AND n.event IN ('retry', 'replay')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'quarantined'
-                AND n.event IN ('quarantine', 'cancel')
-                AND n.version = o.version + 2
-              )
-              OR (
-                o.state = 'failed'
-                AND n.state = 'quarantined'
-                AND n.event IN ('quarantine', 'cancel')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'pending'
-                AND n.state = 'quarantined'
-                AND n.event IN ('quarantine', 'cancel')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'quarantined'
-                AND n.state = 'pending'
-                AND n.event IN ('release')
-                AND n.version = o.version + 1
-              )
-            )
-          )
-          OR (n.state = o.state AND n.version <> o.version)
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF001 the transition table does not allow this event between these states and versions'
-      WHEN
-        ((o.state = 'quarantined' AND n.state = 'pending'))
-        AND NOT (
-          EXISTS (
-            SELECT 1 FROM {schema}holdfast_grants g
-            WHERE g.grant_id = n.grant_id
-            AND g.state = 'consumed'
-            AND g.move_id = n.move_id
-          )
-          AND n.grant_id IS DISTINCT FROM o.grant_id
-        )
-        THEN 'HF009 this change needs a grant that the same move has consumed'
-      WHEN
-        ((o.state = 'quarantined' AND n.state = 'pending'))
-        AND EXISTS (SELECT 1 FROM {schema}holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
-        THEN 'HF012 retention has deleted the payload, so the record cannot change its state'
-      WHEN
-        o.state IN ('quarantined', 'succeeded')
-        AND (n.result IS DISTINCT FROM o.result)
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF006 this column cannot be changed'
-      END AS refusal
-    INTO bad FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
-    WHERE (
-        n.job_id <> o.job_id
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      ) OR (
-        (n.version < o.version OR n.attempts < o.attempts OR n.excused < o.excused)
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      ) OR (
-        n.state IS DISTINCT FROM o.state
-        AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-      ) OR (
-        (
-          (
-            n.state IS DISTINCT FROM o.state
-            AND NOT (
-              (
-                o.state = 'pending'
-                AND n.state = 'running'
-                AND n.event IN ('claim')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'succeeded'
-                AND n.event IN ('succeed')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'failed'
-                AND n.event IN ('fail')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'pending'
-                AND n.event IN ('retry', 'expire', 'give_back')
-                AND n.version = o.version + 2
-              )
-              OR (
-                o.state = 'failed'
-                AND n.state = 'pending'
-                AND n.event IN ('retry', 'replay')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'running'
-                AND n.state = 'quarantined'
-                AND n.event IN ('quarantine', 'cancel')
-                AND n.version = o.version + 2
-              )
-              OR (
-                o.state = 'failed'
-                AND n.state = 'quarantined'
-                AND n.event IN ('quarantine', 'cancel')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'pending'
-                AND n.state = 'quarantined'
-                AND n.event IN ('quarantine', 'cancel')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.state = 'quarantined'
-                AND n.state = 'pending'
-                AND n.event IN ('release')
-                AND n.version = o.version + 1
-              )
-            )
-          )
-          OR (n.state = o.state AND n.version <> o.version)
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      ) OR (
-        ((o.state = 'quarantined' AND n.state = 'pending'))
-        AND NOT (
-          EXISTS (
-            SELECT 1 FROM {schema}holdfast_grants g
-            WHERE g.grant_id = n.grant_id
-            AND g.state = 'consumed'
-            AND g.move_id = n.move_id
-          )
-          AND n.grant_id IS DISTINCT FROM o.grant_id
-        )
-      ) OR (
-        ((o.state = 'quarantined' AND n.state = 'pending'))
-        AND EXISTS (SELECT 1 FROM {schema}holdfast_jobs s WHERE s.job_id = n.job_id AND s.payload IS NULL)
-      ) OR (
-        o.state IN ('quarantined', 'succeeded')
-        AND (n.result IS DISTINCT FROM o.result)
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      );
-  IF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
-      MESSAGE = bad.refusal || ': JOB ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
-        || ' to ' || bad.target || ' by ' || bad.event;
-  END IF;
-  WITH moved AS MATERIALIZED (
-    SELECT n.*, o.state AS journal_source, n.state AS journal_target,
-      (CASE WHEN o.state = 'quarantined' AND n.state = 'pending' THEN n.grant_id END)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
-    WHERE n.state <> o.state),
-  journalled AS (
-  INSERT INTO {schema}holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'JOB', m.job_id, m.version - coalesce(e.back, 0),
-      CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END,
-      coalesce(e.target, m.journal_target), m.event, m.actor, m.reason, m.attempts, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      LEFT JOIN (VALUES
-        ('running', 'pending', 'running', 'failed', 1),
-        ('running', 'pending', 'failed', 'pending', 0),
-        ('running', 'quarantined', 'running', 'failed', 1),
-        ('running', 'quarantined', 'failed', 'quarantined', 0)
-      ) e (from_state, to_state, source, target, back)
-      ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target
-      ORDER BY 4, 5)
-  INSERT INTO {schema}holdfast_count_deltas (operation, queue, source, target, n)
-    SELECT m.operation, m.queue, m.journal_source, m.journal_target, count(*) FROM moved m
-     GROUP BY 1, 2, 3, 4;
-  RETURN NULL;
-END
-$holdfast$;
-
--- function: holdfast_executions_once
-CREATE FUNCTION holdfast_executions_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
-BEGIN
-  IF (
-      NEW.exec_id <> OLD.exec_id
-      AND NOT EXISTS (
-        SELECT 1 FROM {schema}holdfast_maintenance m
-        WHERE m.xid = pg_current_xact_id()::text::bigint
-      )
-    )
-    OR (
-      (
-        NEW.job_id IS DISTINCT FROM OLD.job_id
-        OR NEW.attempt IS DISTINCT FROM OLD.attempt
-        OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
-        OR NEW.created_at IS DISTINCT FROM OLD.created_at
-        OR NEW.history_from IS DISTINCT FROM OLD.history_from
-      )
-      AND NOT EXISTS (
-        SELECT 1 FROM {schema}holdfast_maintenance m
-        WHERE m.xid = pg_current_xact_id()::text::bigint
-      )
-    ) THEN
-    RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_executions ' || OLD.exec_id;
-  END IF;
-  RETURN NEW;
-END
-$holdfast$;
-
--- function: holdfast_executions_born
-CREATE FUNCTION holdfast_executions_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
-DECLARE
-  bad record;
-BEGIN
-  SELECT n.exec_id AS id, NULL::text AS source, n.status AS target, n.event,
-      CASE
-      WHEN
-        (
-          NOT (
-            (
-              (n.status = 'LEASED' AND n.event = 'lease' AND n.version = 1)
-              OR (n.status = 'IN_PROGRESS' AND n.event = 'begin' AND n.version = 2)
-            )
-          )
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
-      END AS refusal
-    INTO bad FROM new_rows n
-    WHERE (
-        (
-          NOT (
-            (
-              (n.status = 'LEASED' AND n.event = 'lease' AND n.version = 1)
-              OR (n.status = 'IN_PROGRESS' AND n.event = 'begin' AND n.version = 2)
-            )
-          )
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      );
-  IF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
-      MESSAGE = bad.refusal || ': EXECUTION ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
-        || ' to ' || bad.target || ' by ' || bad.event;
-  END IF;
-  WITH moved AS (
-    SELECT n.*, NULL::text AS journal_source, n.status AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM new_rows n)
-  INSERT INTO {schema}holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'EXECUTION', m.exec_id, m.version - coalesce(e.back, 0),
-      CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END,
-      coalesce(e.target, m.journal_target), m.event, m.actor, m.reason, m.attempt, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      LEFT JOIN (VALUES
-        ('', 'IN_PROGRESS', NULL::text, 'LEASED', 1),
-        ('', 'IN_PROGRESS', 'LEASED', 'IN_PROGRESS', 0)
-      ) e (from_state, to_state, source, target, back)
-      ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5;
-  RETURN NULL;
-END
-$holdfast$;
-
--- function: holdfast_executions_moved
-CREATE FUNCTION holdfast_executions_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
-DECLARE
-  bad record;
-BEGIN
-  SELECT n.exec_id AS id, o.status AS source, n.status AS target, n.event,
-      CASE
-      WHEN
-        n.exec_id <> o.exec_id
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF006 this column cannot be changed'
-      WHEN
-        (n.version < o.version)
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF007 this number cannot decrease'
-      WHEN
-        n.status IS DISTINCT FROM o.status
-        AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
-      WHEN
-        (
-          (
-            n.status IS DISTINCT FROM o.status
-            AND NOT (
-              (
-                o.status = 'LEASED'
-                AND n.status = 'IN_PROGRESS'
-                AND n.event IN ('start')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'IN_PROGRESS'
-                AND n.status = 'COMMITTED'
-                AND n.event IN ('commit')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'COMMITTED'
-                AND n.status = 'DONE'
-                AND n.event IN ('finish')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'IN_PROGRESS'
-                AND n.status = 'DONE'
-                AND n.event IN ('complete')
-                AND n.version = o.version + 2
-              )
-              OR (
-                o.status = 'LEASED'
-                AND n.status = 'ABORTED'
-                AND n.event IN ('abort', 'expire', 'give_back')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'IN_PROGRESS'
-                AND n.status = 'ABORTED'
-                AND n.event IN ('abort', 'expire', 'give_back')
-                AND n.version = o.version + 1
-              )
-            )
-          )
-          OR (n.status = o.status AND n.version <> o.version)
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-        THEN 'HF001 the transition table does not allow this event between these states and versions'
-      END AS refusal
-    INTO bad FROM old_rows o JOIN new_rows n ON n.exec_id = o.exec_id
-    WHERE (
-        n.exec_id <> o.exec_id
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      ) OR (
-        (n.version < o.version)
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      ) OR (
-        n.status IS DISTINCT FROM o.status
-        AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
-      ) OR (
-        (
-          (
-            n.status IS DISTINCT FROM o.status
-            AND NOT (
-              (
-                o.status = 'LEASED'
-                AND n.status = 'IN_PROGRESS'
-                AND n.event IN ('start')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'IN_PROGRESS'
-                AND n.status = 'COMMITTED'
-                AND n.event IN ('commit')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'COMMITTED'
-                AND n.status = 'DONE'
-                AND n.event IN ('finish')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'IN_PROGRESS'
-                AND n.status = 'DONE'
-                AND n.event IN ('complete')
-                AND n.version = o.version + 2
-              )
-              OR (
-                o.status = 'LEASED'
-                AND n.status = 'ABORTED'
-                AND n.event IN ('abort', 'expire', 'give_back')
-                AND n.version = o.version + 1
-              )
-              OR (
-                o.status = 'IN_PROGRESS'
-                AND n.status = 'ABORTED'
-                AND n.event IN ('abort', 'expire', 'give_back')
-                AND n.version = o.version + 1
-              )
-            )
-          )
-          OR (n.status = o.status AND n.version <> o.version)
-        )
-        AND NOT EXISTS (
-          SELECT 1 FROM {schema}holdfast_maintenance m
-          WHERE m.xid = pg_current_xact_id()::text::bigint
-        )
-      );
-  IF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
-      MESSAGE = bad.refusal || ': EXECUTION ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
-        || ' to ' || bad.target || ' by ' || bad.event;
-  END IF;
-  WITH moved AS (
-    SELECT n.*, o.status AS journal_source, n.status AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.exec_id = o.exec_id
-    WHERE n.status <> o.status)
-  INSERT INTO {schema}holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'EXECUTION', m.exec_id, m.version - coalesce(e.back, 0),
-      CASE WHEN e.target IS NULL THEN m.journal_source ELSE e.source END,
-      coalesce(e.target, m.journal_target), m.event, m.actor, m.reason, m.attempt, m.move_id, m.journal_grant,
-      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      LEFT JOIN (VALUES
-        ('IN_PROGRESS', 'DONE', 'IN_PROGRESS', 'COMMITTED', 1),
-        ('IN_PROGRESS', 'DONE', 'COMMITTED', 'DONE', 0)
-      ) e (from_state, to_state, source, target, back)
-      ON e.from_state = coalesce(m.journal_source, '') AND e.to_state = m.journal_target
-      ORDER BY 4, 5;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_grants_once
-CREATE FUNCTION holdfast_grants_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_grants_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.grant_id <> OLD.grant_id
@@ -961,14 +805,15 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_grants ' || OLD.grant_id;
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_grants ' || OLD.grant_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_grants_born
-CREATE FUNCTION holdfast_grants_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_grants_born LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -995,28 +840,24 @@ BEGIN
       MESSAGE = bad.refusal || ': GRANT ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
-      (n.grant_id)::bigint AS journal_grant
-    FROM new_rows n)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'GRANT', m.grant_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'GRANT', n.grant_id, n.version,
+      NULL::text, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (n.grant_id)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM new_rows n
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_grants_moved
-CREATE FUNCTION holdfast_grants_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_grants_moved LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1084,6 +925,30 @@ BEGIN
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 the transition table does not allow this event between these states and versions'
+      WHEN
+        (
+          (
+            n.state = o.state
+            AND (
+              n.approved_by IS DISTINCT FROM o.approved_by
+              OR n.consumed_by IS DISTINCT FROM o.consumed_by
+              OR n.approved_via IS DISTINCT FROM o.approved_via
+              OR n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+            )
+          )
+          OR (n.approved_by IS DISTINCT FROM o.approved_by AND n.event <> 'approve')
+          OR (n.approved_via IS DISTINCT FROM o.approved_via AND n.event <> 'approve')
+          OR (n.consumed_by IS DISTINCT FROM o.consumed_by AND n.event <> 'consume')
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
     WHERE (
@@ -1144,34 +1009,53 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
+      ) OR (
+        (
+          (
+            n.state = o.state
+            AND (
+              n.approved_by IS DISTINCT FROM o.approved_by
+              OR n.consumed_by IS DISTINCT FROM o.consumed_by
+              OR n.approved_via IS DISTINCT FROM o.approved_via
+              OR n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+            )
+          )
+          OR (n.approved_by IS DISTINCT FROM o.approved_by AND n.event <> 'approve')
+          OR (n.approved_via IS DISTINCT FROM o.approved_via AND n.event <> 'approve')
+          OR (n.consumed_by IS DISTINCT FROM o.consumed_by AND n.event <> 'consume')
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
       );
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
       MESSAGE = bad.refusal || ': GRANT ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, o.state AS journal_source, n.state AS journal_target,
-      (n.grant_id)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
-    WHERE n.state <> o.state)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'GRANT', m.grant_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'GRANT', n.grant_id, n.version,
+      o.state, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (n.grant_id)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
+    WHERE n.state <> o.state
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_procedures_once
-CREATE FUNCTION holdfast_procedures_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_procedures_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.run_id <> OLD.run_id
@@ -1196,14 +1080,15 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_procedures ' || OLD.run_id;
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_procedures ' || OLD.run_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_procedures_born
-CREATE FUNCTION holdfast_procedures_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_procedures_born LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1230,28 +1115,24 @@ BEGIN
       MESSAGE = bad.refusal || ': PROCEDURE ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM new_rows n)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'PROCEDURE', m.run_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'PROCEDURE', n.run_id, n.version,
+      NULL::text, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM new_rows n
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_procedures_moved
-CREATE FUNCTION holdfast_procedures_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_procedures_moved LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1331,6 +1212,26 @@ BEGIN
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 the transition table does not allow this event between these states and versions'
+      WHEN
+        (
+          (
+            n.state = o.state
+            AND (
+              n.stop_state IS DISTINCT FROM o.stop_state
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.updated_at < o.updated_at
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
     WHERE (
@@ -1403,34 +1304,49 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
+      ) OR (
+        (
+          (
+            n.state = o.state
+            AND (
+              n.stop_state IS DISTINCT FROM o.stop_state
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.updated_at < o.updated_at
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
       );
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
       MESSAGE = bad.refusal || ': PROCEDURE ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, o.state AS journal_source, n.state AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
-    WHERE n.state <> o.state)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'PROCEDURE', m.run_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'PROCEDURE', n.run_id, n.version,
+      o.state, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
+    WHERE n.state <> o.state
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_steps_once
-CREATE FUNCTION holdfast_steps_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_steps_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.step_id <> OLD.step_id
@@ -1454,14 +1370,15 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_steps ' || OLD.step_id;
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_steps ' || OLD.step_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_steps_born
-CREATE FUNCTION holdfast_steps_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_steps_born LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1488,28 +1405,24 @@ BEGIN
       MESSAGE = bad.refusal || ': STEP ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM new_rows n)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'STEP', m.step_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'STEP', n.step_id, n.version,
+      NULL::text, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM new_rows n
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_steps_moved
-CREATE FUNCTION holdfast_steps_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_steps_moved LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1553,6 +1466,24 @@ BEGIN
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF001 the transition table does not allow this event between these states and versions'
+      WHEN
+        (
+          (
+            n.state = o.state
+            AND (
+              n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
     WHERE (
@@ -1589,34 +1520,47 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
+      ) OR (
+        (
+          (
+            n.state = o.state
+            AND (
+              n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
       );
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
       MESSAGE = bad.refusal || ': STEP ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, o.state AS journal_source, n.state AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
-    WHERE n.state <> o.state)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'STEP', m.step_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'STEP', n.step_id, n.version,
+      o.state, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
+    WHERE n.state <> o.state
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_values_once
-CREATE FUNCTION holdfast_values_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_values_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.value_id <> OLD.value_id
@@ -1645,14 +1589,15 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_values ' || OLD.value_id;
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_values ' || OLD.value_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_values_born
-CREATE FUNCTION holdfast_values_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_values_born LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1722,28 +1667,24 @@ BEGIN
       MESSAGE = bad.refusal || ': VALUE ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
-      (CASE WHEN n.state = 'active' THEN n.grant_id END)::bigint AS journal_grant
-    FROM new_rows n)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'VALUE', m.value_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'VALUE', n.value_id, n.version,
+      NULL::text, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (CASE WHEN n.state = 'active' THEN n.grant_id END)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM new_rows n
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_values_moved
-CREATE FUNCTION holdfast_values_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_values_moved LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -1836,6 +1777,28 @@ BEGIN
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF009 this change needs a grant that the same move has consumed'
+      WHEN
+        (
+          (
+            n.state = o.state
+            AND (
+              n.successor_code IS DISTINCT FROM o.successor_code
+              OR n.successor_version IS DISTINCT FROM o.successor_version
+              OR n.rollback_ref IS DISTINCT FROM o.rollback_ref
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+              OR n.updated_at < o.updated_at
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
     WHERE (
@@ -1919,40 +1882,57 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
+      ) OR (
+        (
+          (
+            n.state = o.state
+            AND (
+              n.successor_code IS DISTINCT FROM o.successor_code
+              OR n.successor_version IS DISTINCT FROM o.successor_version
+              OR n.rollback_ref IS DISTINCT FROM o.rollback_ref
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+              OR n.updated_at < o.updated_at
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
       );
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
       MESSAGE = bad.refusal || ': VALUE ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, o.state AS journal_source, n.state AS journal_target,
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'VALUE', n.value_id, n.version,
+      o.state, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
       (CASE
       WHEN o.state = 'active'
       AND n.state = 'superseded'
       OR o.state = 'active'
       AND n.state = 'retired'
       THEN n.grant_id
-      END)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
-    WHERE n.state <> o.state)
-  INSERT INTO {schema}holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'VALUE', m.value_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+      END)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
+    WHERE n.state <> o.state
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_switches_once
-CREATE FUNCTION holdfast_switches_once() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_switches_once LANGUAGE plpgsql AS $holdfast$
 BEGIN
   IF (
       NEW.switch_id <> OLD.switch_id
@@ -1974,14 +1954,15 @@ BEGIN
       )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
-      MESSAGE = 'HF006 this column cannot be changed: ' || 'holdfast_switches ' || OLD.switch_id;
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_switches ' || OLD.switch_id;
   END IF;
   RETURN NEW;
 END
 $holdfast$;
 
 -- function: holdfast_switches_born
-CREATE FUNCTION holdfast_switches_born() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_switches_born LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -2008,28 +1989,24 @@ BEGIN
       MESSAGE = bad.refusal || ': SWITCH ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, NULL::text AS journal_source, n.state AS journal_target,
-      (NULL)::bigint AS journal_grant
-    FROM new_rows n)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SWITCH', m.switch_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SWITCH', n.switch_id, n.version,
+      NULL::text, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM new_rows n
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- function: holdfast_switches_moved
-CREATE FUNCTION holdfast_switches_moved() RETURNS trigger LANGUAGE plpgsql AS $holdfast$
+CREATE FUNCTION holdfast_switches_moved LANGUAGE plpgsql AS $holdfast$
 DECLARE
   bad record;
 BEGIN
@@ -2099,6 +2076,25 @@ BEGIN
           )
         )
         THEN 'HF009 this change needs a grant that the same move has consumed'
+      WHEN
+        (
+          (
+            n.state = o.state
+            AND (
+              n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
     WHERE (
@@ -2160,49 +2156,57 @@ BEGIN
             )
           )
         )
+      ) OR (
+        (
+          (
+            n.state = o.state
+            AND (
+              n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+              OR n.grant_id IS DISTINCT FROM o.grant_id
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
       );
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
       MESSAGE = bad.refusal || ': SWITCH ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
         || ' to ' || bad.target || ' by ' || bad.event;
   END IF;
-  WITH moved AS (
-    SELECT n.*, o.state AS journal_source, n.state AS journal_target,
-      (CASE WHEN o.state = 'on' AND n.state = 'off' THEN n.grant_id END)::bigint AS journal_grant
-    FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
-    WHERE n.state <> o.state)
   INSERT INTO {schema}holdfast_journal
     (epoch, xid, machine, subject, version,
     source, target, event, actor, reason, attempt, move_id, grant_id,
     maintenance_id, at)
-    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SWITCH', m.switch_id, m.version - 0,
-      m.journal_source,
-      m.journal_target, m.event, m.actor, m.reason, NULL::integer, m.move_id, m.journal_grant,
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SWITCH', n.switch_id, n.version,
+      o.state, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (CASE WHEN o.state = 'on' AND n.state = 'off' THEN n.grant_id END)::bigint,
       (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
-      to_char(m.updated_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-      FROM moved m
-      ORDER BY 4, 5;
+      n.updated_at
+    FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
+    WHERE n.state <> o.state
+    ORDER BY 4;
   RETURN NULL;
 END
 $holdfast$;
 
 -- trigger: holdfast_jobs holdfast_jobs_once
-CREATE TRIGGER holdfast_jobs_once BEFORE UPDATE OF job_id, operation, operation_version, client, key, payload, digest, created_at, history_from ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_jobs_once();
+CREATE TRIGGER holdfast_jobs_once AFTER UPDATE OF operation, queue, priority, history_from ON holdfast_jobs FOR EACH ROW WHEN (new.operation IS DISTINCT FROM old.operation OR new.queue IS DISTINCT FROM old.queue OR new.priority IS DISTINCT FROM old.priority OR new.history_from IS DISTINCT FROM old.history_from) EXECUTE FUNCTION holdfast_jobs_once();
+
+-- trigger: holdfast_calls holdfast_calls_once
+CREATE TRIGGER holdfast_calls_once AFTER UPDATE OF job_id, operation_version, client, key, payload, digest, max_attempts, replay_attempts, replaces, created_at ON holdfast_calls FOR EACH ROW WHEN (new.job_id IS DISTINCT FROM old.job_id OR new.operation_version IS DISTINCT FROM old.operation_version OR new.client IS DISTINCT FROM old.client OR new.key IS DISTINCT FROM old.key OR new.payload IS DISTINCT FROM old.payload OR new.digest IS DISTINCT FROM old.digest OR new.max_attempts IS DISTINCT FROM old.max_attempts OR new.replay_attempts IS DISTINCT FROM old.replay_attempts OR new.replaces IS DISTINCT FROM old.replaces OR new.created_at IS DISTINCT FROM old.created_at) EXECUTE FUNCTION holdfast_calls_once();
 
 -- trigger: holdfast_jobs holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_born();
 
 -- trigger: holdfast_jobs holdfast_jobs_moved
 CREATE TRIGGER holdfast_jobs_moved AFTER UPDATE ON holdfast_jobs REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_jobs_moved();
-
--- trigger: holdfast_executions holdfast_executions_once
-CREATE TRIGGER holdfast_executions_once BEFORE UPDATE OF exec_id, job_id, attempt, lease_owner, created_at, history_from ON holdfast_executions FOR EACH ROW EXECUTE FUNCTION holdfast_executions_once();
-
--- trigger: holdfast_executions holdfast_executions_born
-CREATE TRIGGER holdfast_executions_born AFTER INSERT ON holdfast_executions REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_executions_born();
-
--- trigger: holdfast_executions holdfast_executions_moved
-CREATE TRIGGER holdfast_executions_moved AFTER UPDATE ON holdfast_executions REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_executions_moved();
 
 -- trigger: holdfast_grants holdfast_grants_once
 CREATE TRIGGER holdfast_grants_once BEFORE UPDATE OF grant_id, action, target, scope, requested_by, expires_at, requested_via, created_at, history_from ON holdfast_grants FOR EACH ROW EXECUTE FUNCTION holdfast_grants_once();
@@ -2249,17 +2253,29 @@ CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches REFERENC
 -- trigger: holdfast_switches holdfast_switches_moved
 CREATE TRIGGER holdfast_switches_moved AFTER UPDATE ON holdfast_switches REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_switches_moved();
 
+-- trigger: holdfast_aborted holdfast_aborted_written
+CREATE TRIGGER holdfast_aborted_written AFTER INSERT ON holdfast_aborted REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_aborted_written();
+
+-- trigger: holdfast_aborted holdfast_aborted_update
+CREATE TRIGGER holdfast_aborted_update BEFORE UPDATE ON holdfast_aborted FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
+
+-- trigger: holdfast_calls holdfast_calls_delete
+CREATE TRIGGER holdfast_calls_delete BEFORE DELETE ON holdfast_calls FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
+
+-- trigger: holdfast_calls holdfast_calls_truncate
+CREATE TRIGGER holdfast_calls_truncate BEFORE TRUNCATE ON holdfast_calls FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- trigger: holdfast_aborted holdfast_aborted_delete
+CREATE TRIGGER holdfast_aborted_delete BEFORE DELETE ON holdfast_aborted FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
+
+-- trigger: holdfast_aborted holdfast_aborted_truncate
+CREATE TRIGGER holdfast_aborted_truncate BEFORE TRUNCATE ON holdfast_aborted FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
 -- trigger: holdfast_jobs holdfast_jobs_delete
 CREATE TRIGGER holdfast_jobs_delete BEFORE DELETE ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
 
 -- trigger: holdfast_jobs holdfast_jobs_truncate
 CREATE TRIGGER holdfast_jobs_truncate BEFORE TRUNCATE ON holdfast_jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
-
--- trigger: holdfast_executions holdfast_executions_delete
-CREATE TRIGGER holdfast_executions_delete BEFORE DELETE ON holdfast_executions FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
-
--- trigger: holdfast_executions holdfast_executions_truncate
-CREATE TRIGGER holdfast_executions_truncate BEFORE TRUNCATE ON holdfast_executions FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
 -- trigger: holdfast_grants holdfast_grants_delete
 CREATE TRIGGER holdfast_grants_delete BEFORE DELETE ON holdfast_grants FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
@@ -2290,9 +2306,6 @@ CREATE TRIGGER holdfast_switches_delete BEFORE DELETE ON holdfast_switches FOR E
 
 -- trigger: holdfast_switches holdfast_switches_truncate
 CREATE TRIGGER holdfast_switches_truncate BEFORE TRUNCATE ON holdfast_switches FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
-
--- trigger: holdfast_journal holdfast_journal_insert
-CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION holdfast_journal_by_hand();
 
 -- trigger: holdfast_journal holdfast_journal_update
 CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
@@ -2345,6 +2358,15 @@ CREATE TRIGGER holdfast_leases_delete BEFORE DELETE ON holdfast_leases FOR EACH 
 -- trigger: holdfast_leases holdfast_leases_truncate
 CREATE TRIGGER holdfast_leases_truncate BEFORE TRUNCATE ON holdfast_leases FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
+-- trigger: holdfast_meta holdfast_meta_update
+CREATE TRIGGER holdfast_meta_update BEFORE UPDATE ON holdfast_meta FOR EACH ROW EXECUTE FUNCTION holdfast_meta_update();
+
+-- trigger: holdfast_meta holdfast_meta_delete
+CREATE TRIGGER holdfast_meta_delete BEFORE DELETE ON holdfast_meta FOR EACH ROW EXECUTE FUNCTION holdfast_meta_delete();
+
+-- trigger: holdfast_meta holdfast_meta_truncate
+CREATE TRIGGER holdfast_meta_truncate BEFORE TRUNCATE ON holdfast_meta FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
 -- trigger: holdfast_maintenance holdfast_maintenance_opened
 CREATE TRIGGER holdfast_maintenance_opened AFTER INSERT ON holdfast_maintenance FOR EACH ROW EXECUTE FUNCTION holdfast_maintenance_opened();
 
@@ -2359,3 +2381,98 @@ CREATE CONSTRAINT TRIGGER holdfast_maintenance_still_open AFTER INSERT ON holdfa
 
 -- trigger: holdfast_maintenance holdfast_maintenance_truncate
 CREATE TRIGGER holdfast_maintenance_truncate BEFORE TRUNCATE ON holdfast_maintenance FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- view: holdfast_executions
+CREATE OR REPLACE VIEW holdfast_executions AS
+SELECT j.job_id * 1000000 + j.attempts AS exec_id,
+  j.job_id AS job_id,
+  j.attempts AS attempt,
+  j.status AS status,
+  CASE j.status WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 ELSE 4 END AS version,
+  j.lease_owner AS lease_owner,
+  j.lease_token AS lease_token,
+  coalesce(j.lease_expires_at, j.updated_at) AS lease_expires_at,
+  j.status IS NULL AS excused,
+  NULL AS error_code,
+  NULL AS error_message,
+  j.progress AS progress,
+  j.progress_note AS progress_note,
+  j.cancel_asked_at AS cancel_asked_at,
+  j.started_at AS started_at,
+  CASE WHEN j.status = 'DONE' THEN j.updated_at END AS finished_at,
+  j.last_attempt_at AS created_at,
+  j.updated_at AS updated_at,
+  j.event AS event,
+  j.actor AS actor,
+  j.reason AS reason,
+  j.move_id AS move_id
+FROM {schema}holdfast_jobs j WHERE j.status IS NOT NULL
+UNION ALL
+SELECT a.job_id * 1000000 + a.attempt,
+  a.job_id,
+  a.attempt,
+  'ABORTED',
+  a.version,
+  a.lease_owner,
+  a.lease_token,
+  a.lease_expires_at,
+  a.excused,
+  a.error_code,
+  a.error_message,
+  a.progress,
+  a.progress_note,
+  a.cancel_asked_at,
+  a.started_at,
+  a.finished_at,
+  a.created_at,
+  a.finished_at,
+  a.event,
+  a.actor,
+  a.reason,
+  a.move_id
+FROM {schema}holdfast_aborted a;
+
+-- view: holdfast_edges
+CREATE OR REPLACE VIEW holdfast_edges AS
+SELECT g.seq, g.subject AS record, g.epoch, g.xid,
+  10 - coalesce(e.column3, 0) AS step,
+  'EXECUTION' AS machine,
+  g.subject * 1000000 + g.attempt AS subject,
+  coalesce(e.column7, 
+    CASE g.status_to WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 WHEN 'DONE' THEN 4
+    ELSE 1 +
+    CASE g.status_from WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 WHEN 'DONE' THEN 4
+    ELSE 0 END END) AS version,
+  CASE WHEN e.column2 IS NULL THEN g.status_from ELSE nullif(e.column5, '') END AS source,
+  coalesce(e.column6, g.status_to) AS target,
+  coalesce(e.column4, g.event) AS event,
+  g.actor, g.reason, g.attempt, g.move_id, g.grant_id, g.maintenance_id, g.at
+FROM {schema}holdfast_journal g LEFT JOIN (VALUES
+  ('', 'LEASED', 0, 'lease', '', 'LEASED', 1),
+  ('', 'IN_PROGRESS', 1, 'begin', '', 'LEASED', 1),
+  ('', 'IN_PROGRESS', 0, 'begin', 'LEASED', 'IN_PROGRESS', 2),
+  ('LEASED', 'IN_PROGRESS', 0, 'start', 'LEASED', 'IN_PROGRESS', 2),
+  ('IN_PROGRESS', 'COMMITTED', 0, 'commit', 'IN_PROGRESS', 'COMMITTED', 3),
+  ('COMMITTED', 'DONE', 0, 'finish', 'COMMITTED', 'DONE', 4),
+  ('IN_PROGRESS', 'DONE', 1, 'complete', 'IN_PROGRESS', 'COMMITTED', 3),
+  ('IN_PROGRESS', 'DONE', 0, 'complete', 'COMMITTED', 'DONE', 4),
+  ('LEASED', 'ABORTED', 0, 'abort', 'LEASED', 'ABORTED', 2),
+  ('IN_PROGRESS', 'ABORTED', 0, 'abort', 'IN_PROGRESS', 'ABORTED', 3)) e
+  ON e.column1 = coalesce(g.status_from, '') AND e.column2 = g.status_to
+WHERE g.status_to IS NOT NULL
+UNION ALL
+SELECT g.seq, g.subject AS record, g.epoch, g.xid,
+  20 - coalesce(e.column3, 0),
+  g.machine,
+  g.subject,
+  g.version - coalesce(e.column3, 0),
+  CASE WHEN e.column2 IS NULL THEN g.source ELSE e.column4 END,
+  coalesce(e.column5, g.target),
+  g.event,
+  g.actor, g.reason, g.attempt, g.move_id, g.grant_id, g.maintenance_id, g.at
+FROM {schema}holdfast_journal g LEFT JOIN (VALUES
+  ('running', 'pending', 1, 'running', 'failed'),
+  ('running', 'pending', 0, 'failed', 'pending'),
+  ('running', 'quarantined', 1, 'running', 'failed'),
+  ('running', 'quarantined', 0, 'failed', 'quarantined')) e
+  ON g.machine = 'JOB' AND g.event <> 'repair' AND e.column1 = g.source AND e.column2 = g.target;

@@ -1,7 +1,22 @@
 -- What `check` looks at: the evidence of records, page by page, and questions about the whole ledger. Nothing here writes.
 
 -- name: jobs_to_check
-SELECT {job_columns}, j.history_from FROM holdfast_jobs j WHERE j.job_id > :after ORDER BY j.job_id LIMIT :n;
+-- A job whose call is missing is judged too: then the columns of its call are NULL.
+SELECT {job_columns}, j.lease_token, j.history_from
+  FROM holdfast_jobs j LEFT JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.job_id > :after ORDER BY j.job_id LIMIT :n;
+
+-- name: executions_to_check
+SELECT {execution_columns}, e.event, e.actor, e.reason, e.move_id
+  FROM holdfast_executions e WHERE e.job_id BETWEEN :low AND :high;
+
+-- name: edges_to_check
+-- The edges in the rows of jobs: those of the job, and those of the attempt that moved with it. By a range of ids, which
+-- SQLite takes into the view; it would look at the whole journal for a list of them.
+SELECT {journal_columns}, g.epoch, g.xid, g.record
+  FROM holdfast_edges g
+ WHERE g.record BETWEEN :low AND :high
+   AND (g.machine = 'JOB' OR (g.machine = 'EXECUTION' AND g.subject IS DISTINCT FROM g.record));
 
 -- name: grants_to_check
 SELECT grant_id, state, version, history_from, created_at, updated_at
@@ -26,19 +41,22 @@ SELECT switch_id, state, version, history_from, created_at, updated_at
 -- name: ids_twice
 SELECT 'JOB', job_id, count(*) FROM holdfast_jobs GROUP BY job_id HAVING count(*) > 1
 UNION ALL
-SELECT 'EXECUTION', exec_id, count(*) FROM holdfast_executions GROUP BY exec_id HAVING count(*) > 1;
+SELECT 'CALL', job_id, count(*) FROM holdfast_calls GROUP BY job_id HAVING count(*) > 1
+UNION ALL
+SELECT 'EXECUTION', job_id * 1000000 + attempt, count(*)
+  FROM holdfast_aborted GROUP BY job_id, attempt HAVING count(*) > 1;
 
 -- name: keys_twice
 SELECT j.job_id, d.first_id, j.client, j.key
-  FROM (SELECT client, key, min(job_id) AS first_id FROM holdfast_jobs WHERE key IS NOT NULL
+  FROM (SELECT client, key, min(job_id) AS first_id FROM holdfast_calls WHERE key IS NOT NULL
          GROUP BY client, key HAVING count(*) > 1) d
-  JOIN holdfast_jobs j ON j.client = d.client AND j.key = d.key AND j.job_id > d.first_id
+  JOIN holdfast_calls j ON j.client = d.client AND j.key = d.key AND j.job_id > d.first_id
  ORDER BY j.job_id LIMIT :n;
 
--- name: leases_without_running
-SELECT e.exec_id, e.job_id, e.status, j.state
-  FROM holdfast_executions e {ordered} JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND j.state <> 'running' LIMIT :n;
+-- name: overdue_leases
+SELECT j.job_id * 1000000 + j.attempts, j.job_id, j.lease_owner, j.lease_expires_at
+  FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :before
+ ORDER BY j.lease_expires_at LIMIT :n;
 
 -- name: counts_to_check
 SELECT c.operation, c.queue, c.state, sum(c.counted), sum(c.found)
@@ -50,16 +68,24 @@ SELECT c.operation, c.queue, c.state, sum(c.counted), sum(c.found)
  ORDER BY c.operation, c.queue, c.state LIMIT :n;
 
 -- name: orphan_executions
-SELECT e.exec_id, e.job_id FROM holdfast_executions e
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = e.job_id) ORDER BY e.exec_id LIMIT :n;
+SELECT a.job_id * 1000000 + a.attempt, a.job_id FROM holdfast_aborted a
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = a.job_id) ORDER BY a.job_id, a.attempt LIMIT :n;
+
+-- name: orphan_calls
+-- A call and its job are written together: which of the two is missing, and the id of the other.
+SELECT 'job', c.job_id FROM holdfast_calls c
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = c.job_id)
+UNION ALL
+SELECT 'call', j.job_id FROM holdfast_jobs j
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = j.job_id) LIMIT :n;
 
 -- name: orphan_checkpoints
 SELECT c.job_id, c.name FROM holdfast_checkpoints c
  WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = c.job_id) ORDER BY c.job_id, c.name LIMIT :n;
 
 -- name: orphan_replacements
-SELECT j.job_id, j.replaces FROM holdfast_jobs j
- WHERE j.replaces IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = j.replaces)
+SELECT j.job_id, j.replaces FROM holdfast_calls j
+ WHERE j.replaces IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast_calls r WHERE r.job_id = j.replaces)
  ORDER BY j.job_id LIMIT :n;
 
 -- name: orphans_of_governance
@@ -89,7 +115,9 @@ SELECT g.machine, g.subject, g.seq, g.epoch, g.xid
   FROM holdfast_journal g
  WHERE g.seq > :after AND g.seq <= :until AND NOT CASE g.machine
    WHEN 'JOB' THEN EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = g.subject)
-   WHEN 'EXECUTION' THEN EXISTS (SELECT 1 FROM holdfast_executions r WHERE r.exec_id = g.subject)
+   WHEN 'EXECUTION' THEN EXISTS (
+     SELECT 1 FROM holdfast_jobs r
+      WHERE r.job_id = g.subject / 1000000 AND g.subject - r.job_id * 1000000 BETWEEN 1 AND r.attempts)
    WHEN 'GRANT' THEN EXISTS (SELECT 1 FROM holdfast_grants r WHERE r.grant_id = g.subject)
    WHEN 'PROCEDURE' THEN EXISTS (SELECT 1 FROM holdfast_procedures r WHERE r.run_id = g.subject)
    WHEN 'STEP' THEN EXISTS (SELECT 1 FROM holdfast_steps r WHERE r.step_id = g.subject)
@@ -119,8 +147,8 @@ SELECT s.epoch, s.last_xid, s.last_seq
 -- name: greatest_numbers
 -- By table, without the head that all have: the greatest number that is in use, or that the journal or the seals tell of.
 SELECT n.name, max(n.number)
-  FROM (SELECT 'jobs' AS name, max(job_id) AS number FROM holdfast_jobs
-        UNION ALL SELECT 'executions', max(exec_id) FROM holdfast_executions
+  FROM (SELECT 'calls' AS name, max(job_id) AS number FROM holdfast_calls
+        UNION ALL SELECT 'calls', max(job_id) FROM holdfast_jobs
         UNION ALL SELECT 'grants', max(grant_id) FROM holdfast_grants
         UNION ALL SELECT 'procedures', max(run_id) FROM holdfast_procedures
         UNION ALL SELECT 'steps', max(step_id) FROM holdfast_steps
@@ -130,7 +158,7 @@ SELECT n.name, max(n.number)
         UNION ALL SELECT 'journal', max(seq) FROM holdfast_journal
         UNION ALL SELECT 'journal', max(high_seq) FROM holdfast_seals
         UNION ALL SELECT CASE g.machine
-            WHEN 'JOB' THEN 'jobs' WHEN 'EXECUTION' THEN 'executions'
+            WHEN 'JOB' THEN 'calls'
             WHEN 'GRANT' THEN 'grants' WHEN 'PROCEDURE' THEN 'procedures'
             WHEN 'STEP' THEN 'steps' WHEN 'VALUE' THEN 'values'
             WHEN 'SWITCH' THEN 'switches' WHEN 'MAINTENANCE' THEN 'maintenance' END, max(g.subject)

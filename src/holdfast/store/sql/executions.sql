@@ -1,4 +1,13 @@
--- Statements about executions: claiming, moving under a lease, heartbeats, recovery.
+-- Statements about attempts: those that both databases share.
+
+-- name: claimed_jobs
+SELECT {job_columns}, j.lease_token, j.lease_expires_at
+  FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number}
+  {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ ORDER BY j.priority DESC, j.run_at, j.job_id;
+
+-- name: moved_jobs
+SELECT j.job_id FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number} WHERE j.move_id = :move_id;
 
 -- name: executions_of
 SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id ORDER BY e.attempt;
@@ -6,22 +15,26 @@ SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id O
 -- name: get_attempt
 SELECT {execution_columns}, {job_columns}
   FROM holdfast_executions e {ordered} JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE e.exec_id = :exec_id;
+  {ordered} JOIN holdfast_calls c ON c.job_id = e.job_id
+ WHERE e.job_id = CAST(:exec_id AS bigint) / 1000000 AND e.exec_id = CAST(:exec_id AS bigint);
+
+-- name: current_attempt
+SELECT {current_attempt}, {job_columns}
+  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.job_id = :job_id AND j.lease_expires_at IS NOT NULL;
 
 -- name: anything_to_check
--- A job that runs, an open execution or a seal: in a ledger without any of these the check at open can find nothing.
-SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.state IN ('failed', 'quarantined', 'running') AND j.state = 'running')
-    OR EXISTS (SELECT 1 FROM holdfast_executions e WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED'))
+-- A job that runs or a seal: in a ledger without any of these the check at open can find nothing.
+SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL)
     OR EXISTS (SELECT 1 FROM holdfast_seals)
     OR EXISTS (SELECT 1 FROM holdfast_meta m WHERE m.name = 'seal_head');
 
 -- name: any_expired
-SELECT EXISTS (SELECT 1 FROM holdfast_executions e
-  WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= {now});
+SELECT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= {now});
 
 -- name: stalled_attempts
 -- The same rows as expired_attempts, for looking: nothing is locked.
-SELECT {execution_columns}, {job_columns}
-  FROM holdfast_executions e {ordered} JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= {now}
- ORDER BY e.lease_expires_at LIMIT :n;
+SELECT {current_attempt}, {job_columns}
+  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= {now}
+ ORDER BY j.lease_expires_at LIMIT :n;

@@ -10,12 +10,15 @@ INSERT INTO holdfast_meta (name, value) VALUES (:name, :value) ON CONFLICT (name
 SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;
 
 -- name: journal_of
-SELECT {journal_columns} FROM holdfast_journal g WHERE g.machine = :machine AND g.subject = :subject ORDER BY g.version;
+SELECT {journal_columns} FROM holdfast_edges g
+ WHERE g.record IN (:subject, :record) AND g.subject = :subject AND g.machine = :machine ORDER BY g.version, g.seq;
 
 -- name: journal_of_executions
-SELECT {journal_columns}
-  FROM holdfast_executions e {ordered} JOIN holdfast_journal g ON g.machine = 'EXECUTION' AND g.subject = e.exec_id
- WHERE e.job_id = :job_id ORDER BY g.seq;
+-- In the rows of the job, and in those of a start or a commit that the job did not move with.
+SELECT {journal_columns} FROM holdfast_edges g
+ WHERE (g.record = :job_id OR g.record BETWEEN CAST(:job_id AS bigint) * 1000000 AND CAST(:job_id AS bigint) * 1000000 + 999999)
+   AND g.machine = 'EXECUTION' AND g.subject BETWEEN CAST(:job_id AS bigint) * 1000000 AND CAST(:job_id AS bigint) * 1000000 + 999999
+ ORDER BY g.seq, g.step;
 
 -- name: read_counts
 SELECT operation, queue, state, CAST(sum(n) AS bigint) AS n
@@ -45,11 +48,15 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE holdfast_meta.valu
 RETURNING name;
 
 -- name: tell_repair
-INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, event, actor, reason, attempt,
-  move_id, grant_id, maintenance_id, at)
-SELECT g.epoch, g.xid, :machine, :subject, :version, :source, :target, :event, g.actor, :reason, :attempt, :move_id,
-  NULL, g.maintenance_id, :at
+INSERT INTO holdfast_journal (epoch, xid, machine, subject, version, source, target, status_from, status_to, event,
+  actor, reason, attempt, move_id, grant_id, maintenance_id, at)
+SELECT g.epoch, g.xid, :machine, :subject, :version, :source, :target, :status_from, :status_to, :event,
+  g.actor, :reason, :attempt, :move_id, NULL, g.maintenance_id, :at
   FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = :maintenance_id AND g.version = 1;
+
+-- name: uncount_job
+-- For a job that is deleted under maintenance; one that is inserted is counted by its trigger.
+INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES (:operation, :queue, NULL, :state, -1);
 
 -- name: recount
 DELETE FROM holdfast_count_deltas;

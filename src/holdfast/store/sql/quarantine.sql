@@ -2,7 +2,7 @@
 
 -- name: quarantined_facts
 SELECT j.job_id, j.quarantine_code, j.last_error_code, j.last_error_message, j.operation, j.queue, j.updated_at,
-  j.payload IS NULL
-  FROM holdfast_jobs j
- WHERE j.state = :state AND j.state IN ('failed', 'quarantined', 'running') AND j.job_id > :after
+  c.payload IS NULL
+  FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.resting = :state AND j.job_id > :after
  ORDER BY j.job_id LIMIT :n;

@@ -17,7 +17,7 @@ SELECT {archive_columns} FROM holdfast_archives a ORDER BY a.archive_id;
 -- name: journal_chunk
 -- The values of a row in the order in which they are hashed.
 SELECT g.seq, g.epoch, g.xid, g.machine, g.subject, g.version, g.source, g.target, g.event, g.actor, g.reason,
-  g.attempt, g.move_id, g.grant_id, g.maintenance_id, g.at
+  g.attempt, g.move_id, g.grant_id, g.maintenance_id, {at_text}, g.status_from, g.status_to
   FROM holdfast_journal g WHERE g.seq > :after AND g.seq <= :upto ORDER BY g.seq LIMIT :n;
 
 -- name: next_row
@@ -25,7 +25,7 @@ SELECT min(seq) FROM holdfast_journal WHERE seq > :after;
 
 -- name: journal_block
 SELECT g.seq, g.epoch, g.xid, g.machine, g.subject, g.version, g.source, g.target, g.event, g.actor, g.reason,
-  g.attempt, g.move_id, g.grant_id, g.maintenance_id, g.at
+  g.attempt, g.move_id, g.grant_id, g.maintenance_id, {at_text}, g.status_from, g.status_to
   FROM holdfast_journal g
  WHERE g.seq > :after AND g.seq <= :upto
    AND (g.epoch, g.xid, g.seq) > (:from_epoch, :from_xid, :from_seq)

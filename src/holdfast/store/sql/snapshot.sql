@@ -2,7 +2,8 @@
 
 -- name: occupied_tables
 SELECT 'jobs' WHERE EXISTS (SELECT 1 FROM holdfast_jobs)
-UNION ALL SELECT 'executions' WHERE EXISTS (SELECT 1 FROM holdfast_executions)
+UNION ALL SELECT 'calls' WHERE EXISTS (SELECT 1 FROM holdfast_calls)
+UNION ALL SELECT 'aborted' WHERE EXISTS (SELECT 1 FROM holdfast_aborted)
 UNION ALL SELECT 'checkpoints' WHERE EXISTS (SELECT 1 FROM holdfast_checkpoints)
 UNION ALL SELECT 'grants' WHERE EXISTS (SELECT 1 FROM holdfast_grants)
 UNION ALL SELECT 'procedures' WHERE EXISTS (SELECT 1 FROM holdfast_procedures)
@@ -15,6 +16,13 @@ UNION ALL SELECT 'approvers' WHERE EXISTS (SELECT 1 FROM holdfast_approvers)
 UNION ALL SELECT 'seals' WHERE EXISTS (SELECT 1 FROM holdfast_seals)
 UNION ALL SELECT 'archives' WHERE EXISTS (SELECT 1 FROM holdfast_archives)
 UNION ALL SELECT 'journal' WHERE EXISTS (SELECT 1 FROM holdfast_journal);
+
+-- name: orphaned_tables
+-- Tables with a row whose job does not exist, or with a job without its call: no foreign key refers to a job.
+SELECT 'jobs' WHERE EXISTS (SELECT 1 FROM holdfast_jobs j LEFT JOIN holdfast_calls c ON c.job_id = j.job_id
+                             WHERE c.job_id IS NULL)
+UNION ALL SELECT 'aborted' WHERE EXISTS (SELECT 1 FROM holdfast_aborted a LEFT JOIN holdfast_jobs j ON j.job_id = a.job_id
+                                          WHERE j.job_id IS NULL);
 
 -- name: make_room
 DELETE FROM holdfast_meta WHERE :table = 'meta' AND name IN (SELECT value FROM {each}(:names));

@@ -22,6 +22,6 @@ SELECT v.protocol_version FROM holdfast_values v JOIN holdfast_collections c ON 
    AND v.collection = :within AND v.standing = 'in force' AND c.standing = 'in force';
 
 -- name: open_jobs_of
-SELECT count(*) FROM holdfast_jobs
- WHERE operation = :operation AND operation_version = :version
-   AND state IN (SELECT value FROM {each}(:states));
+SELECT count(*) FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.operation = :operation AND c.operation_version = :version
+   AND j.state IN (SELECT value FROM {each}(:states));

@@ -14,8 +14,8 @@ UPDATE holdfast_queues SET paused_at = NULL, paused_by = :actor, reason = :reaso
 SELECT queue FROM holdfast_queues WHERE paused_at IS NOT NULL ORDER BY queue;
 
 -- name: ask_cancel
-UPDATE holdfast_executions SET cancel_asked_at = coalesce(cancel_asked_at, {now})
- WHERE job_id = :job_id AND status IN ('LEASED', 'IN_PROGRESS') RETURNING exec_id;
+UPDATE holdfast_jobs SET cancel_asked_at = coalesce(cancel_asked_at, {now})
+ WHERE job_id = :job_id AND status IN ('LEASED', 'IN_PROGRESS') RETURNING job_id;
 
 -- name: checkpoints_of
 SELECT name, value FROM holdfast_checkpoints WHERE job_id = :job_id;

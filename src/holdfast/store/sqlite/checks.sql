@@ -1,15 +1,13 @@
 -- What `check` looks at: the evidence of records, page by page, and questions about the whole ledger. Nothing here writes.
 
 -- name: these_jobs_to_check
-SELECT {job_columns}, j.history_from
-  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value ORDER BY j.job_id;
-
--- name: executions_to_check
-SELECT {execution_columns}, e.history_from
-  FROM json_each(:rows) r CROSS JOIN holdfast_executions e ON e.job_id = r.value;
+SELECT {job_columns}, j.lease_token, j.history_from
+  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
+  LEFT JOIN holdfast_calls c ON c.job_id = j.job_id ORDER BY j.job_id;
 
 -- name: journal_to_check
-SELECT {journal_columns}, g.epoch, g.xid
+-- The rows of other machines, and of executions those of a start or a commit: each row is one edge.
+SELECT {journal_columns}, g.epoch, g.xid, g.subject
   FROM json_each(:rows) r CROSS JOIN holdfast_journal g ON g.subject = r.value AND g.machine = :machine;
 
 -- name: checkpoints_to_check
@@ -19,22 +17,7 @@ SELECT c.job_id, count(*) FROM json_each(:rows) r CROSS JOIN holdfast_checkpoint
 -- name: parents_to_check
 -- Which of these jobs have crossed their commit boundary.
 SELECT j.job_id FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
- WHERE j.state = 'succeeded' OR EXISTS (
-   SELECT 1 FROM holdfast_executions e WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'));
-
--- name: running_without_lease
--- The list of states is that of the partial index, which SQLite uses only where it finds it word by word.
-SELECT j.job_id, count(e.exec_id)
-  FROM holdfast_jobs j LEFT JOIN holdfast_executions e
-    ON e.job_id = j.job_id AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
- WHERE j.state IN ('failed', 'quarantined', 'running') AND j.state = 'running'
- GROUP BY j.job_id HAVING count(e.exec_id) <> 1 ORDER BY j.job_id LIMIT :n;
-
--- name: overdue_leases
-SELECT e.exec_id, e.job_id, e.lease_owner, e.lease_expires_at
-  FROM holdfast_executions e
- WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :before
- ORDER BY e.lease_expires_at LIMIT :n;
+ WHERE j.status IN ('COMMITTED', 'DONE');
 
 -- name: grants_named
 -- What became of these grants, and whether a run of a procedure goes by one.

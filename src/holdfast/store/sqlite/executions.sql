@@ -1,92 +1,108 @@
--- Statements about executions: claiming, moving under a lease, heartbeats, recovery.
+-- Statements about attempts: claiming, moving under a lease, heartbeats, recovery. An attempt is part of its job's row.
 
--- name: claim_executions
+-- name: claim_jobs
 -- A lane is one queue at one priority. Walking the lanes keeps a claim short however many jobs wait for a later time.
 -- ORDER BY makes the recursion take the highest lane next, LIMIT -1 keeps SQLite from leaving that ORDER BY out (it
 -- does so in a subquery of a join), and CROSS JOIN keeps the walk in lane order. An operation whose switch is on gives out
--- no work.
-INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
-  updated_at, event, actor, move_id)
-WITH RECURSIVE
-  leases AS MATERIALIZED (SELECT key, value FROM json_each(:leases)),
-  lanes (queue, priority) AS (
-    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q.value)
+-- no work. RETURNING cannot join, so the rows are read by the next statement.
+UPDATE holdfast_jobs
+   SET state = :state, status = :status, version = version + :edges, attempts = attempts + 1, due_at = NULL,
+       lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
+       lease_expires_at = coalesce((SELECT value FROM json_each(:leases) WHERE key = operation), :expires),
+       last_attempt_at = :now, started_at = :started, excuse_code = NULL, excuse_message = NULL,
+       updated_at = max(updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
+       grant_id = NULL
+ WHERE job_id IN (
+  WITH RECURSIVE lanes (queue, priority) AS (
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q.value)
       FROM json_each(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL
      ORDER BY 2 DESC LIMIT -1)
-SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
-  coalesce((SELECT value FROM leases WHERE key = j.operation), :expires), :started, :now, :now, :event, :owner, :move_id
-  FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
-    ON j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority AND j.run_at <= :now
-   AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
- LIMIT :n
-RETURNING exec_id, job_id, created_at, lease_expires_at;
+  SELECT j.job_id
+    FROM lanes l CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_due
+      ON j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority = l.priority AND j.due_at <= :now
+     AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
+   LIMIT :n)
+RETURNING job_id;
 
 -- name: claim_these
-INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at, started_at, created_at,
-  updated_at, event, actor, move_id)
-WITH leases AS MATERIALIZED (SELECT key, value FROM json_each(:leases))
-SELECT j.job_id, j.attempts + 1, :status, :version, :owner,
-  coalesce((SELECT value FROM leases WHERE key = j.operation), :expires), :started, :now, :now, :event, :owner, :move_id
-  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
- WHERE j.state = 'pending' AND j.run_at <= :now
-   AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
-   AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)
-RETURNING exec_id, job_id, created_at, lease_expires_at;
+UPDATE holdfast_jobs
+   SET state = :state, status = :status, version = version + :edges, attempts = attempts + 1, due_at = NULL,
+       lease_token = max(coalesce(lease_token, 0) + 1, :token), lease_owner = :owner,
+       lease_expires_at = coalesce((SELECT value FROM json_each(:leases) WHERE key = operation), :expires),
+       last_attempt_at = :now, started_at = :started, excuse_code = NULL, excuse_message = NULL,
+       updated_at = max(updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
+       grant_id = NULL
+ WHERE job_id IN (
+  SELECT j.job_id
+    FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
+   WHERE j.due_at <= :now
+     AND NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = j.queue AND p.paused_at IS NOT NULL)
+     AND NOT EXISTS (SELECT 1 FROM holdfast_switches w WHERE w.state = 'on' AND w.name = 'operation:' || j.operation))
+RETURNING job_id;
 
--- name: claim_jobs
--- The + keeps SQLite from comparing the parameter with the predicates of partial indexes: it would then make a new plan,
--- triggers and all, whenever the parameter is bound.
+-- name: complete_jobs
+-- rows: job_id, token, result. Only the number of rows is returned.
 UPDATE holdfast_jobs AS j
-   SET state = :target, version = j.version + :edges, attempts = j.attempts + 1, last_attempt_at = :now,
-       updated_at = max(j.updated_at, :now), event = :event, actor = :owner, reason = NULL, move_id = :move_id,
+   SET state = :state, status = :status, version = version + :edges, lease_expires_at = NULL, result = r.value ->> 2,
+       updated_at = max(updated_at, :now), event = :event, actor = :actor, reason = :reason, move_id = :move_id,
        grant_id = NULL
   FROM json_each(:rows) r
- WHERE j.job_id = r.value AND j.state = +:source
-RETURNING {job_columns_bare};
+ WHERE j.job_id = r.value ->> 0 AND lease_token = r.value ->> 1 AND lease_owner = :actor AND status = :source
+   AND lease_expires_at > :now;
 
--- name: move_executions
--- s: source, target, edges, event, excused, lease_live, started, finished
--- k: exec_id, which of s, token, error code and message
+-- name: move_attempts
+-- s: status before, state and status after, edges, event, excused, lease_live
+-- k: job_id, which of s, token, owner, run_at, result, error code and message, quarantine code
 WITH s AS MATERIALIZED (
-  SELECT key, value ->> 0 AS source, value ->> 1 AS target, value ->> 2 AS edges, value ->> 3 AS event,
-    value ->> 4 AS excused, value ->> 5 AS lease_live, value ->> 6 AS started, value ->> 7 AS finished
+  SELECT key, value ->> 0 AS source, value ->> 1 AS state, value ->> 2 AS status, value ->> 3 AS edges,
+    value ->> 4 AS event, value ->> 5 AS excused, value ->> 6 AS lease_live
     FROM json_each(:shapes)),
 k AS (
-  SELECT r.value ->> 0 AS exec_id, r.value ->> 1 AS shape, r.value ->> 2 AS token, r.value ->> 3 AS error_code,
-    r.value ->> 4 AS error_message
+  SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS shape, r.value ->> 2 AS token, r.value ->> 3 AS owner,
+    r.value ->> 4 AS run_at, r.value ->> 5 AS result, r.value ->> 6 AS error_code, r.value ->> 7 AS error_message,
+    r.value ->> 8 AS quarantine_code
     FROM json_each(:rows) r)
-UPDATE holdfast_executions AS e
-   SET status = s.target, version = e.version + s.edges, excused = s.excused, error_code = k.error_code,
-       error_message = k.error_message, started_at = iif(s.started, :now, e.started_at),
-       finished_at = iif(s.finished, :now, e.finished_at), updated_at = max(e.updated_at, :now), event = s.event,
-       actor = :actor, reason = :reason, move_id = :move_id
+UPDATE holdfast_jobs AS j
+   SET state = s.state, status = s.status, version = j.version + s.edges, excused = j.excused + s.excused,
+       run_at = coalesce(k.run_at, j.run_at), due_at = iif(s.state = 'pending', coalesce(k.run_at, j.run_at), NULL),
+       resting = iif(s.state IN ('failed', 'quarantined'), s.state, NULL),
+       lease_expires_at = iif(s.state = 'running', j.lease_expires_at, NULL),
+       started_at = iif(s.status = 'IN_PROGRESS', :now, j.started_at), result = coalesce(k.result, j.result),
+       last_error_code = iif(s.excused, j.last_error_code, coalesce(k.error_code, j.last_error_code)),
+       last_error_message = iif(s.excused, j.last_error_message, coalesce(k.error_message, j.last_error_message)),
+       excuse_code = iif(s.excused, k.error_code, NULL), excuse_message = iif(s.excused, k.error_message, NULL),
+       quarantine_code = k.quarantine_code, progress = iif(s.status IS NULL, NULL, j.progress),
+       progress_note = iif(s.status IS NULL, NULL, j.progress_note),
+       cancel_asked_at = iif(s.status IS NULL, NULL, j.cancel_asked_at),
+       updated_at = max(j.updated_at, :now), event = s.event, actor = :actor, reason = :reason, move_id = :move_id,
+       grant_id = NULL
   FROM k CROSS JOIN s ON s.key = k.shape
- WHERE e.exec_id = k.exec_id AND e.status = s.source AND e.lease_token = k.token
-   AND (s.lease_live IS NULL OR s.lease_live = (e.lease_expires_at > :now))
-RETURNING exec_id;
+ WHERE j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = s.source
+   AND (s.lease_live IS NULL OR s.lease_live = (j.lease_expires_at > :now))
+RETURNING job_id;
 
--- name: beat_executions
+-- name: extend_leases
 -- Neither version nor updated_at moves: a heartbeat is not a transition.
-UPDATE holdfast_executions AS e SET lease_expires_at = r.value ->> 2
+UPDATE holdfast_jobs AS j SET lease_expires_at = r.value ->> 3
   FROM json_each(:rows) r
- WHERE e.exec_id = r.value ->> 0 AND e.lease_token = r.value ->> 1
-   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > :now
-RETURNING exec_id, cancel_asked_at IS NOT NULL;
+ WHERE j.job_id = r.value ->> 0 AND j.lease_token = r.value ->> 1 AND j.lease_owner = r.value ->> 2
+   AND j.lease_expires_at > :now
+RETURNING job_id * 1000000 + attempts, cancel_asked_at IS NOT NULL;
 
 -- name: note_progress
-UPDATE holdfast_executions AS e SET progress = r.value ->> 2, progress_note = r.value ->> 3
+UPDATE holdfast_jobs AS j SET progress = r.value ->> 3, progress_note = r.value ->> 4
   FROM json_each(:rows) r
- WHERE e.exec_id = r.value ->> 0 AND e.lease_token = r.value ->> 1
-   AND e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at > :now
-RETURNING exec_id;
+ WHERE j.job_id = r.value ->> 0 AND j.lease_token = r.value ->> 1 AND j.lease_owner = r.value ->> 2
+   AND j.lease_expires_at > :now
+RETURNING job_id * 1000000 + attempts;
 
 -- name: expired_attempts
-SELECT {execution_columns}, {job_columns}
-  FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
- WHERE e.status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED') AND e.lease_expires_at <= :now
- ORDER BY e.lease_expires_at LIMIT :n;
+SELECT {current_attempt}, {job_columns}
+  FROM holdfast_jobs j INDEXED BY holdfast_jobs_leased CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.lease_expires_at IS NOT NULL AND j.lease_expires_at <= :now
+ ORDER BY j.lease_expires_at LIMIT :n;

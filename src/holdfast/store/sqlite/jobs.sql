@@ -1,36 +1,48 @@
 -- Statements about jobs. Rows come in as one JSON array of arrays; names and results match the PostgreSQL dialect.
 
+-- name: last_call
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'holdfast_calls';
+
 -- name: insert_jobs
--- The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be used.
-INSERT INTO holdfast_jobs (operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority,
-  run_at, payload, digest, replaces, state, version, created_at, updated_at, event, actor, reason, move_id)
-SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6,
-  r.value ->> 7, coalesce(r.value ->> 8, :now), r.value ->> 9, r.value ->> 10, r.value ->> 11,
-  :state, :version, :now, :now, :event, coalesce(:actor, r.value ->> 2), :reason, :move_id
+-- rows: operation, operation_version, client, key, queue, max_attempts, replay_attempts, priority, run_at, payload, digest,
+-- replaces. The anti-join is the dedupe: a BEFORE INSERT guard stops whatever would replace a row, so ON CONFLICT cannot be
+-- used. Writers take turns, so the ids after the last one are free. Returned: the id, and which of the rows it is.
+INSERT INTO holdfast_calls (job_id, operation_version, client, key, max_attempts, replay_attempts, payload, digest,
+  replaces, created_at)
+SELECT :after + 1 + r.key, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 5, r.value ->> 6, r.value ->> 9,
+  r.value ->> 10, r.value ->> 11, :now
   FROM json_each(:rows) r
- WHERE NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.client = r.value ->> 2 AND j.key = r.value ->> 3)
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = r.value ->> 2 AND c.key = r.value ->> 3)
+ ORDER BY r.key;
+INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
+  reason, move_id)
+SELECT :after + 1 + r.key, r.value ->> 0, r.value ->> 4, r.value ->> 7, coalesce(r.value ->> 8, :now),
+  coalesce(r.value ->> 8, :now), :state, :version, :now, :event, coalesce(:actor, r.value ->> 2), :reason, :move_id
+  FROM json_each(:rows) r
+ WHERE EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = :after + 1 + r.key)
  ORDER BY r.key
-RETURNING job_id, client, key, digest;
+RETURNING job_id, job_id - :after - 1;
 
 -- name: jobs_by_key
 SELECT {job_columns}
-  FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.client = r.value ->> 0 AND j.key = r.value ->> 1;
+  FROM json_each(:rows) r CROSS JOIN holdfast_calls c ON c.client = r.value ->> 0 AND c.key = r.value ->> 1
+  CROSS JOIN holdfast_jobs j ON j.job_id = c.job_id;
 
--- name: move_jobs
--- s: source, target, edges, event, excused
--- k: job_id, which of s, version, run_at, result, error code and message, quarantine code, replay reason
+-- name: rule_jobs
+-- s: source, target, edges, event
+-- k: job_id, which of s, version, run_at, error code and message, quarantine code, replay reason
 WITH s AS MATERIALIZED (
-  SELECT key, value ->> 0 AS source, value ->> 1 AS target, value ->> 2 AS edges, value ->> 3 AS event,
-    value ->> 4 AS excused
+  SELECT key, value ->> 0 AS source, value ->> 1 AS target, value ->> 2 AS edges, value ->> 3 AS event
     FROM json_each(:shapes)),
 k AS (
   SELECT r.value ->> 0 AS job_id, r.value ->> 1 AS shape, r.value ->> 2 AS version, r.value ->> 3 AS run_at,
-    r.value ->> 4 AS result, r.value ->> 5 AS error_code, r.value ->> 6 AS error_message,
-    r.value ->> 7 AS quarantine_code, r.value ->> 8 AS replay_reason
+    r.value ->> 4 AS error_code, r.value ->> 5 AS error_message, r.value ->> 6 AS quarantine_code,
+    r.value ->> 7 AS replay_reason
     FROM json_each(:rows) r)
 UPDATE holdfast_jobs AS j
-   SET state = s.target, version = j.version + s.edges, excused = j.excused + s.excused,
-       run_at = coalesce(k.run_at, j.run_at), result = coalesce(k.result, j.result),
+   SET state = s.target, version = j.version + s.edges, run_at = coalesce(k.run_at, j.run_at),
+       due_at = iif(s.target = 'pending', coalesce(k.run_at, j.run_at), NULL),
+       resting = iif(s.target IN ('failed', 'quarantined'), s.target, NULL),
        last_error_code = coalesce(k.error_code, j.last_error_code),
        last_error_message = coalesce(k.error_message, j.last_error_message),
        quarantine_code = k.quarantine_code, replay_reason = coalesce(k.replay_reason, j.replay_reason),
@@ -40,28 +52,27 @@ UPDATE holdfast_jobs AS j
  WHERE j.job_id = k.job_id AND j.state = s.source AND j.version = k.version
 RETURNING job_id;
 
--- name: store_results
-UPDATE holdfast_jobs AS j SET result = r.value ->> 1
-  FROM json_each(:rows) r
- WHERE j.job_id = r.value ->> 0
-RETURNING job_id;
-
 -- name: get_jobs
-SELECT {job_columns} FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value ORDER BY j.job_id;
+SELECT {job_columns} FROM json_each(:rows) r CROSS JOIN holdfast_jobs j ON j.job_id = r.value
+  CROSS JOIN holdfast_calls c ON c.job_id = j.job_id ORDER BY j.job_id;
 
 -- name: list_waiting_jobs
 -- For a few among many: all that wait are sorted.
-SELECT {job_columns} FROM holdfast_jobs j INDEXED BY holdfast_jobs_due
- WHERE j.state = :state AND j.state = 'pending'
+SELECT {job_columns} FROM holdfast_jobs j INDEXED BY holdfast_jobs_due CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
+ WHERE j.state = :state AND j.due_at IS NOT NULL
    AND (:operation IS NULL OR j.operation = :operation)
-   AND (:queue IS NULL OR j.queue = :queue) AND (:client IS NULL OR j.client = :client)
+   AND (:queue IS NULL OR j.queue = :queue) AND (:client IS NULL OR c.client = :client)
    AND j.job_id < coalesce(:before, 9223372036854775807)
  ORDER BY j.job_id DESC LIMIT :n;
 
 -- name: slim_jobs
-UPDATE holdfast_jobs SET payload = NULL, result = NULL
+UPDATE holdfast_jobs SET result = NULL
  WHERE job_id IN (SELECT value FROM json_each(:rows)) AND state IN (SELECT value FROM json_each(:states))
-   AND updated_at < :before AND payload IS NOT NULL
+   AND updated_at < :before AND result IS NOT NULL;
+UPDATE holdfast_calls SET payload = NULL
+ WHERE job_id IN (SELECT value FROM json_each(:rows)) AND payload IS NOT NULL
+   AND EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.job_id = holdfast_calls.job_id
+                  AND j.state IN (SELECT value FROM json_each(:states)) AND j.updated_at < :before)
 RETURNING job_id;
 
 -- name: forget_checkpoints

@@ -1,27 +1,21 @@
 -- Statements for retention: which sealed blocks may leave the journal, and their leaving.
 -- A block is given by where it ends, and by where the one before it ended.
 
--- name: block_age
--- When its newest row was written, and how many of its rows tell of something else than maintenance.
-SELECT max(g.at), count(CASE WHEN g.machine <> 'MAINTENANCE' THEN 1 END)
-  FROM holdfast_journal g
- WHERE g.seq BETWEEN :low_seq AND :high_seq
-   AND (g.epoch, g.xid, g.seq) > (:after_epoch, :after_xid, :after_seq)
-   AND (g.epoch, g.xid, g.seq) <= (:epoch, :last_xid, :last_seq);
-
 -- name: block_holder
--- The first record of a block that may still move: a job with its payload (or its execution), a grant or a run that has
--- not ended. Values and switches stand for years, and a step ends with its run: none of them holds anything. `soon` lists states and times: a job that came to rest there before then counts as slimmed already.
+-- The first record of a block that may still move: a job with its payload (or its attempt), a grant or a run that has not
+-- ended. Values and switches last for years, and a step ends with its run: none of them holds anything. `soon` lists
+-- states and times: a job that came to rest there before then counts as slimmed already.
 WITH soon AS (SELECT value ->> 0 AS state, value ->> 1 AS before FROM json_each(:soon))
 SELECT h.machine, h.subject, h.state
   FROM (SELECT g.seq, g.machine, g.subject, CASE g.machine
           WHEN 'JOB' THEN (
-            SELECT j.state FROM holdfast_jobs j
-             WHERE j.job_id = g.subject AND j.payload IS NOT NULL
+            SELECT j.state FROM holdfast_jobs j CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
+             WHERE j.job_id = g.subject AND c.payload IS NOT NULL
                AND NOT EXISTS (SELECT 1 FROM soon s WHERE s.state = j.state AND j.updated_at < s.before))
           WHEN 'EXECUTION' THEN (
-            SELECT e.status FROM holdfast_executions e CROSS JOIN holdfast_jobs j ON j.job_id = e.job_id
-             WHERE e.exec_id = g.subject AND j.payload IS NOT NULL
+            SELECT CASE WHEN j.attempts = g.subject - j.job_id * 1000000 THEN coalesce(j.status, 'ABORTED') ELSE 'ABORTED' END
+              FROM holdfast_jobs j CROSS JOIN holdfast_calls c ON c.job_id = j.job_id
+             WHERE j.job_id = g.subject / 1000000 AND c.payload IS NOT NULL
                AND NOT EXISTS (SELECT 1 FROM soon s WHERE s.state = j.state AND j.updated_at < s.before))
           WHEN 'GRANT' THEN (
             SELECT t.state FROM holdfast_grants t
@@ -36,21 +30,23 @@ SELECT h.machine, h.subject, h.state
            AND (g.epoch, g.xid, g.seq) <= (:epoch, :last_xid, :last_seq)) h
  WHERE h.state IS NOT NULL ORDER BY h.seq LIMIT 1;
 
--- name: executions_told
--- rows: exec_id and version; those whose last move is that very one.
-SELECT {execution_columns}, e.event, e.actor, e.reason, e.move_id, e.history_from
-  FROM json_each(:rows) r CROSS JOIN holdfast_executions e ON e.exec_id = r.value ->> 0
- WHERE e.version = r.value ->> 1 ORDER BY e.exec_id;
+-- name: ended_attempts
+-- rows: job_id, attempt, move_id; the attempts that ended without success with that very move.
+SELECT a.job_id * 1000000 + a.attempt, a.job_id, a.attempt, 'ABORTED', a.version, a.lease_owner, a.lease_token,
+  a.lease_expires_at, a.excused, a.error_code, a.error_message, a.progress, a.progress_note, a.cancel_asked_at,
+  a.started_at, a.finished_at, a.created_at, a.event, a.actor, a.reason, a.move_id
+  FROM json_each(:rows) k CROSS JOIN holdfast_aborted a ON a.job_id = k.value ->> 0 AND a.attempt = k.value ->> 1
+ WHERE a.move_id = k.value ->> 2 ORDER BY a.job_id, a.attempt;
 
--- name: forget_executions
-DELETE FROM holdfast_executions WHERE exec_id IN (SELECT value FROM json_each(:rows)) RETURNING exec_id;
+-- name: forget_attempts
+-- rows: job_id, attempt.
+DELETE FROM holdfast_aborted
+ WHERE (job_id, attempt) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows)) RETURNING job_id;
 
 -- name: begin_histories
 -- Of each machine: id and the first version that the journal still tells of.
 UPDATE holdfast_jobs AS r SET history_from = k.value ->> 1
   FROM json_each(:jobs) k WHERE r.job_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
-UPDATE holdfast_executions AS r SET history_from = k.value ->> 1
-  FROM json_each(:executions) k WHERE r.exec_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_grants AS r SET history_from = k.value ->> 1
   FROM json_each(:grants) k WHERE r.grant_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_procedures AS r SET history_from = k.value ->> 1

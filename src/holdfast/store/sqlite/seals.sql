@@ -26,8 +26,8 @@ SELECT 1 FROM holdfast_seals s
 SELECT 1;
 
 -- name: insert_seal
-INSERT INTO holdfast_seals (seal_id, epoch, last_xid, last_seq, low_seq, high_seq, rows, digest, previous, hash,
+INSERT INTO holdfast_seals (seal_id, format, epoch, last_xid, last_seq, low_seq, high_seq, rows, digest, previous, hash,
   sealed_at, horizon_xid, horizon_seq)
-VALUES (:seal_id, :epoch, :last_xid, :last_seq, :low_seq, :high_seq, :rows, :digest, :previous, :hash, :sealed_at,
+VALUES (:seal_id, :format, :epoch, :last_xid, :last_seq, :low_seq, :high_seq, :rows, :digest, :previous, :hash, :sealed_at,
   0, :horizon_seq)
 RETURNING horizon_xid;

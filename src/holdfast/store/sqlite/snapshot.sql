@@ -11,9 +11,8 @@ UPDATE sqlite_sequence SET seq = max(seq, :value) WHERE name = :table;
 
 -- name: end_leases
 -- A heartbeat in reverse: what was held elsewhere is not held here.
-UPDATE holdfast_executions SET lease_expires_at = min(lease_expires_at, :now)
- WHERE status IN ('LEASED', 'IN_PROGRESS', 'COMMITTED')
-RETURNING exec_id;
+UPDATE holdfast_jobs SET lease_expires_at = min(lease_expires_at, :now) WHERE lease_expires_at IS NOT NULL
+RETURNING job_id;
 
 -- name: tables_beside
 SELECT name FROM sqlite_master

@@ -20,8 +20,6 @@ from holdfast.core.errors import (
     EffectError,
     HoldfastError,
     NotALedgerError,
-    RefusedByDatabaseError,
-    StoreBusyError,
     StoreDamagedError,
     StoreError,
     StoreReadOnlyError,
@@ -33,7 +31,7 @@ from holdfast.store.migrations import unique_indexes
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import LogWatch
-from holdfast.store.statements import statements, trigger_texts
+from holdfast.store.statements import encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 
 if TYPE_CHECKING:
@@ -44,8 +42,6 @@ CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
 BUSY_S = 30.0
 SWITCH_S = 0.002
 _FULL = 2
-HEAD_BYTES = 1 << 16
-_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS", "SQLITE_FORMAT")
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs"})
 MOUNTS = Path("/proc/self/mounts")
 
@@ -101,6 +97,12 @@ class SqliteStore(Store[sqlite3.Connection]):
         except sqlite3.OperationalError as error:
             raise self.schema_damage(error) or error from None
         return rows
+
+    def complete_jobs(
+        self, connection: sqlite3.Connection, rows: Sequence[tuple[int, int, str]], **params: object
+    ) -> int:
+        [sql] = self._statements["complete_jobs"]
+        return plain_cursor(connection).execute(sql, params | {"rows": encoded(rows)}).rowcount
 
     def execute(self, connection: sqlite3.Connection, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
@@ -167,47 +169,15 @@ class SqliteStore(Store[sqlite3.Connection]):
         self._turnstile.close()
 
     def translate(self, error: Exception) -> HoldfastError | None:
-        if isinstance(error, UnicodeDecodeError):  # raised by the driver for a message of SQLite that is not UTF-8
-            return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
-        if not isinstance(error, sqlite3.Error):
-            return None
-        text = str(error)
-        name = getattr(error, "sqlite_errorname", "") or ""
-        if text.startswith("HF") and name.startswith("SQLITE_CONSTRAINT"):
-            return RefusedByDatabaseError(text, context={"refusal": text[:5]})
-        if isinstance(error, sqlite3.IntegrityError):  # by class: Python has no name for some codes
-            return RefusedByDatabaseError(text)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return StoreBusyError(f"another process holds the write lock of {self.path}")
-        if name.startswith("SQLITE_READONLY"):
-            return StoreReadOnlyError(f"{self.path} is not writable")
-        if name.startswith("SQLITE_NOTADB") and not self._was_a_ledger():
-            next_step = "Give another file name; this file is not a ledger."
-            return NotALedgerError(f"{self.path} is not a SQLite database", next_step=next_step)
-        if text.startswith("Could not decode to UTF-8"):  # has no error name; the rest of the text quotes the data
-            return self._damaged("text in it is not UTF-8", "SQLITE_CORRUPT")
-        if name.startswith(_DAMAGE) or text == "unsupported file format":  # a damaged header
-            return self._damaged(text, name)
-        if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
-            return StoreUnavailableError(f"{self.path}: {text}", context={"sqlite": name})
-        return None
+        from holdfast.store.sqlite.errors import translated  # noqa: PLC0415 - most statements do not fail
+
+        return translated(self.path, error)
 
     def schema_damage(self, error: sqlite3.OperationalError) -> StoreDamagedError | None:
         """Return the error for a failed statement of Holdfast if the schema differs from that of the migrations."""
-        plain = getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR"
-        return self._damaged(str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
+        from holdfast.store.sqlite.errors import schema_damage  # noqa: PLC0415 - most statements do not fail
 
-    def _damaged(self, text: str, name: str) -> StoreDamagedError:
-        return StoreDamagedError(f"{self.path} is damaged: {text}", context={"sqlite": name})
-
-    def _was_a_ledger(self) -> bool:
-        """Return whether a file that SQLite cannot read contains names of the ledger's tables."""
-        try:
-            with self.path.open("rb") as file:
-                head = file.read(HEAD_BYTES)
-        except OSError:
-            return False
-        return b"holdfast_" in head
+        return schema_damage(self.path, error)
 
     def _open(self) -> sqlite3.Connection:
         refuse_inherited(self.path)
@@ -285,21 +255,27 @@ class SqliteStore(Store[sqlite3.Connection]):
         return {name for (name,) in rows}
 
     def enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:  # noqa: ARG002 - one journal
-        texts = _triggers(epoch)
-        return [*(f"DROP TRIGGER IF EXISTS {name}" for name in texts), *texts.values()]
+        return [
+            statement
+            for kind, texts in (("TRIGGER", _triggers(epoch)), ("VIEW", generated("sqlite", "view")))
+            for statement in (*(f"DROP {kind} IF EXISTS {name}" for name in texts), *texts.values())
+        ]
 
     def foreign_enforcement(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
         foreign = [name for name in _triggers_of(connection) if name not in _triggers(epoch)]
         return ['DROP TRIGGER "{}"'.format(name.replace('"', '""')) for name in foreign]
 
     def enforcement_drift(self, connection: sqlite3.Connection, epoch: int) -> list[str]:
-        found, expected = _triggers_of(connection), _triggers(epoch)
+        views = generated("sqlite", "view")
+        found, expected = _triggers_of(connection), _triggers(epoch) | views
+        rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'view'")
+        found |= {name: text for name, text in rows if name in views}
         differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
         return sorted(differing | self.missing_indexes(connection))
 
     def missing_indexes(self, connection: sqlite3.Connection) -> set[str]:
-        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
-        return {name for name in unique_indexes(self.dialect) if name not in present}
+        present = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index'"))
+        return {name for name, text in unique_indexes(self.dialect).items() if present.get(name) != text}
 
     @property
     def upkeep(self) -> Upkeep:
@@ -335,7 +311,7 @@ def plain_cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
 
 def _triggers(epoch: int) -> dict[str, str]:
     """Return the text of every trigger by its name."""
-    return {name: text.replace("{epoch}", str(epoch)) for name, text in trigger_texts("sqlite").items()}
+    return {name: text.replace("{epoch}", str(epoch)) for name, text in generated("sqlite", "trigger").items()}
 
 
 def _triggers_of(connection: sqlite3.Connection) -> dict[str, str]:

@@ -1,29 +1,30 @@
 """The triggers of the SQLite dialect: the rules of `enforcement`, and the journal that no client can bypass.
 
-Invariants: every row that changes its state leaves one journal row an edge, in the same transaction; `INSERT OR
+Invariants: every row that changes its state leaves one journal row, in the same transaction; `INSERT OR
 REPLACE`, which fires no DELETE trigger, is stopped before it replaces anything; the texts returned here are exactly
 what the database stores, so that opening a ledger can compare them.
 """
 
 from collections.abc import Iterator
 
-from holdfast.core.machine import Edge, Path
+from holdfast.core.machines import JOB
+from holdfast.store import joint
 from holdfast.store.enforcement import (
     Refusal,
     Violation,
     birth_violations,
-    committed_states,
     evidence_violation,
     granted,
     just_moved,
     lease_violation,
-    long_paths,
     move_violations,
-    texts,
+    setting_violations,
+    sql_text,
+    sql_texts,
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
-from holdfast.store.tables import GUARDED, Guarded
+from holdfast.store.tables import GUARDED, KEPT_SETTINGS, Guarded, table_named
 
 DOOR = "(SELECT maintenance_id FROM holdfast_maintenance)"
 NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
@@ -31,27 +32,108 @@ NO_DOOR = "NOT EXISTS (SELECT 1 FROM holdfast_maintenance)"
 
 def triggers(epoch: str) -> dict[str, str]:
     """Return the text of every trigger by its name."""
-    machines = (text for guarded in GUARDED for text in _machine_triggers(guarded, epoch))
-    texts = (*machines, *_journal_triggers(), *_history_triggers(), *_door_triggers(epoch))
+    others = (guarded for guarded in GUARDED if guarded.machine is not JOB)
+    machines = (text for guarded in others for text in _machine_triggers(guarded, epoch))
+    texts = (
+        *_job_triggers(epoch),
+        *_call_triggers(),
+        *_aborted_triggers(),
+        *machines,
+        *_journal_triggers(),
+        *_history_triggers(),
+        *_setting_triggers(),
+        *_door_triggers(epoch),
+    )
     return {text.split()[2]: text for text in texts}
+
+
+def views() -> dict[str, str]:
+    """Return the text of every view by its name."""
+    return {name: f"CREATE VIEW {name} AS\n{text.format(schema='')}" for name, text in joint.views().items()}
+
+
+def _job_triggers(epoch: str) -> Iterator[str]:
+    table, guarded = joint.JOBS.table, joint.JOBS
+    births = [*_collisions(guarded), *map(_local, joint.job_birth_violations("NEW", NO_DOOR))]
+    yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", births)
+    yield _once(guarded)
+    by_id = Violation(Refusal.WRITE_ONCE, f"NEW.job_id <> OLD.job_id AND {NO_DOOR}")
+    moves = [by_id, *map(_local, joint.job_violations("OLD", "NEW", NO_DOOR))]
+    yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
+    yield _never_deleted(table)
+    head, count = f"AFTER INSERT ON {table}", "NEW.state"
+    # Rows written under maintenance (a restore) bring their own journal with them.
+    yield _writer(f"{table}_born", head, NO_DOOR, _job_journal(epoch, joint.journal_values(None, "NEW")))
+    yield _writer(f"{table}_born_count", head, "1", _delta("NULL", count))
+    head = f"AFTER UPDATE OF state, status ON {table}"
+    moved = _job_journal(epoch, joint.journal_values("OLD", "NEW"))
+    yield _writer(f"{table}_moved", head, "NEW.state <> OLD.state", moved + _delta("OLD.state", count))
+    yield _writer(f"{table}_stepped", head, "NEW.state = OLD.state AND NEW.status IS DISTINCT FROM OLD.status", moved)
+    aborted = f"  INSERT INTO holdfast_aborted\n    ({joint.ABORTED_COLUMNS})\n  VALUES\n    ({{}});\n"
+    values = joint.aborted_values("OLD", "NEW", flag="{}")
+    yield _writer(f"{table}_aborted", head, joint.ended("OLD", "NEW"), aborted.format(values))
+
+
+def _job_journal(epoch: str, values: dict[str, str]) -> str:
+    told = ",\n    ".join(laid_out(value, 4) for value in values.values())
+    return (
+        f"  INSERT INTO holdfast_journal ({', '.join(values)},\n"
+        "    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)\n"
+        f"  VALUES\n    ({told},\n"
+        f"    {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,\n"
+        f"    {DOOR}, NEW.updated_at);\n"
+    )
+
+
+def _call_triggers() -> Iterator[str]:
+    table = table_named("calls")
+    replaced = [
+        Violation(Refusal.ILLEGAL_BIRTH, _there(table.full_name, columns))
+        for columns in (("job_id",), ("client", "key"))
+    ]
+    yield _guard(f"{table.full_name}_birth", f"BEFORE INSERT ON {table.full_name}", replaced)
+    changed = " OR ".join(f"NEW.{column} IS DISTINCT FROM OLD.{column}" for column in table.names)
+    once = Violation(Refusal.WRITE_ONCE, f"({changed}) AND {NO_DOOR}")
+    yield _guard(f"{table.full_name}_once", f"BEFORE UPDATE ON {table.full_name}", [once])
+    yield _never_deleted(table.full_name)
+
+
+def _aborted_triggers() -> Iterator[str]:
+    table = "holdfast_aborted"
+    again, ended = _there(table, ("job_id", "attempt")), joint.just_ended("NEW").format(schema="")
+    by_hand = Violation(Refusal.WRITTEN_BY_HAND, f"{again} OR (NOT {ended} AND {NO_DOOR})")
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [by_hand])
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
+    yield _never_deleted(table)
+
+
+def _once(guarded: Guarded) -> str:
+    # Named columns only, so that other writes do not read them; `SET rowid = …` is caught by the guard of moves.
+    columns = ",\n    ".join(guarded.write_once)
+    once = f"BEFORE UPDATE OF\n    {columns}\n  ON {guarded.table}"
+    return _guard(f"{guarded.table}_once", once, [write_once_violation(guarded, "OLD", "NEW", NO_DOOR)])
+
+
+def _never_deleted(table: str) -> str:
+    return _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [Violation(Refusal.NEVER_DELETED, NO_DOOR)])
 
 
 def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
     table = guarded.table
     yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
-    # Named columns only, so that a move does not read the payload; `SET rowid = …` is caught by the next trigger.
-    columns = ",\n    ".join(guarded.write_once)
-    once = f"BEFORE UPDATE OF\n    {columns}\n  ON {table}"
-    yield _guard(f"{table}_once", once, [write_once_violation(guarded, "OLD", "NEW", NO_DOOR)])
+    yield _once(guarded)
     moves = [
         *(_local(violation) for violation in move_violations(guarded, "OLD", "NEW", NO_DOOR)),
-        *_second_commit(guarded),
         *_brought_back(guarded),
     ]
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
-    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [Violation(Refusal.NEVER_DELETED, NO_DOOR)])
-    yield from _born(guarded, epoch)
-    yield from _moved(guarded, epoch)
+    yield _never_deleted(table)
+    # Rows written under maintenance (a restore) bring their own journal with them.
+    yield _writer(f"{table}_born", f"AFTER INSERT ON {table}", NO_DOOR, _journal(guarded, epoch, None))
+    head = f"AFTER UPDATE OF {guarded.state} ON {table}"
+    yield _writer(
+        f"{table}_moved", head, f"OLD.{guarded.state} <> NEW.{guarded.state}", _journal(guarded, epoch, "OLD")
+    )
 
 
 def _births(guarded: Guarded) -> Iterator[Violation]:
@@ -66,10 +148,10 @@ def _collisions(guarded: Guarded) -> Iterator[Violation]:
 
 
 def _crowded(guarded: Guarded, columns: tuple[str, ...], states: tuple[str, ...]) -> str:
-    among = f"{{row}}{guarded.state} IN ({texts(states)})"
+    among = f"{{row}}{guarded.state} IN ({sql_texts(states)})"
     if guarded.aside:
         column, word = guarded.aside
-        among += f" AND {{row}}{column} <> {_text(word)}"
+        among += f" AND {{row}}{column} <> {sql_text(word)}"
     there = _there(guarded.table, columns, f"{among.format(row='')} AND {guarded.id} IS NOT NEW.{guarded.id}")
     return f"{among.format(row='NEW.')} AND {there}"
 
@@ -87,62 +169,14 @@ def _there(table: str, columns: tuple[str, ...], among: str = "1") -> str:
     return f"EXISTS (SELECT 1 FROM {table} WHERE {same} AND {among})"
 
 
-def _second_commit(guarded: Guarded) -> Iterator[Violation]:
-    # The unique index forbids it too, but UPDATE OR REPLACE would make room by deleting the first one.
-    if guarded.one_commit:
-        committed = committed_states()
-        other = f"EXISTS (SELECT 1 FROM {guarded.table} WHERE job_id = NEW.job_id AND exec_id <> NEW.exec_id"
-        yield Violation(
-            Refusal.SECOND_COMMIT,
-            f"NEW.status IN ({committed}) AND OLD.status NOT IN ({committed}) AND {other} AND status IN ({committed}))",
-        )
-
-
-def _born(guarded: Guarded, epoch: str) -> Iterator[str]:
-    # Rows written under maintenance (a restore) bring their own journal with them.
-    longer = [path for path in long_paths(guarded.machine) if path.source is None]
-    one = f"NEW.{guarded.state} NOT IN ({', '.join(_text(path.target) for path in longer)})" if longer else "1"
-    head = f"AFTER INSERT ON {guarded.table}"
-    yield _writer(f"{guarded.table}_born", head, f"{one} AND {NO_DOOR}", _journal(guarded, epoch, None))
-    for path in longer:
-        name = f"{guarded.table}_born_{path.target}"
-        condition = f"NEW.{guarded.state} = {_text(path.target)} AND {NO_DOOR}"
-        yield _writer(name, head, condition, _journal(guarded, epoch, path))
-    if guarded.counted:
-        yield _writer(f"{guarded.table}_born_count", head, "1", _delta("NULL", f"NEW.{guarded.state}"))
-
-
-def _moved(guarded: Guarded, epoch: str) -> Iterator[str]:
-    state = guarded.state
-    longer = [path for path in long_paths(guarded.machine) if path.source is not None]
-    ends = [f"(OLD.{state} = {_text(p.source or '')} AND NEW.{state} = {_text(p.target)})" for p in longer]
-    head = f"AFTER UPDATE OF {state} ON {guarded.table}"
-    changed = f"OLD.{state} <> NEW.{state}"
-    one = f"{changed} AND NOT ({' OR '.join(ends)})" if ends else changed
-    count = _delta(f"OLD.{state}", f"NEW.{state}") if guarded.counted else ""
-    yield _writer(f"{guarded.table}_moved", head, one, _journal(guarded, epoch, None, moved=True) + count)
-    for path, condition in zip(longer, ends, strict=True):
-        name = f"{guarded.table}_moved_{path.source}_{path.target}"
-        yield _writer(name, head, condition, _journal(guarded, epoch, path) + count)
-
-
-def _journal(guarded: Guarded, epoch: str, path: Path | None, *, moved: bool = False) -> str:
-    """Return the INSERT of one journal row an edge; without a path, the one edge is the row's own change."""
-    edges: list[tuple[str, str, int]]
-    if path is None:
-        edges = [(f"OLD.{guarded.state}" if moved else "NULL", f"NEW.{guarded.state}", 0)]
-    else:
-        last = len(path.edges) - 1
-        edges = [(*_ends(edge), last - step) for step, edge in enumerate(path.edges)]
-    grant = granted(guarded, "OLD" if moved or (path and path.source) else None, "NEW")
-    attempt = "NULL" if guarded.attempt == "NULL" else f"NEW.{guarded.attempt}"
-    # One INSERT a row: several rows in one would go through a temporary table, since the journal has a trigger.
-    return "".join(
+def _journal(guarded: Guarded, epoch: str, old: str | None) -> str:
+    """Return the INSERT of the journal row of a record that was made or has moved."""
+    source = f"{old}.{guarded.state}" if old else "NULL"
+    return (
         f"  INSERT INTO holdfast_journal\n    ({_JOURNAL_COLUMNS})\n  VALUES\n"
-        f"    ({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version{f' - {back}' if back else ''},\n"
-        f"    {source}, {target}, NEW.event, NEW.actor, NEW.reason, {attempt}, NEW.move_id,\n"
-        f"    {laid_out(grant, 4)},\n    {DOOR}, NEW.updated_at);\n"
-        for source, target, back in edges
+        f"    ({epoch}, 0, '{guarded.machine.name}', NEW.{guarded.id}, NEW.version,\n"
+        f"    {source}, NEW.{guarded.state}, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,\n"
+        f"    {laid_out(granted(guarded, old, 'NEW'), 4)},\n    {DOOR}, NEW.updated_at);\n"
     )
 
 
@@ -160,9 +194,9 @@ def _delta(source: str, target: str) -> str:
 
 
 def _journal_triggers() -> Iterator[str]:
-    moved = " ".join(
-        f"WHEN '{guarded.machine.name}' THEN {just_moved(guarded, 'NEW').format(schema='')}" for guarded in GUARDED
-    )
+    told = {guarded.machine.name: just_moved(guarded, "NEW") for guarded in GUARDED}
+    told["EXECUTION"] = joint.just_stepped("NEW")
+    moved = " ".join(f"WHEN '{name}' THEN {condition.format(schema='')}" for name, condition in told.items())
     door = "WHEN 'MAINTENANCE' THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
     # A column takes any number here, so 1.5 is ruled out too.
     known = f"typeof(NEW.version) = 'integer' AND CASE NEW.machine {moved} {door} ELSE 0 END"
@@ -213,6 +247,16 @@ def _kept_evidence() -> str:
     return f"{_there(table, ('evidence_id',))} OR (NEW.voided_at IS NULL AND {stands})"
 
 
+def _setting_triggers() -> Iterator[str]:
+    table = "holdfast_meta"
+    kept = f"{{row}}.name IN ({sql_texts(KEPT_SETTINGS)}) AND {NO_DOOR}"
+    again = Violation(Refusal.WRITE_ONCE, f"{_there(table, ('name',))} AND {kept.format(row='NEW')}")
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [again])
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [*setting_violations("OLD", "NEW", NO_DOOR)])
+    deleted = Violation(Refusal.NEVER_DELETED, kept.format(row="OLD"))
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [deleted])
+
+
 def _door_triggers(epoch: str) -> Iterator[str]:
     table = "holdfast_maintenance"
     # What was noted under the door stands between its opening and its shutting.
@@ -256,11 +300,3 @@ def _guard(name: str, head: str, violations: list[Violation]) -> str:
 
 def _writer(name: str, head: str, condition: str, body: str) -> str:
     return f"CREATE TRIGGER {name} {head}\nWHEN {laid_out(condition, 2)}\nBEGIN\n{body}END"
-
-
-def _ends(edge: Edge) -> tuple[str, str]:
-    return _text(edge.source) if edge.source else "NULL", _text(edge.target)
-
-
-def _text(word: str) -> str:
-    return f"'{word}'"

@@ -5,53 +5,61 @@ CREATE TRIGGER holdfast_jobs_birth BEFORE INSERT ON holdfast_jobs
 WHEN (
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1)
   ) OR (
-    EXISTS (SELECT 1 FROM holdfast_jobs WHERE client = NEW.client AND key = NEW.key AND 1)
-  ) OR (
     (
       NOT (
         ((NEW.state = 'pending' AND NEW.event = 'submit' AND NEW.version = 1))
         AND NEW.attempts = 0
         AND NEW.excused = 0
+        AND NEW.status IS NULL
+        AND NEW.lease_token IS NULL
+        AND NEW.lease_owner IS NULL
+        AND NEW.result IS NULL
+        AND NEW.last_error_code IS NULL
+        AND NEW.quarantine_code IS NULL
+        AND NEW.grant_id IS NULL
       )
     )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     EXISTS (SELECT 1 FROM holdfast_jobs WHERE job_id = NEW.job_id AND 1);
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
-    EXISTS (SELECT 1 FROM holdfast_jobs WHERE client = NEW.client AND key = NEW.key AND 1);
-  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     (
       NOT (
         ((NEW.state = 'pending' AND NEW.event = 'submit' AND NEW.version = 1))
         AND NEW.attempts = 0
         AND NEW.excused = 0
+        AND NEW.status IS NULL
+        AND NEW.lease_token IS NULL
+        AND NEW.lease_owner IS NULL
+        AND NEW.result IS NULL
+        AND NEW.last_error_code IS NULL
+        AND NEW.quarantine_code IS NULL
+        AND NEW.grant_id IS NULL
       )
     )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    (NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id))
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
 -- trigger: holdfast_jobs_once
 CREATE TRIGGER holdfast_jobs_once BEFORE UPDATE OF
     operation,
-    operation_version,
-    client,
-    key,
-    payload,
-    digest,
-    created_at,
+    queue,
+    priority,
     history_from
   ON holdfast_jobs
 WHEN (
     (
       NEW.operation IS DISTINCT FROM OLD.operation
-      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
-      OR NEW.client IS DISTINCT FROM OLD.client
-      OR NEW.key IS DISTINCT FROM OLD.key
-      OR NEW.payload IS DISTINCT FROM OLD.payload
-      OR NEW.digest IS DISTINCT FROM OLD.digest
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.queue IS DISTINCT FROM OLD.queue
+      OR NEW.priority IS DISTINCT FROM OLD.priority
       OR NEW.history_from IS DISTINCT FROM OLD.history_from
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -60,12 +68,8 @@ BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.operation IS DISTINCT FROM OLD.operation
-      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
-      OR NEW.client IS DISTINCT FROM OLD.client
-      OR NEW.key IS DISTINCT FROM OLD.key
-      OR NEW.payload IS DISTINCT FROM OLD.payload
-      OR NEW.digest IS DISTINCT FROM OLD.digest
-      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.queue IS DISTINCT FROM OLD.queue
+      OR NEW.priority IS DISTINCT FROM OLD.priority
       OR NEW.history_from IS DISTINCT FROM OLD.history_from
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -76,77 +80,178 @@ CREATE TRIGGER holdfast_jobs_move BEFORE UPDATE ON holdfast_jobs
 WHEN (
     NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   ) OR (
-    (NEW.version < OLD.version OR NEW.attempts < OLD.attempts OR NEW.excused < OLD.excused)
+    (
+      NEW.version < OLD.version
+      OR NEW.attempts < OLD.attempts
+      OR NEW.excused < OLD.excused
+      OR NEW.lease_token < OLD.lease_token
+    )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   ) OR (
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+    (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+    AND (
+      NEW.move_id = OLD.move_id
+      OR NEW.updated_at < OLD.updated_at
+      OR (NEW.state <> OLD.state AND NEW.version <= OLD.version)
+    )
   ) OR (
     (
       (
-        NEW.state IS DISTINCT FROM OLD.state
+        (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
         AND NOT (
           (
             OLD.state = 'pending'
             AND NEW.state = 'running'
+            AND OLD.status IS NULL
+            AND NEW.status = 'IN_PROGRESS'
             AND NEW.event IN ('claim')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts + 1
+            AND NEW.lease_token > coalesce(OLD.lease_token, 0)
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'succeeded'
+            AND OLD.status IN ('IN_PROGRESS', 'COMMITTED')
+            AND NEW.status = 'DONE'
             AND NEW.event IN ('succeed')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'running'
+            AND OLD.status IN ('LEASED')
+            AND NEW.status = 'IN_PROGRESS'
+            AND NEW.event IN ('start')
+            AND NEW.version = OLD.version + 0
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
+          )
+          OR (
+            OLD.state = 'pending'
+            AND NEW.state = 'running'
+            AND OLD.status IS NULL
+            AND NEW.status = 'LEASED'
+            AND NEW.event IN ('claim')
+            AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts + 1
+            AND NEW.lease_token > coalesce(OLD.lease_token, 0)
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'failed'
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status IS NULL
             AND NEW.event IN ('fail')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused <= OLD.excused + 1
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'pending'
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status IS NULL
             AND NEW.event IN ('retry', 'expire', 'give_back')
             AND NEW.version = OLD.version + 2
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused <= OLD.excused + 1
           )
           OR (
             OLD.state = 'failed'
             AND NEW.state = 'pending'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('retry', 'replay')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'quarantined'
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status IS NULL
             AND NEW.event IN ('quarantine', 'cancel')
             AND NEW.version = OLD.version + 2
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused <= OLD.excused + 1
           )
           OR (
             OLD.state = 'failed'
             AND NEW.state = 'quarantined'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('quarantine', 'cancel')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'pending'
             AND NEW.state = 'quarantined'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('quarantine', 'cancel')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'quarantined'
             AND NEW.state = 'pending'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('release')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'running'
+            AND OLD.status IN ('IN_PROGRESS')
+            AND NEW.status = 'COMMITTED'
+            AND NEW.event IN ('commit')
+            AND NEW.version = OLD.version + 0
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
         )
       )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+      OR (
+        NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+        AND NEW.version <> OLD.version
+      )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   ) OR (
-    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
+    OLD.state = 'quarantined'
+    AND NEW.state = 'pending'
     AND NOT (
       EXISTS (
         SELECT 1 FROM holdfast_grants g
@@ -157,88 +262,231 @@ WHEN (
       AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
     )
   ) OR (
-    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
-    AND EXISTS (SELECT 1 FROM holdfast_jobs s WHERE s.job_id = NEW.job_id AND s.payload IS NULL)
+    OLD.state = 'quarantined'
+    AND NEW.state = 'pending'
+    AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL)
   ) OR (
-    OLD.state IN ('quarantined', 'succeeded')
-    AND (NEW.result IS DISTINCT FROM OLD.result)
+    (
+      (
+        NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+        AND (
+          NEW.attempts IS DISTINCT FROM OLD.attempts
+          OR NEW.excused IS DISTINCT FROM OLD.excused
+          OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
+          OR NEW.run_at IS DISTINCT FROM OLD.run_at
+          OR NEW.due_at IS DISTINCT FROM OLD.due_at
+          OR NEW.resting IS DISTINCT FROM OLD.resting
+          OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
+          OR NEW.last_attempt_at IS DISTINCT FROM OLD.last_attempt_at
+          OR NEW.started_at IS DISTINCT FROM OLD.started_at
+          OR NEW.result IS DISTINCT FROM OLD.result
+          OR NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
+          OR NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
+          OR NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
+          OR NEW.excuse_message IS DISTINCT FROM OLD.excuse_message
+          OR NEW.quarantine_code IS DISTINCT FROM OLD.quarantine_code
+          OR NEW.replay_reason IS DISTINCT FROM OLD.replay_reason
+          OR NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR (
+            OLD.state <> 'running'
+            AND (
+              NEW.progress IS DISTINCT FROM OLD.progress
+              OR NEW.progress_note IS DISTINCT FROM OLD.progress_note
+              OR NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
+            )
+          )
+          OR (OLD.cancel_asked_at IS NOT NULL AND NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at)
+        )
+      )
+      OR (
+        (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+        AND NEW.result IS DISTINCT FROM OLD.result
+        AND (OLD.result IS NOT NULL OR NEW.status IS NULL OR NEW.status NOT IN ('COMMITTED', 'DONE'))
+      )
+    )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     NEW.job_id <> OLD.job_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
   SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
-    (NEW.version < OLD.version OR NEW.attempts < OLD.attempts OR NEW.excused < OLD.excused)
+    (
+      NEW.version < OLD.version
+      OR NEW.attempts < OLD.attempts
+      OR NEW.excused < OLD.excused
+      OR NEW.lease_token < OLD.lease_token
+    )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
   SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
-    NEW.state IS DISTINCT FROM OLD.state
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+    (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+    AND (
+      NEW.move_id = OLD.move_id
+      OR NEW.updated_at < OLD.updated_at
+      OR (NEW.state <> OLD.state AND NEW.version <= OLD.version)
+    );
   SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
     (
       (
-        NEW.state IS DISTINCT FROM OLD.state
+        (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
         AND NOT (
           (
             OLD.state = 'pending'
             AND NEW.state = 'running'
+            AND OLD.status IS NULL
+            AND NEW.status = 'IN_PROGRESS'
             AND NEW.event IN ('claim')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts + 1
+            AND NEW.lease_token > coalesce(OLD.lease_token, 0)
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'succeeded'
+            AND OLD.status IN ('IN_PROGRESS', 'COMMITTED')
+            AND NEW.status = 'DONE'
             AND NEW.event IN ('succeed')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'running'
+            AND OLD.status IN ('LEASED')
+            AND NEW.status = 'IN_PROGRESS'
+            AND NEW.event IN ('start')
+            AND NEW.version = OLD.version + 0
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
+          )
+          OR (
+            OLD.state = 'pending'
+            AND NEW.state = 'running'
+            AND OLD.status IS NULL
+            AND NEW.status = 'LEASED'
+            AND NEW.event IN ('claim')
+            AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts + 1
+            AND NEW.lease_token > coalesce(OLD.lease_token, 0)
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'failed'
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status IS NULL
             AND NEW.event IN ('fail')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused <= OLD.excused + 1
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'pending'
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status IS NULL
             AND NEW.event IN ('retry', 'expire', 'give_back')
             AND NEW.version = OLD.version + 2
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused <= OLD.excused + 1
           )
           OR (
             OLD.state = 'failed'
             AND NEW.state = 'pending'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('retry', 'replay')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'running'
             AND NEW.state = 'quarantined'
+            AND OLD.status IN ('LEASED', 'IN_PROGRESS')
+            AND NEW.status IS NULL
             AND NEW.event IN ('quarantine', 'cancel')
             AND NEW.version = OLD.version + 2
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused <= OLD.excused + 1
           )
           OR (
             OLD.state = 'failed'
             AND NEW.state = 'quarantined'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('quarantine', 'cancel')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'pending'
             AND NEW.state = 'quarantined'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('quarantine', 'cancel')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
           OR (
             OLD.state = 'quarantined'
             AND NEW.state = 'pending'
+            AND OLD.status IS NULL
+            AND NEW.status IS NULL
             AND NEW.event IN ('release')
             AND NEW.version = OLD.version + 1
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
+          )
+          OR (
+            OLD.state = 'running'
+            AND NEW.state = 'running'
+            AND OLD.status IN ('IN_PROGRESS')
+            AND NEW.status = 'COMMITTED'
+            AND NEW.event IN ('commit')
+            AND NEW.version = OLD.version + 0
+            AND NEW.attempts = OLD.attempts
+            AND NEW.lease_token IS NOT DISTINCT FROM OLD.lease_token
+            AND NEW.lease_owner IS NOT DISTINCT FROM OLD.lease_owner
+            AND NEW.excused = OLD.excused
           )
         )
       )
-      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+      OR (
+        NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+        AND NEW.version <> OLD.version
+      )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
   SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
-    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
+    OLD.state = 'quarantined'
+    AND NEW.state = 'pending'
     AND NOT (
       EXISTS (
         SELECT 1 FROM holdfast_grants g
@@ -249,11 +497,53 @@ BEGIN
       AND NEW.grant_id IS DISTINCT FROM OLD.grant_id
     );
   SELECT RAISE(ABORT, 'HF012 retention has deleted the payload, so the record cannot change its state') WHERE
-    ((OLD.state = 'quarantined' AND NEW.state = 'pending'))
-    AND EXISTS (SELECT 1 FROM holdfast_jobs s WHERE s.job_id = NEW.job_id AND s.payload IS NULL);
+    OLD.state = 'quarantined'
+    AND NEW.state = 'pending'
+    AND EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.job_id = NEW.job_id AND c.payload IS NULL);
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
-    OLD.state IN ('quarantined', 'succeeded')
-    AND (NEW.result IS DISTINCT FROM OLD.result)
+    (
+      (
+        NOT (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+        AND (
+          NEW.attempts IS DISTINCT FROM OLD.attempts
+          OR NEW.excused IS DISTINCT FROM OLD.excused
+          OR NEW.lease_token IS DISTINCT FROM OLD.lease_token
+          OR NEW.run_at IS DISTINCT FROM OLD.run_at
+          OR NEW.due_at IS DISTINCT FROM OLD.due_at
+          OR NEW.resting IS DISTINCT FROM OLD.resting
+          OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
+          OR NEW.last_attempt_at IS DISTINCT FROM OLD.last_attempt_at
+          OR NEW.started_at IS DISTINCT FROM OLD.started_at
+          OR NEW.result IS DISTINCT FROM OLD.result
+          OR NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
+          OR NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
+          OR NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
+          OR NEW.excuse_message IS DISTINCT FROM OLD.excuse_message
+          OR NEW.quarantine_code IS DISTINCT FROM OLD.quarantine_code
+          OR NEW.replay_reason IS DISTINCT FROM OLD.replay_reason
+          OR NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR (
+            OLD.state <> 'running'
+            AND (
+              NEW.progress IS DISTINCT FROM OLD.progress
+              OR NEW.progress_note IS DISTINCT FROM OLD.progress_note
+              OR NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at
+            )
+          )
+          OR (OLD.cancel_asked_at IS NOT NULL AND NEW.cancel_asked_at IS DISTINCT FROM OLD.cancel_asked_at)
+        )
+      )
+      OR (
+        (NEW.state <> OLD.state OR NEW.status IS DISTINCT FROM OLD.status)
+        AND NEW.result IS DISTINCT FROM OLD.result
+        AND (OLD.result IS NOT NULL OR NEW.status IS NULL OR NEW.status NOT IN ('COMMITTED', 'DONE'))
+      )
+    )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
@@ -269,16 +559,20 @@ END;
 
 -- trigger: holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs
-WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
+  INSERT INTO holdfast_journal (machine, subject, version, source, target, status_from, status_to, grant_id,
+    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
   VALUES
-    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
-    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
+    ('JOB',
+    NEW.job_id,
+    NEW.version,
     NULL,
+    NEW.state,
+    NULL,
+    NULL,
+    NULL,
+    {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
@@ -291,127 +585,122 @@ BEGIN
 END;
 
 -- trigger: holdfast_jobs_moved
-CREATE TRIGGER holdfast_jobs_moved AFTER UPDATE OF state ON holdfast_jobs
-WHEN OLD.state <> NEW.state
-  AND NOT (
-    (OLD.state = 'running' AND NEW.state = 'pending')
-    OR (OLD.state = 'running' AND NEW.state = 'quarantined')
-  )
+CREATE TRIGGER holdfast_jobs_moved AFTER UPDATE OF state, status ON holdfast_jobs
+WHEN NEW.state <> OLD.state
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
+  INSERT INTO holdfast_journal (machine, subject, version, source, target, status_from, status_to, grant_id,
+    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
   VALUES
-    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
-    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
-    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (CASE WHEN NEW.state = OLD.state THEN 'EXECUTION' ELSE 'JOB' END,
+    CASE WHEN NEW.state = OLD.state THEN NEW.job_id * 1000000 + NEW.attempts ELSE NEW.job_id END,
+    CASE
+    WHEN NEW.state = OLD.state
+    THEN CASE NEW.status
+    WHEN 'IN_PROGRESS'
+    THEN 2
+    ELSE 3
+    END
+    ELSE NEW.version
+    END,
+    CASE WHEN NEW.state = OLD.state THEN OLD.status ELSE OLD.state END,
+    CASE WHEN NEW.state = OLD.state THEN NEW.status ELSE NEW.state END,
+    CASE WHEN NEW.state = OLD.state THEN NULL ELSE OLD.status END,
+    CASE
+    WHEN NEW.state = OLD.state
+    THEN NULL
+    WHEN NEW.status IS NOT NULL
+    THEN NEW.status
+    WHEN OLD.status IS NOT NULL
+    THEN 'ABORTED'
+    END,
+    CASE WHEN NEW.event = 'release' THEN NEW.grant_id END,
+    {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
   INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
     (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
 END;
 
--- trigger: holdfast_jobs_moved_running_pending
-CREATE TRIGGER holdfast_jobs_moved_running_pending AFTER UPDATE OF state ON holdfast_jobs
-WHEN (OLD.state = 'running' AND NEW.state = 'pending')
+-- trigger: holdfast_jobs_stepped
+CREATE TRIGGER holdfast_jobs_stepped AFTER UPDATE OF state, status ON holdfast_jobs
+WHEN NEW.state = OLD.state AND NEW.status IS DISTINCT FROM OLD.status
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
+  INSERT INTO holdfast_journal (machine, subject, version, source, target, status_from, status_to, grant_id,
+    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)
   VALUES
-    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version - 1,
-    'running', 'failed', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
-    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
+    (CASE WHEN NEW.state = OLD.state THEN 'EXECUTION' ELSE 'JOB' END,
+    CASE WHEN NEW.state = OLD.state THEN NEW.job_id * 1000000 + NEW.attempts ELSE NEW.job_id END,
+    CASE
+    WHEN NEW.state = OLD.state
+    THEN CASE NEW.status
+    WHEN 'IN_PROGRESS'
+    THEN 2
+    ELSE 3
+    END
+    ELSE NEW.version
+    END,
+    CASE WHEN NEW.state = OLD.state THEN OLD.status ELSE OLD.state END,
+    CASE WHEN NEW.state = OLD.state THEN NEW.status ELSE NEW.state END,
+    CASE WHEN NEW.state = OLD.state THEN NULL ELSE OLD.status END,
+    CASE
+    WHEN NEW.state = OLD.state
+    THEN NULL
+    WHEN NEW.status IS NOT NULL
+    THEN NEW.status
+    WHEN OLD.status IS NOT NULL
+    THEN 'ABORTED'
+    END,
+    CASE WHEN NEW.event = 'release' THEN NEW.grant_id END,
+    {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
-    'failed', 'pending', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
-    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
-    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
 END;
 
--- trigger: holdfast_jobs_moved_running_quarantined
-CREATE TRIGGER holdfast_jobs_moved_running_quarantined AFTER UPDATE OF state ON holdfast_jobs
-WHEN (OLD.state = 'running' AND NEW.state = 'quarantined')
+-- trigger: holdfast_jobs_aborted
+CREATE TRIGGER holdfast_jobs_aborted AFTER UPDATE OF state, status ON holdfast_jobs
+WHEN OLD.status IS NOT NULL AND NEW.status IS NULL
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
+  INSERT INTO holdfast_aborted
+    (job_id, attempt, version, excused, lease_owner, lease_token, lease_expires_at,
+    created_at, started_at, finished_at, cancel_asked_at, progress, progress_note,
+    event, actor, reason, move_id, error_code, error_message)
   VALUES
-    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version - 1,
-    'running', 'failed', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
-    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'JOB', NEW.job_id, NEW.version,
-    'failed', 'quarantined', NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,
-    CASE WHEN OLD.state = 'quarantined' AND NEW.state = 'pending' THEN NEW.grant_id END,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_count_deltas (operation, queue, source, target, n) VALUES
-    (NEW.operation, NEW.queue, OLD.state, NEW.state, 1);
+    (NEW.job_id, NEW.attempts,
+    CASE OLD.status WHEN 'LEASED' THEN 2 WHEN 'IN_PROGRESS' THEN 3 WHEN 'COMMITTED' THEN 4 WHEN 'DONE' THEN 5 END,
+    NEW.excused > OLD.excused,
+    OLD.lease_owner, OLD.lease_token, coalesce(OLD.lease_expires_at, OLD.updated_at),
+    OLD.last_attempt_at, OLD.started_at, NEW.updated_at, OLD.cancel_asked_at, OLD.progress,
+    OLD.progress_note, NEW.event, NEW.actor, NEW.reason, NEW.move_id,
+    CASE WHEN NEW.excused > OLD.excused THEN NEW.excuse_code ELSE NEW.last_error_code END,
+    CASE WHEN NEW.excused > OLD.excused THEN NEW.excuse_message ELSE NEW.last_error_message END);
 END;
 
--- trigger: holdfast_executions_birth
-CREATE TRIGGER holdfast_executions_birth BEFORE INSERT ON holdfast_executions
+-- trigger: holdfast_calls_birth
+CREATE TRIGGER holdfast_calls_birth BEFORE INSERT ON holdfast_calls
 WHEN (
-    EXISTS (SELECT 1 FROM holdfast_executions WHERE exec_id = NEW.exec_id AND 1)
+    EXISTS (SELECT 1 FROM holdfast_calls WHERE job_id = NEW.job_id AND 1)
   ) OR (
-    EXISTS (SELECT 1 FROM holdfast_executions WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
-  ) OR (
-    (
-      NOT (
-        (
-          (NEW.status = 'LEASED' AND NEW.event = 'lease' AND NEW.version = 1)
-          OR (NEW.status = 'IN_PROGRESS' AND NEW.event = 'begin' AND NEW.version = 2)
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    EXISTS (SELECT 1 FROM holdfast_calls WHERE client = NEW.client AND key = NEW.key AND 1)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
-    EXISTS (SELECT 1 FROM holdfast_executions WHERE exec_id = NEW.exec_id AND 1);
+    EXISTS (SELECT 1 FROM holdfast_calls WHERE job_id = NEW.job_id AND 1);
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
-    EXISTS (SELECT 1 FROM holdfast_executions WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1);
-  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
-    (
-      NOT (
-        (
-          (NEW.status = 'LEASED' AND NEW.event = 'lease' AND NEW.version = 1)
-          OR (NEW.status = 'IN_PROGRESS' AND NEW.event = 'begin' AND NEW.version = 2)
-        )
-      )
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+    EXISTS (SELECT 1 FROM holdfast_calls WHERE client = NEW.client AND key = NEW.key AND 1);
 END;
 
--- trigger: holdfast_executions_once
-CREATE TRIGGER holdfast_executions_once BEFORE UPDATE OF
-    job_id,
-    attempt,
-    lease_owner,
-    created_at,
-    history_from
-  ON holdfast_executions
+-- trigger: holdfast_calls_once
+CREATE TRIGGER holdfast_calls_once BEFORE UPDATE ON holdfast_calls
 WHEN (
     (
       NEW.job_id IS DISTINCT FROM OLD.job_id
-      OR NEW.attempt IS DISTINCT FROM OLD.attempt
-      OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
+      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
+      OR NEW.client IS DISTINCT FROM OLD.client
+      OR NEW.key IS DISTINCT FROM OLD.key
+      OR NEW.payload IS DISTINCT FROM OLD.payload
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.max_attempts IS DISTINCT FROM OLD.max_attempts
+      OR NEW.replay_attempts IS DISTINCT FROM OLD.replay_attempts
+      OR NEW.replaces IS DISTINCT FROM OLD.replaces
       OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
@@ -419,146 +708,21 @@ BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
       NEW.job_id IS DISTINCT FROM OLD.job_id
-      OR NEW.attempt IS DISTINCT FROM OLD.attempt
-      OR NEW.lease_owner IS DISTINCT FROM OLD.lease_owner
+      OR NEW.operation_version IS DISTINCT FROM OLD.operation_version
+      OR NEW.client IS DISTINCT FROM OLD.client
+      OR NEW.key IS DISTINCT FROM OLD.key
+      OR NEW.payload IS DISTINCT FROM OLD.payload
+      OR NEW.digest IS DISTINCT FROM OLD.digest
+      OR NEW.max_attempts IS DISTINCT FROM OLD.max_attempts
+      OR NEW.replay_attempts IS DISTINCT FROM OLD.replay_attempts
+      OR NEW.replaces IS DISTINCT FROM OLD.replaces
       OR NEW.created_at IS DISTINCT FROM OLD.created_at
-      OR NEW.history_from IS DISTINCT FROM OLD.history_from
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
--- trigger: holdfast_executions_move
-CREATE TRIGGER holdfast_executions_move BEFORE UPDATE ON holdfast_executions
-WHEN (
-    NEW.exec_id <> OLD.exec_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.status IS DISTINCT FROM OLD.status
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
-  ) OR (
-    (
-      (
-        NEW.status IS DISTINCT FROM OLD.status
-        AND NOT (
-          (
-            OLD.status = 'LEASED'
-            AND NEW.status = 'IN_PROGRESS'
-            AND NEW.event IN ('start')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'IN_PROGRESS'
-            AND NEW.status = 'COMMITTED'
-            AND NEW.event IN ('commit')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'COMMITTED'
-            AND NEW.status = 'DONE'
-            AND NEW.event IN ('finish')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'IN_PROGRESS'
-            AND NEW.status = 'DONE'
-            AND NEW.event IN ('complete')
-            AND NEW.version = OLD.version + 2
-          )
-          OR (
-            OLD.status = 'LEASED'
-            AND NEW.status = 'ABORTED'
-            AND NEW.event IN ('abort', 'expire', 'give_back')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'IN_PROGRESS'
-            AND NEW.status = 'ABORTED'
-            AND NEW.event IN ('abort', 'expire', 'give_back')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.status = OLD.status AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
-  ) OR (
-    NEW.status IN ('COMMITTED', 'DONE')
-    AND OLD.status NOT IN ('COMMITTED', 'DONE')
-    AND EXISTS (
-      SELECT 1 FROM holdfast_executions
-      WHERE job_id = NEW.job_id
-      AND exec_id <> NEW.exec_id
-      AND status IN ('COMMITTED', 'DONE')
-    )
-  )
-BEGIN
-  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
-    NEW.exec_id <> OLD.exec_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
-    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
-    NEW.status IS DISTINCT FROM OLD.status
-    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
-  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
-    (
-      (
-        NEW.status IS DISTINCT FROM OLD.status
-        AND NOT (
-          (
-            OLD.status = 'LEASED'
-            AND NEW.status = 'IN_PROGRESS'
-            AND NEW.event IN ('start')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'IN_PROGRESS'
-            AND NEW.status = 'COMMITTED'
-            AND NEW.event IN ('commit')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'COMMITTED'
-            AND NEW.status = 'DONE'
-            AND NEW.event IN ('finish')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'IN_PROGRESS'
-            AND NEW.status = 'DONE'
-            AND NEW.event IN ('complete')
-            AND NEW.version = OLD.version + 2
-          )
-          OR (
-            OLD.status = 'LEASED'
-            AND NEW.status = 'ABORTED'
-            AND NEW.event IN ('abort', 'expire', 'give_back')
-            AND NEW.version = OLD.version + 1
-          )
-          OR (
-            OLD.status = 'IN_PROGRESS'
-            AND NEW.status = 'ABORTED'
-            AND NEW.event IN ('abort', 'expire', 'give_back')
-            AND NEW.version = OLD.version + 1
-          )
-        )
-      )
-      OR (NEW.status = OLD.status AND NEW.version <> OLD.version)
-    )
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
-  SELECT RAISE(ABORT, 'HF010 the job already has a committed execution') WHERE
-    NEW.status IN ('COMMITTED', 'DONE')
-    AND OLD.status NOT IN ('COMMITTED', 'DONE')
-    AND EXISTS (
-      SELECT 1 FROM holdfast_executions
-      WHERE job_id = NEW.job_id
-      AND exec_id <> NEW.exec_id
-      AND status IN ('COMMITTED', 'DONE')
-    );
-END;
-
--- trigger: holdfast_executions_delete
-CREATE TRIGGER holdfast_executions_delete BEFORE DELETE ON holdfast_executions
+-- trigger: holdfast_calls_delete
+CREATE TRIGGER holdfast_calls_delete BEFORE DELETE ON holdfast_calls
 WHEN (
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
@@ -567,82 +731,58 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
--- trigger: holdfast_executions_born
-CREATE TRIGGER holdfast_executions_born AFTER INSERT ON holdfast_executions
-WHEN NEW.status NOT IN ('IN_PROGRESS') AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+-- trigger: holdfast_aborted_insert
+CREATE TRIGGER holdfast_aborted_insert BEFORE INSERT ON holdfast_aborted
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_aborted WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
+    OR (
+      NOT EXISTS (
+        SELECT 1 FROM holdfast_jobs r
+        WHERE r.job_id = NEW.job_id
+        AND r.attempts = NEW.attempt
+        AND r.status IS NULL
+        AND r.move_id = NEW.move_id
+        AND r.lease_token = NEW.lease_token
+        AND r.lease_owner = NEW.lease_owner
+      )
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    )
+  )
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
-    NULL, NEW.status, NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
-    NULL,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  SELECT RAISE(ABORT, 'HF005 only the triggers of the ledger may write the journal') WHERE
+    EXISTS (SELECT 1 FROM holdfast_aborted WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
+    OR (
+      NOT EXISTS (
+        SELECT 1 FROM holdfast_jobs r
+        WHERE r.job_id = NEW.job_id
+        AND r.attempts = NEW.attempt
+        AND r.status IS NULL
+        AND r.move_id = NEW.move_id
+        AND r.lease_token = NEW.lease_token
+        AND r.lease_owner = NEW.lease_owner
+      )
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    );
 END;
 
--- trigger: holdfast_executions_born_IN_PROGRESS
-CREATE TRIGGER holdfast_executions_born_IN_PROGRESS AFTER INSERT ON holdfast_executions
-WHEN NEW.status = 'IN_PROGRESS' AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+-- trigger: holdfast_aborted_update
+CREATE TRIGGER holdfast_aborted_update BEFORE UPDATE ON holdfast_aborted
+WHEN (
+    1
+  )
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
-    NULL, 'LEASED', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
-    NULL,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
-    'LEASED', 'IN_PROGRESS', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
-    NULL,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
+    1;
 END;
 
--- trigger: holdfast_executions_moved
-CREATE TRIGGER holdfast_executions_moved AFTER UPDATE OF status ON holdfast_executions
-WHEN OLD.status <> NEW.status AND NOT ((OLD.status = 'IN_PROGRESS' AND NEW.status = 'DONE'))
+-- trigger: holdfast_aborted_delete
+CREATE TRIGGER holdfast_aborted_delete BEFORE DELETE ON holdfast_aborted
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
 BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
-    OLD.status, NEW.status, NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
-    NULL,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-END;
-
--- trigger: holdfast_executions_moved_IN_PROGRESS_DONE
-CREATE TRIGGER holdfast_executions_moved_IN_PROGRESS_DONE AFTER UPDATE OF status ON holdfast_executions
-WHEN (OLD.status = 'IN_PROGRESS' AND NEW.status = 'DONE')
-BEGIN
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version - 1,
-    'IN_PROGRESS', 'COMMITTED', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
-    NULL,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
-  INSERT INTO holdfast_journal
-    (epoch, xid, machine, subject, version,
-    source, target, event, actor, reason, attempt, move_id, grant_id,
-    maintenance_id, at)
-  VALUES
-    ({epoch}, 0, 'EXECUTION', NEW.exec_id, NEW.version,
-    'COMMITTED', 'DONE', NEW.event, NEW.actor, NEW.reason, NEW.attempt, NEW.move_id,
-    NULL,
-    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
 -- trigger: holdfast_grants_birth
@@ -769,6 +909,26 @@ WHEN (
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.approved_by IS DISTINCT FROM OLD.approved_by
+          OR NEW.consumed_by IS DISTINCT FROM OLD.consumed_by
+          OR NEW.approved_via IS DISTINCT FROM OLD.approved_via
+          OR NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+        )
+      )
+      OR (NEW.approved_by IS DISTINCT FROM OLD.approved_by AND NEW.event <> 'approve')
+      OR (NEW.approved_via IS DISTINCT FROM OLD.approved_via AND NEW.event <> 'approve')
+      OR (NEW.consumed_by IS DISTINCT FROM OLD.consumed_by AND NEW.event <> 'consume')
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
@@ -818,6 +978,26 @@ BEGIN
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.approved_by IS DISTINCT FROM OLD.approved_by
+          OR NEW.consumed_by IS DISTINCT FROM OLD.consumed_by
+          OR NEW.approved_via IS DISTINCT FROM OLD.approved_via
+          OR NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+        )
+      )
+      OR (NEW.approved_by IS DISTINCT FROM OLD.approved_by AND NEW.event <> 'approve')
+      OR (NEW.approved_via IS DISTINCT FROM OLD.approved_via AND NEW.event <> 'approve')
+      OR (NEW.consumed_by IS DISTINCT FROM OLD.consumed_by AND NEW.event <> 'consume')
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
 -- trigger: holdfast_grants_delete
@@ -832,7 +1012,7 @@ END;
 
 -- trigger: holdfast_grants_born
 CREATE TRIGGER holdfast_grants_born AFTER INSERT ON holdfast_grants
-WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
   INSERT INTO holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -977,6 +1157,22 @@ WHEN (
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.stop_state IS DISTINCT FROM OLD.stop_state
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.updated_at < OLD.updated_at
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
@@ -1038,6 +1234,22 @@ BEGIN
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.stop_state IS DISTINCT FROM OLD.stop_state
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.updated_at < OLD.updated_at
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
 -- trigger: holdfast_procedures_delete
@@ -1052,7 +1264,7 @@ END;
 
 -- trigger: holdfast_procedures_born
 CREATE TRIGGER holdfast_procedures_born AFTER INSERT ON holdfast_procedures
-WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
   INSERT INTO holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -1172,6 +1384,20 @@ WHEN (
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
@@ -1197,6 +1423,20 @@ BEGIN
       OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
 -- trigger: holdfast_steps_delete
@@ -1211,7 +1451,7 @@ END;
 
 -- trigger: holdfast_steps_born
 CREATE TRIGGER holdfast_steps_born AFTER INSERT ON holdfast_steps
-WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
   INSERT INTO holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -1446,6 +1686,24 @@ WHEN (
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   ) OR (
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.successor_code IS DISTINCT FROM OLD.successor_code
+          OR NEW.successor_version IS DISTINCT FROM OLD.successor_version
+          OR NEW.rollback_ref IS DISTINCT FROM OLD.rollback_ref
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.updated_at < OLD.updated_at
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
     NEW.standing <> OLD.standing
     AND NEW.state IN ('active')
     AND NEW.standing <> 'withheld'
@@ -1523,6 +1781,24 @@ BEGIN
       AND p.state IN ('running', 'compensating')
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.successor_code IS DISTINCT FROM OLD.successor_code
+          OR NEW.successor_version IS DISTINCT FROM OLD.successor_version
+          OR NEW.rollback_ref IS DISTINCT FROM OLD.rollback_ref
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.updated_at < OLD.updated_at
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
   SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
     NEW.standing <> OLD.standing
     AND NEW.state IN ('active')
@@ -1549,7 +1825,7 @@ END;
 
 -- trigger: holdfast_values_born
 CREATE TRIGGER holdfast_values_born AFTER INSERT ON holdfast_values
-WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
   INSERT INTO holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -1689,6 +1965,21 @@ WHEN (
         )
       )
     )
+  ) OR (
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
@@ -1736,6 +2027,21 @@ BEGIN
         )
       )
     );
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
 -- trigger: holdfast_switches_delete
@@ -1750,7 +2056,7 @@ END;
 
 -- trigger: holdfast_switches_born
 CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches
-WHEN 1 AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
 BEGIN
   INSERT INTO holdfast_journal
     (epoch, xid, machine, subject, version,
@@ -1797,15 +2103,7 @@ WHEN (
           SELECT 1 FROM holdfast_jobs r
           WHERE r.job_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 1 AND r.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'EXECUTION'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_executions r
-          WHERE r.exec_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 1 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'GRANT'
@@ -1813,7 +2111,7 @@ WHEN (
           SELECT 1 FROM holdfast_grants r
           WHERE r.grant_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'PROCEDURE'
@@ -1821,7 +2119,7 @@ WHEN (
           SELECT 1 FROM holdfast_procedures r
           WHERE r.run_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'STEP'
@@ -1829,7 +2127,7 @@ WHEN (
           SELECT 1 FROM holdfast_steps r
           WHERE r.step_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'VALUE'
@@ -1837,7 +2135,7 @@ WHEN (
           SELECT 1 FROM holdfast_values r
           WHERE r.value_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'SWITCH'
@@ -1845,8 +2143,16 @@ WHEN (
           SELECT 1 FROM holdfast_switches r
           WHERE r.switch_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
+        )
+        WHEN 'EXECUTION'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_jobs r
+          WHERE r.job_id = NEW.subject / 1000000
+          AND r.attempts = NEW.subject % 1000000
+          AND r.status = NEW.target
+          AND r.move_id = NEW.move_id
         )
         WHEN 'MAINTENANCE'
         THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)
@@ -1874,15 +2180,7 @@ BEGIN
           SELECT 1 FROM holdfast_jobs r
           WHERE r.job_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 1 AND r.version
-          AND NEW.version >= r.history_from
-        )
-        WHEN 'EXECUTION'
-        THEN EXISTS (
-          SELECT 1 FROM holdfast_executions r
-          WHERE r.exec_id = NEW.subject
-          AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 1 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'GRANT'
@@ -1890,7 +2188,7 @@ BEGIN
           SELECT 1 FROM holdfast_grants r
           WHERE r.grant_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'PROCEDURE'
@@ -1898,7 +2196,7 @@ BEGIN
           SELECT 1 FROM holdfast_procedures r
           WHERE r.run_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'STEP'
@@ -1906,7 +2204,7 @@ BEGIN
           SELECT 1 FROM holdfast_steps r
           WHERE r.step_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'VALUE'
@@ -1914,7 +2212,7 @@ BEGIN
           SELECT 1 FROM holdfast_values r
           WHERE r.value_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
         )
         WHEN 'SWITCH'
@@ -1922,8 +2220,16 @@ BEGIN
           SELECT 1 FROM holdfast_switches r
           WHERE r.switch_id = NEW.subject
           AND r.move_id = NEW.move_id
-          AND NEW.version BETWEEN r.version - 0 AND r.version
+          AND r.version = NEW.version
           AND NEW.version >= r.history_from
+        )
+        WHEN 'EXECUTION'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_jobs r
+          WHERE r.job_id = NEW.subject / 1000000
+          AND r.attempts = NEW.subject % 1000000
+          AND r.status = NEW.target
+          AND r.move_id = NEW.move_id
         )
         WHEN 'MAINTENANCE'
         THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)
@@ -2116,6 +2422,80 @@ BEGIN
     1;
 END;
 
+-- trigger: holdfast_meta_insert
+CREATE TRIGGER holdfast_meta_insert BEFORE INSERT ON holdfast_meta
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
+    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
+    AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_meta_update
+CREATE TRIGGER holdfast_meta_update BEFORE UPDATE ON holdfast_meta
+WHEN (
+    OLD.name = 'environment'
+    AND NEW.name = 'environment'
+    AND (
+      CASE NEW.value
+      WHEN 'dev'
+      THEN 0
+      WHEN 'stage'
+      THEN 1
+      WHEN 'prod'
+      THEN 2
+      ELSE 2
+      END
+    ) < (CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END)
+  ) OR (
+    (
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    )
+    AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
+    OLD.name = 'environment'
+    AND NEW.name = 'environment'
+    AND (
+      CASE NEW.value
+      WHEN 'dev'
+      THEN 0
+      WHEN 'stage'
+      THEN 1
+      WHEN 'prod'
+      THEN 2
+      ELSE 2
+      END
+    ) < (CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    )
+    AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_meta_delete
+CREATE TRIGGER holdfast_meta_delete BEFORE DELETE ON holdfast_meta
+WHEN (
+    OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
+    OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
 -- trigger: holdfast_maintenance_opened
 CREATE TRIGGER holdfast_maintenance_opened AFTER INSERT ON holdfast_maintenance
 WHEN 1
@@ -2166,3 +2546,98 @@ BEGIN
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     1;
 END;
+
+-- view: holdfast_executions
+CREATE VIEW holdfast_executions AS
+SELECT j.job_id * 1000000 + j.attempts AS exec_id,
+  j.job_id AS job_id,
+  j.attempts AS attempt,
+  j.status AS status,
+  CASE j.status WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 ELSE 4 END AS version,
+  j.lease_owner AS lease_owner,
+  j.lease_token AS lease_token,
+  coalesce(j.lease_expires_at, j.updated_at) AS lease_expires_at,
+  j.status IS NULL AS excused,
+  NULL AS error_code,
+  NULL AS error_message,
+  j.progress AS progress,
+  j.progress_note AS progress_note,
+  j.cancel_asked_at AS cancel_asked_at,
+  j.started_at AS started_at,
+  CASE WHEN j.status = 'DONE' THEN j.updated_at END AS finished_at,
+  j.last_attempt_at AS created_at,
+  j.updated_at AS updated_at,
+  j.event AS event,
+  j.actor AS actor,
+  j.reason AS reason,
+  j.move_id AS move_id
+FROM holdfast_jobs j WHERE j.status IS NOT NULL
+UNION ALL
+SELECT a.job_id * 1000000 + a.attempt,
+  a.job_id,
+  a.attempt,
+  'ABORTED',
+  a.version,
+  a.lease_owner,
+  a.lease_token,
+  a.lease_expires_at,
+  a.excused,
+  a.error_code,
+  a.error_message,
+  a.progress,
+  a.progress_note,
+  a.cancel_asked_at,
+  a.started_at,
+  a.finished_at,
+  a.created_at,
+  a.finished_at,
+  a.event,
+  a.actor,
+  a.reason,
+  a.move_id
+FROM holdfast_aborted a;
+
+-- view: holdfast_edges
+CREATE VIEW holdfast_edges AS
+SELECT g.seq, g.subject AS record, g.epoch, g.xid,
+  10 - coalesce(e.column3, 0) AS step,
+  'EXECUTION' AS machine,
+  g.subject * 1000000 + g.attempt AS subject,
+  coalesce(e.column7, 
+    CASE g.status_to WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 WHEN 'DONE' THEN 4
+    ELSE 1 +
+    CASE g.status_from WHEN 'LEASED' THEN 1 WHEN 'IN_PROGRESS' THEN 2 WHEN 'COMMITTED' THEN 3 WHEN 'DONE' THEN 4
+    ELSE 0 END END) AS version,
+  CASE WHEN e.column2 IS NULL THEN g.status_from ELSE nullif(e.column5, '') END AS source,
+  coalesce(e.column6, g.status_to) AS target,
+  coalesce(e.column4, g.event) AS event,
+  g.actor, g.reason, g.attempt, g.move_id, g.grant_id, g.maintenance_id, g.at
+FROM holdfast_journal g LEFT JOIN (VALUES
+  ('', 'LEASED', 0, 'lease', '', 'LEASED', 1),
+  ('', 'IN_PROGRESS', 1, 'begin', '', 'LEASED', 1),
+  ('', 'IN_PROGRESS', 0, 'begin', 'LEASED', 'IN_PROGRESS', 2),
+  ('LEASED', 'IN_PROGRESS', 0, 'start', 'LEASED', 'IN_PROGRESS', 2),
+  ('IN_PROGRESS', 'COMMITTED', 0, 'commit', 'IN_PROGRESS', 'COMMITTED', 3),
+  ('COMMITTED', 'DONE', 0, 'finish', 'COMMITTED', 'DONE', 4),
+  ('IN_PROGRESS', 'DONE', 1, 'complete', 'IN_PROGRESS', 'COMMITTED', 3),
+  ('IN_PROGRESS', 'DONE', 0, 'complete', 'COMMITTED', 'DONE', 4),
+  ('LEASED', 'ABORTED', 0, 'abort', 'LEASED', 'ABORTED', 2),
+  ('IN_PROGRESS', 'ABORTED', 0, 'abort', 'IN_PROGRESS', 'ABORTED', 3)) e
+  ON e.column1 = coalesce(g.status_from, '') AND e.column2 = g.status_to
+WHERE g.status_to IS NOT NULL
+UNION ALL
+SELECT g.seq, g.subject AS record, g.epoch, g.xid,
+  20 - coalesce(e.column3, 0),
+  g.machine,
+  g.subject,
+  g.version - coalesce(e.column3, 0),
+  CASE WHEN e.column2 IS NULL THEN g.source ELSE e.column4 END,
+  coalesce(e.column5, g.target),
+  g.event,
+  g.actor, g.reason, g.attempt, g.move_id, g.grant_id, g.maintenance_id, g.at
+FROM holdfast_journal g LEFT JOIN (VALUES
+  ('running', 'pending', 1, 'running', 'failed'),
+  ('running', 'pending', 0, 'failed', 'pending'),
+  ('running', 'quarantined', 1, 'running', 'failed'),
+  ('running', 'quarantined', 0, 'failed', 'quarantined')) e
+  ON g.machine = 'JOB' AND g.event <> 'repair' AND e.column1 = g.source AND e.column2 = g.target;

@@ -4,15 +4,15 @@
 -- The earliest time at which a job of these queues may run; it may be past. What a claim passes over, this does too.
 WITH RECURSIVE
   lanes (queue, priority) AS (
-    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.state = 'pending' AND j.queue = q.value)
+    SELECT q.value, (SELECT max(j.priority) FROM holdfast_jobs j WHERE j.due_at IS NOT NULL AND j.queue = q.value)
       FROM json_each(:queues) q
      WHERE NOT EXISTS (SELECT 1 FROM holdfast_queues p WHERE p.queue = q.value AND p.paused_at IS NOT NULL)
     UNION ALL
     SELECT l.queue, (SELECT max(j.priority) FROM holdfast_jobs j
-                      WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority < l.priority)
+                      WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority < l.priority)
       FROM lanes l WHERE l.priority IS NOT NULL)
-SELECT min((SELECT min(j.run_at) FROM holdfast_jobs j
-             WHERE j.state = 'pending' AND j.queue = l.queue AND j.priority = l.priority
+SELECT min((SELECT min(j.due_at) FROM holdfast_jobs j
+             WHERE j.due_at IS NOT NULL AND j.queue = l.queue AND j.priority = l.priority
                AND NOT EXISTS (SELECT 1 FROM holdfast_switches w
                                 WHERE w.state = 'on' AND w.name = 'operation:' || j.operation)))
   FROM lanes l WHERE l.priority IS NOT NULL;
@@ -20,9 +20,10 @@ SELECT min((SELECT min(j.run_at) FROM holdfast_jobs j
 -- name: keep_checkpoints
 -- rows: name, value
 INSERT INTO holdfast_checkpoints (job_id, name, value, exec_id, created_at)
-SELECT e.job_id, r.value ->> 0, r.value ->> 1, e.exec_id, :now
-  FROM holdfast_executions e CROSS JOIN json_each(:rows) r
- WHERE e.exec_id = :exec_id AND e.lease_token = :token AND e.status = 'IN_PROGRESS' AND e.lease_expires_at > :now
+SELECT j.job_id, r.value ->> 0, r.value ->> 1, j.job_id * 1000000 + j.attempts, :now
+  FROM holdfast_jobs j CROSS JOIN json_each(:rows) r
+ WHERE j.job_id = :job_id AND j.lease_token = :token AND j.lease_owner = :owner AND j.status = 'IN_PROGRESS'
+   AND j.lease_expires_at > :now
 ON CONFLICT (job_id, name) DO UPDATE SET value = excluded.value, exec_id = excluded.exec_id,
   created_at = excluded.created_at
 RETURNING name;

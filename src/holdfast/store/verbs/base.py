@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.decide import Move, Refused, Step, decide, step_of
+from holdfast.core.decide import Move, Refused, decide, step_of
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine
-from holdfast.core.records import Attempt, Execution, Job, time_text
+from holdfast.core.records import Attempt, Execution, Job
 from holdfast.store.rows import reader
 from holdfast.store.statements import encoded
 
@@ -30,6 +30,11 @@ Shapes = dict[tuple[object, ...], int]
 _EXECUTION_WIDTH = len(Execution.__struct_fields__)
 _read_job = reader(Job)
 _read_execution = reader(Execution)
+
+
+def new_move_id() -> str:
+    """Return the id of a new move: 64 random bits, short because every row of the move has it."""
+    return token_urlsafe(8)
 
 
 class Verbs:
@@ -66,7 +71,7 @@ class WritingVerbs(Verbs):
         return {
             "actor": actor,
             "reason": reason,
-            "move_id": move_id or uuid4().hex,
+            "move_id": move_id or new_move_id(),
             "now": self._store.time_parameter(),
         }
 
@@ -103,15 +108,3 @@ def redacted_move(answer: Move | Refused) -> Move | Refused:
     from holdfast.core.redaction import redacted  # noqa: PLC0415 - only a failure has a message
 
     return msgspec.structs.replace(answer, error_message=redacted(answer.error_message))
-
-
-def job_row(move: Move, step: Step, replay_reason: str | None, shapes: Shapes) -> list[object]:
-    """Return the row of `move_jobs` for a move of a job; its shape is added to `shapes`."""
-    shape = step.source, step.target, step.edges, step.event, int(move.excused)
-    # The error of an excused attempt is stored in the execution only: the job has not failed.
-    error_code, error_message = (None, None) if move.excused else (move.error_code, move.error_message)
-    return [
-        step.subject, shapes.setdefault(shape, len(shapes)), step.version,
-        time_text(move.run_at) if move.run_at else None, move.result, error_code, error_message,
-        move.quarantine_code, replay_reason,
-    ]  # fmt: skip

@@ -7,7 +7,7 @@ in `unreadable` and never raises; memory is that of one page, whatever the size 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cache, cached_property
@@ -16,86 +16,33 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from holdfast.core.errors import invariant
+from holdfast.core.governed import Approver, Grant
 from holdfast.core.machine import Machine
-from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
-from holdfast.core.records import Execution, Job, JournalRow
+from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
+from holdfast.core.records import Execution, Job
 from holdfast.core.seals import Seal
 from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
 from holdfast.store.reinstall import behind
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Reading, Transaction
+from holdfast.store.verbs.histories import (
+    Case,
+    Entry,
+    History,
+    Permit,
+    Read,
+    Signature,
+    Tried,
+    claimed_late,
+    in_order,
+    kept_steps,
+    number_or_0,
+    since_repair,
+)
 from holdfast.store.verbs.seals import Key, SealReads
 
+GAP_MAX = 100  # ids between two jobs of a page that are read in one range
 _Record = TypeVar("_Record", bound=msgspec.Struct)
-
-
-class Entry(JournalRow, frozen=True, gc=False):
-    """A row of the journal with the rest of its key: (epoch, xid, seq) is its place among the seals."""
-
-    epoch: int
-    xid: int
-
-    @property
-    def key(self) -> Key:
-        """Return the row's place among the seals."""
-        return self.epoch, self.xid, self.seq
-
-
-class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record of any machine, and what the journal says of it."""
-
-    machine: Machine
-    subject: int
-    state: str
-    version: int
-    history_from: int
-    created_at: datetime
-    updated_at: datetime
-    rows: tuple[Entry, ...]  # lowest version first
-    unreadable: tuple[str, ...] = ()  # columns of the record, or rows of the journal, that hold what nobody wrote
-
-    @property
-    def kept(self) -> tuple[Entry, ...]:
-        """Return the rows that count: those from `history_from` on."""
-        if not self.rows or self.rows[0].version >= self.history_from:
-            return self.rows
-        return tuple(row for row in self.rows if row.version >= self.history_from)
-
-    @property
-    def whole(self) -> bool:
-        """Tell whether nothing was archived, or given up as lost."""
-        return self.history_from == 1
-
-
-class Permit(msgspec.Struct, frozen=True, gc=False):
-    """What became of a grant that a journal row names."""
-
-    action: str
-    target: str
-    event: str  # the last one
-    move_id: str
-    of_a_run: bool  # a run of a procedure goes by it, and what that makes does too
-
-
-class Tried(msgspec.Struct, frozen=True, gc=False):
-    """One execution with its history."""
-
-    execution: Execution
-    history: History
-
-
-class Case(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that the ledger says about one job."""
-
-    job: Job
-    history: History
-    tried: tuple[Tried, ...]  # lowest attempt first
-    checkpoints: int
-
-    @property
-    def executions(self) -> list[Execution]:
-        """Return the attempts that are still on record, first attempt first."""
-        return [tried.execution for tried in self.tried]
 
 
 class Evidence:
@@ -128,13 +75,30 @@ class Evidence:
         """Return the next records of a machine other than JOB and EXECUTION."""
         rows = self._ask(_OTHERS[machine.name], after=after, n=n)
         journal = self._journal(machine, [row[0] for row in rows])
-        return [self._history(machine, row[0], row[1:], journal, ()) for row in rows]
+        return [self._history(machine, row[0], row[1:], journal.get(row[0], ()), ()) for row in rows]
 
     def journal_of(self, machine: Machine, subject: int) -> tuple[list[Entry], bool]:
-        """Return what the journal says of one record, lowest version first, and whether all of it can be read."""
-        rows = self._journal(machine, [subject]).get(subject, [])
-        entries = sorted((row for row, _ in rows), key=lambda row: (_number(row.version), _number(row.seq)))
-        return entries, not any(columns for _, columns in rows)
+        """Return the edges of one record, lowest version first, and whether all of them can be read."""
+        rows = self._edges([subject])[subject] if machine is JOB else self._journal(machine, [subject]).get(subject, [])
+        own = [(row, columns) for row, columns in rows if row.machine == machine.name]
+        return in_order(row for row, _ in own), not any(columns for _, columns in own)
+
+    def steps_of(
+        self, job_id: int, kept: Sequence[Entry], *, attempt: int, whole: bool
+    ) -> dict[int, tuple[int, list[Entry]]]:
+        """Return the edges of a job's attempts that count: by attempt, the first version and the edges from there on.
+
+        `kept` are the rows of the job that count, `attempt` is its current one, and `whole` says whether these are all
+        rows that it ever had.
+        """
+        told = self._edges([job_id])
+        current = {job_id: [(job_id * EXEC_IDS + attempt,)]}
+        edges = (*told[job_id], *self._lone_steps([job_id], told, current).get(job_id, ()))
+        found = {}
+        for exec_id, steps in sorted(kept_steps(kept, edges, whole=whole).items()):
+            begins, counted = since_repair(steps, whole=whole)
+            found[exec_id % EXEC_IDS] = begins, in_order(row for row, _ in counted)
+        return found
 
     def committed(self, job_ids: Iterable[int]) -> set[int]:
         """Return those of the given jobs that have crossed their commit boundary."""
@@ -161,6 +125,23 @@ class Evidence:
         """Return where the journal last tells of a maintenance; 0 if it does nowhere."""
         [[seq]] = self._ask("last_maintenance")
         return seq or 0
+
+    def grants(self, before: int | None, n: int) -> list[Grant]:
+        """Return a page of grants, newest first."""
+        return self._reading.grants.page(before=before, limit=n)
+
+    def grant(self, grant_id: int) -> Grant | None:
+        """Return a grant."""
+        return self._reading.grants.get(grant_id)
+
+    def approvers(self) -> dict[str, Approver]:
+        """Return all approvers by name, including the revoked ones."""
+        return self._reading.grants.approvers()
+
+    def approval_of(self, grant_id: int) -> tuple[str, str] | None:
+        """Return who approved a grant and by which move, as the journal says; None if it says nothing."""
+        rows = [row for row in self._reading.journal.of(grant_id, GRANT.name) if row.event == "approve"]
+        return (rows[-1].actor, rows[-1].move_id) if rows else None
 
     def grants_named(self, ids: Iterable[int]) -> dict[int, Permit]:
         """Return those of the given grants that exist."""
@@ -223,38 +204,58 @@ class Evidence:
         ids = [row[0] for row in rows]
         if not ids:
             return []
-        journal = self._journal(JOB, ids)
-        tried = self._tried(ids)
+        made: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for row in self._of_jobs("executions_to_check", ids, 1):
+            made[row[1]].append(row)
+            self.executions_seen += 1
+        told = self._edges(ids)
+        lone = self._lone_steps(ids, told, made)
         checkpoints = dict(self._ask("checkpoints_to_check", rows=encoded(ids)))
         cases = []
         for row in rows:
-            job, unreadable = _read_job(row[:-1], self._store.moment)
+            job, unreadable = _read_job(row[:-2], self._store.moment)
             stands = (job.state, job.version, row[-1], job.created_at, job.updated_at)
-            history = self._history(JOB, job.job_id, stands, journal, unreadable)
-            attempts = tuple(
-                sorted(tried[job.job_id], key=lambda one: (_number(one.execution.attempt), one.execution.exec_id))
+            edges = told[job.job_id]
+            own = [pair for pair in edges if pair[0].machine == JOB.name]
+            history = self._history(JOB, job.job_id, stands, own, unreadable)
+            steps = kept_steps(history.kept, (*edges, *lone.get(job.job_id, ())), whole=history.whole)
+            tried = tuple(
+                sorted(
+                    (self._tried(one, history, steps) for one in made[job.job_id]),
+                    key=lambda one: (number_or_0(one.execution.attempt), one.execution.exec_id),
+                )
             )
-            cases.append(Case(job=job, history=history, tried=attempts, checkpoints=checkpoints.get(job.job_id, 0)))
+            cases.append(
+                Case(
+                    job=job,
+                    history=history,
+                    tried=tried,
+                    told=frozenset(exec_id % EXEC_IDS for exec_id in steps),
+                    lease_token=row[-2],
+                    checkpoints=checkpoints.get(job.job_id, 0),
+                )
+            )
         return cases
 
-    def _tried(self, job_ids: list[int]) -> dict[int, list[Tried]]:
-        rows = self._ask("executions_to_check", rows=encoded(job_ids))
-        self.executions_seen += len(rows)
-        journal = self._journal(EXECUTION, [row[0] for row in rows])
-        found: dict[int, list[Tried]] = defaultdict(list)
-        for row in rows:
-            execution, unreadable = _read_execution(row[:-1], self._store.moment)
-            stands = (execution.status, execution.version, row[-1], execution.created_at, execution.updated_at)
-            history = self._history(EXECUTION, execution.exec_id, stands, journal, unreadable)
-            found[execution.job_id].append(Tried(execution, history))
-        return found
+    def _tried(self, row: tuple[Any, ...], job: History, steps: dict[int, list[Read]]) -> Tried:
+        """Return one execution with the edges that count: since its last repair, or since its job's history begins."""
+        execution, unreadable = _read_execution(row[:-4], self._store.moment)
+        begins, own = since_repair(steps.get(execution.exec_id, []), whole=job.whole)
+        if not (own or job.whole):
+            begins = number_or_0(execution.version) + 1
+        created_at = execution.created_at
+        if own and begins == 1 and None not in (created_at, own[0][0].at) and own[0][0].at != created_at:
+            created_at = claimed_late(own[0][0], created_at, job)
+        stands = (execution.status, execution.version, begins, created_at, execution.updated_at)
+        history = self._history(EXECUTION, execution.exec_id, stands, own, unreadable)
+        return Tried(execution, history, Signature(*row[-4:]))
 
     def _history(
         self,
         machine: Machine,
         subject: int,
         stands: Sequence[Any],
-        journal: dict[int, list[tuple[Entry, tuple[str, ...]]]],
+        rows: Sequence[Read],
         unreadable: tuple[str, ...],
     ) -> History:
         state, version, history_from, created_at, updated_at = stands
@@ -270,7 +271,6 @@ class Evidence:
             unreadable = (*unreadable, *wrong)
         if not isinstance(history_from, int):
             unreadable, history_from = (*unreadable, "history_from"), 1
-        rows = journal.get(subject, [])
         torn = tuple(f"journal row {row.seq}: {', '.join(columns)}" for row, columns in rows if columns)
         return History(
             machine=machine,
@@ -280,17 +280,51 @@ class Evidence:
             history_from=history_from,
             created_at=created_at,
             updated_at=updated_at,
-            rows=tuple(sorted((row for row, _ in rows), key=lambda row: (_number(row.version), _number(row.seq)))),
+            rows=tuple(in_order(row for row, _ in rows)),
             unreadable=unreadable + torn,
         )
 
-    def _journal(self, machine: Machine, subjects: list[int]) -> dict[int, list[tuple[Entry, tuple[str, ...]]]]:
-        rows = self._ask("journal_to_check", machine=machine.name, rows=encoded(subjects)) if subjects else []
+    def _journal(self, machine: Machine, subjects: Collection[int]) -> dict[int, list[Read]]:
+        """Return the journal rows of records by their id; of executions, the rows of a start or a commit."""
+        rows = self._ask("journal_to_check", machine=machine.name, rows=encoded(sorted(subjects))) if subjects else []
         self.rows_walked += len(rows)
-        found: dict[int, list[tuple[Entry, tuple[str, ...]]]] = defaultdict(list)
+        return self._read(rows)
+
+    def _edges(self, job_ids: list[int]) -> dict[int, list[Read]]:
+        """Return the edges in the rows of jobs, by job: their own, and those of the attempts that moved with them."""
+        found = self._read(self._of_jobs("edges_to_check", job_ids, -1))
+        self.rows_walked += sum(len({row.seq for row, _ in rows}) for rows in found.values())
+        return found
+
+    def _of_jobs(self, statement: str, job_ids: Iterable[int], column: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement that takes a range of jobs, for those jobs whose ids are given.
+
+        A page is one range, or few: jobs are walked in the order of their ids. `column` holds the id of the job.
+        """
+        ids = sorted(job_ids)
+        wanted, first = set(ids), 0
+        for n, job_id in enumerate(ids):
+            if n + 1 == len(ids) or ids[n + 1] - job_id > GAP_MAX:
+                rows = self._ask(statement, low=ids[first], high=job_id)
+                yield from (row for row in rows if row[column] in wanted)
+                first = n + 1
+
+    def _lone_steps(
+        self, job_ids: list[int], told: dict[int, list[Read]], made: Mapping[int, Sequence[tuple[Any, ...]]]
+    ) -> dict[int, list[Read]]:
+        """Return the starts and commits that no job moved with, by job, of the attempts that are stored or told of."""
+        ids = {row[0] for job_id in job_ids for row in made.get(job_id, ())}
+        ids |= {row.subject for job_id in job_ids for row, _ in told[job_id] if row.machine == EXECUTION.name}
+        found: dict[int, list[Read]] = defaultdict(list)
+        for exec_id, rows in self._journal(EXECUTION, {one for one in ids if isinstance(one, int)}).items():
+            found[exec_id // EXEC_IDS] += rows
+        return found
+
+    def _read(self, rows: Iterable[tuple[Any, ...]]) -> dict[int, list[Read]]:
+        found: dict[int, list[Read]] = defaultdict(list)
         for row in rows:
-            entry, unreadable = _read_entry(row, datetime.fromisoformat)
-            found[entry.subject].append((entry, unreadable))
+            entry, unreadable = _read_entry(row, self._store.moment)
+            found[entry.record].append((entry, unreadable))
         return found
 
     @cached_property
@@ -304,9 +338,9 @@ class Evidence:
 
 
 QUESTIONS = frozenset((
-    "ids_twice", "keys_twice", "running_without_lease", "leases_without_running", "counts_to_check",
-    "orphan_executions", "orphan_checkpoints", "orphan_replacements", "orphans_of_governance", "evidence_to_check",
-    "grants_to_doubt", "journal_page", "orphan_rows", "broken_maintenance", "operations_to_check",
+    "ids_twice", "keys_twice", "counts_to_check", "orphan_calls", "orphan_executions", "orphan_checkpoints",
+    "orphan_replacements", "orphans_of_governance", "evidence_to_check", "grants_to_doubt", "journal_page",
+    "orphan_rows", "broken_maintenance", "operations_to_check",
 ))  # fmt: skip
 _OTHERS = {
     GRANT.name: "grants_to_check",
@@ -370,10 +404,6 @@ def _moment_or_none(value: Any, moment: Callable[[Any], datetime]) -> Any:
     except (TypeError, ValueError):
         return None
     return found if found.tzinfo is not None else None  # without a zone it can be compared with nothing
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 _read_job = _reader(Job)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from holdfast.core.commands import Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide, step_of
 from holdfast.core.errors import IdempotencyConflictError, JobNotFoundError, invariant
 from holdfast.core.machines import JOB
-from holdfast.core.records import Job
+from holdfast.core.records import Job, time_text
 from holdfast.store.requests import Admission, Submission
 from holdfast.store.statements import encoded
-from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, job_row, redacted_move
+from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, redacted_move
 
 
 class JobReads(Verbs):
@@ -68,9 +67,12 @@ class JobWrites(JobReads, WritingVerbs):
         # All writers insert in the same order, so that two batches with common keys cannot deadlock.
         to_insert = [index for _, index in sorted(first.items())] + keyless
         born = _birth(JOB.name, decide(None, Submit(), self._store.now()))
+        # Only one transaction writes at a time on SQLite, so the ids after the last one are free.
+        after = self._run("last_call")[0][0] if self._store.one_writer else 0
         rows = self._run(
             "insert_jobs",
             rows=encoded([submissions[index].row(digests[index]) for index in to_insert]),
+            after=after,
             state=born.target,
             version=born.edges,
             event=born.event,
@@ -78,36 +80,26 @@ class JobWrites(JobReads, WritingVerbs):
         )
         if rows:
             self._session.queues_to_announce.update(submissions[index].queue for index in to_insert)
-        return self._admissions(submissions, digests, first, keyless, rows)
-
-    def _admissions(
-        self,
-        submissions: Sequence[Submission],
-        digests: Sequence[str],
-        first: Mapping[tuple[str, str], int],
-        keyless: Sequence[int],
-        rows: list[tuple[Any, ...]],
-    ) -> list[Admission]:
-        admitted: dict[int, Admission] = {}
-        inserted = {(client, key): job_id for job_id, client, key, _ in rows if key is not None}
-        # All rows without a key are inserted, in order, and ids only grow: so the n-th id belongs to the n-th of them.
-        anonymous = sorted((job_id, digest) for job_id, _, key, digest in rows if key is None)
-        for index, (job_id, digest) in zip(keyless, anonymous, strict=True):
-            invariant(digest == digests[index], f"job {job_id} has the digest of another submission")
-            admitted[index] = Admission(job_id, is_new=True)
-        old = [pair for pair in first if pair not in inserted]
-        existing = self.by_key(old) if old else {}
-        for pair, index in first.items():
-            if pair in inserted:
-                admitted[index] = Admission(inserted[pair], is_new=True)
-            else:
-                job = existing[pair]
-                _require_same(submissions[index], digests[index], job.digest)
-                admitted[index] = Admission(job.job_id, is_new=False, existing=job)
+        admitted = {to_insert[place]: Admission(job_id, is_new=True) for job_id, place in rows}
+        self._add_existing(admitted, submissions, digests, first)
         return [
             admitted.get(index) or _repeated(admitted[first[submission.client, submission.key or ""]])
             for index, submission in enumerate(submissions)
         ]
+
+    def _add_existing(
+        self,
+        admitted: dict[int, Admission],
+        submissions: Sequence[Submission],
+        digests: Sequence[str],
+        first: Mapping[tuple[str, str], int],
+    ) -> None:
+        """Add the admissions of submissions whose job existed before; raise IdempotencyConflictError for other work."""
+        old = [pair for pair, index in first.items() if index not in admitted]
+        for pair, job in (self.by_key(old) if old else {}).items():
+            index = first[pair]
+            _require_same(submissions[index], digests[index], job.digest)
+            admitted[index] = Admission(job.job_id, is_new=False, existing=job)
 
     def rule(
         self,
@@ -126,7 +118,7 @@ class JobWrites(JobReads, WritingVerbs):
         answers = [redacted_move(decide(job, command, now)) for job, command in rulings]
         shapes: Shapes = {}
         rows = {
-            index: job_row(answer, step_of(answer, JOB.name), _replay_reason(command), shapes)
+            index: _ruling_row(answer, step_of(answer, JOB.name), command, shapes)
             for index, ((_, command), answer) in enumerate(zip(rulings, answers, strict=True))
             if isinstance(answer, Move) and answer.steps
         }
@@ -135,7 +127,7 @@ class JobWrites(JobReads, WritingVerbs):
             invariant(named == grant_id, f"a release names grant {named}, not {grant_id}")
         signature = self._signature(actor, reason, move_id)
         won = self._write(
-            "move_jobs", list(rows.values()), shapes=encoded(list(shapes)), grant_id=grant_id, **signature
+            "rule_jobs", list(rows.values()), shapes=encoded(list(shapes)), grant_id=grant_id, **signature
         )
         lost = {index for index, row in rows.items() if row[0] not in won}
         self._session.queues_to_announce.update(job.queue for job, _ in rulings if job.job_id in won)
@@ -147,8 +139,14 @@ def _birth(machine: str, answer: Move | Refused) -> Step:
     return step_of(answer, machine)
 
 
-def _replay_reason(command: object) -> str | None:
-    return command.replay_reason if isinstance(command, Replay) else None
+def _ruling_row(move: Move, step: Step, command: object, shapes: Shapes) -> list[object]:
+    """Return the row of `rule_jobs` for a move of a job that no attempt makes; its shape is added to `shapes`."""
+    shape = step.source, step.target, step.edges, step.event
+    return [
+        step.subject, shapes.setdefault(shape, len(shapes)), step.version,
+        time_text(move.run_at) if move.run_at else None, move.error_code, move.error_message, move.quarantine_code,
+        command.replay_reason if isinstance(command, Replay) else None,
+    ]  # fmt: skip
 
 
 def _require_same(submission: Submission, digest: str, earlier: str) -> None:

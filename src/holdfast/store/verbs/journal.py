@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.machines import JOB
+from holdfast.core.machines import EXEC_IDS, EXECUTION, JOB
 from holdfast.core.records import JournalRow
 from holdfast.store.rows import reader
 from holdfast.store.verbs.base import Verbs
@@ -22,7 +22,10 @@ class JournalReads(Verbs):
 
     def of(self, subject: int, machine: str = JOB.name) -> list[JournalRow]:
         """Return the history of one record, oldest first."""
-        return [self._journal_row(row) for row in self._run("journal_of", machine=machine, subject=subject)]
+        # The rows of a job also tell what its attempts did; a start or a commit alone has a row of its own.
+        record = subject // EXEC_IDS if machine == EXECUTION.name else subject
+        rows = self._run("journal_of", machine=machine, subject=subject, record=record)
+        return [self._journal_row(row) for row in rows]
 
     def of_executions(self, job_id: int) -> list[JournalRow]:
         """Return the history of all executions of a job."""
@@ -33,9 +36,14 @@ class JournalReads(Verbs):
         [[moment]] = self._run("told_from")
         return None if moment is None else self._store.moment(moment)
 
-    def first_versions(self, job_id: int) -> dict[tuple[str, int], int]:
-        """Return the first version in the journal of a job and of its executions, by machine and id."""
-        return {(machine, subject): first for machine, subject, first in self._run("histories_of", job_id=job_id)}
+    def kept(self, job_id: int) -> tuple[int, list[JournalRow]]:
+        """Return the first version of a job that the journal has, and all edges of the job and its attempts in order.
+
+        Archived rows that are still in the journal are left out.
+        """
+        [[first]] = self._run("history_begins", job_id=job_id)
+        rows = self._run("kept_history", job_id=job_id, first=first)
+        return first, [self._journal_row(row) for row in rows]
 
     def _journal_row(self, row: Sequence[Any]) -> JournalRow:
-        return _read_journal_row(row, datetime.fromisoformat)  # text on both databases, because it is hashed
+        return _read_journal_row(row, self._store.moment)

@@ -14,7 +14,7 @@ from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Execution, Job
 from holdfast.store.verbs.base import Verbs
 
-RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED, JobState.RUNNING})  # the states of a partial index
+RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED})  # the states of a partial index
 FEW_WAITING = 20_000  # up to this number all pending jobs are sorted for a page; with more, a scan finds a page soon
 
 
@@ -69,6 +69,8 @@ class Lists(Verbs):
         """Return the name of the statement that reads a page without reading many jobs in other states."""
         if state in RESTING:
             return "list_resting_jobs"
+        if state is JobState.RUNNING:
+            return "list_running_jobs"
         if (
             state is JobState.PENDING
             and sum(n for _, _, of, n in self._session.counts.raw() if of == state) <= FEW_WAITING
@@ -121,6 +123,11 @@ class Lists(Verbs):
     def executions(self, job_id: int) -> list[Execution]:
         """Return a job's executions, first attempt first."""
         return [self._execution(row) for row in self._run("executions_of", job_id=job_id)]
+
+    def current_attempt(self, job_id: int) -> Attempt | None:
+        """Return a running job with its attempt; None if the job is not running."""
+        rows = self._run("current_attempt", job_id=job_id)
+        return self._attempt(rows[0]) if rows else None
 
     def attempt(self, exec_id: int) -> Attempt | None:
         """Return an execution with its job, if it exists."""

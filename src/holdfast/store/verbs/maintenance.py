@@ -12,9 +12,11 @@ from typing import Any
 
 from holdfast.core.digest import Json, canonical
 from holdfast.core.records import time_text
-from holdfast.store.statements import encoded
+from holdfast.store.statements import OF_CALL, encoded
 from holdfast.store.tables import Guarded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
+
+CALLS, JOBS = "holdfast_calls", "holdfast_jobs"
 
 
 class MaintenanceReads(Verbs):
@@ -49,14 +51,41 @@ class MaintenanceWrites(MaintenanceReads, WritingVerbs):
         sql = f"UPDATE {guarded.table} SET {sets} WHERE {guarded.id} = :subject"
         self._store.named(self._session.connection, sql, {**columns, "subject": subject})
 
-    def put_back(self, guarded: Guarded, columns: Mapping[str, object]) -> None:
-        """Insert a lost record with its id; needs an open door. Its journal rows are not changed."""
-        sql = f"INSERT INTO {guarded.table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})"
+    def put_back(self, table: str, columns: Mapping[str, object]) -> None:
+        """Insert a lost row with its id; needs an open door. The journal is not changed."""
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})"
         self._store.named(self._session.connection, sql, columns)
 
+    def forget(self, table: str, **which: object) -> None:
+        """Delete rows of a table by their key; needs an open door. The caller must have stored their contents."""
+        where = " AND ".join(f"{column} = :{column}" for column in which)
+        self._store.named(self._session.connection, f"DELETE FROM {table} WHERE {where}", which)
+
+    def write_job(self, job_id: int, columns: Mapping[str, object], *, was: int) -> None:
+        """Write a job whole, with its call, where they are missing or differ; needs an open door.
+
+        The row is deleted and inserted: an UPDATE that moves it would be journalled, and would end its attempt. The
+        caller journals what it has changed. `was` is the id that the row has now.
+        """
+        of_call = {name: value for name, value in columns.items() if name in OF_CALL}
+        if of_call and self.images(CALLS, job_id=job_id):
+            sets = ", ".join(f"{column} = :{column}" for column in of_call)
+            sql = f"UPDATE {CALLS} SET {sets} WHERE job_id = :job_id"
+            self._store.named(self._session.connection, sql, {**of_call, "job_id": job_id})
+        elif of_call:
+            self.put_back(CALLS, {"job_id": job_id, **of_call})
+        of_job = {name: value for name, value in columns.items() if name not in OF_CALL}
+        before = self.images(JOBS, job_id=was)
+        if before and (of_job or was != job_id):
+            self.forget(JOBS, job_id=was)
+            self._run("uncount_job", **{name: before[0][name] for name in ("operation", "queue", "state")})
+            of_job = {**before[0], **of_job}
+        if of_job:
+            self.put_back(JOBS, {**of_job, "job_id": job_id})
+
     def record_repair(self, door: int, row: Mapping[str, object]) -> None:
-        """Journal a repair that changed no state; needs an open door."""
-        self._run("tell_repair", maintenance_id=door, **row)
+        """Journal a repair; needs an open door."""
+        self._run("tell_repair", **{"status_from": None, "status_to": None, "maintenance_id": door, **row})
 
     def forget_journal_rows(self, seqs: Sequence[int]) -> None:
         """Delete journal rows; needs an open door. The caller must have stored their contents."""

@@ -48,6 +48,10 @@ class PortableWrites(PortableReads, WritingVerbs):
         """Return the tables that contain work or history; none in an empty ledger."""
         return [name for (name,) in self._run("occupied_tables")]
 
+    def orphaned(self) -> list[str]:
+        """Return the tables that contain a row without the job or the call that it belongs to."""
+        return [name for (name,) in self._run("orphaned_tables")]
+
     def advance(self, given_out: Mapping[str, int]) -> None:
         """Set the sequence of each table to at least the given number."""
         for name in NUMBERED:

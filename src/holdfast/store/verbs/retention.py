@@ -7,32 +7,49 @@ rows are kept, and only grows. The caller decides what is kept and for how long.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.core.errors import PlanStaleError
-from holdfast.core.machines import EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, ProcedureState
-from holdfast.core.records import Execution, time_text
+from holdfast.core.machines import GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, ProcedureState
+from holdfast.core.records import time_text
 from holdfast.core.seals import Archive, Seal
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 from holdfast.store.verbs.seals import Key
 
-_EXECUTION_FIELDS = (*Execution.__struct_fields__, "event", "actor", "reason", "move_id", "history_from")
+_ENDED_FIELDS = (
+    "exec_id", "job_id", "attempt", "status", "version", "lease_owner", "lease_token", "lease_expires_at", "excused",
+    "error_code", "error_message", "progress", "progress_note", "cancel_asked_at", "started_at", "finished_at",
+    "created_at", "event", "actor", "reason", "move_id",
+)  # fmt: skip
 # A stopped run may be resumed, but counts as ended here: one that is never resumed would block retention forever.
 _ENDED_RUNS = PROCEDURE.final | {ProcedureState.STOPPED}
 # The parameter of `begin_histories` that takes a machine's records.
 _HISTORIES = {
     JOB.name: "jobs",
-    EXECUTION.name: "executions",
     GRANT.name: "grants",
     PROCEDURE.name: "procedures",
     STEP.name: "steps",
     VALUE.name: "registry",
     SWITCH.name: "switches",
 }
+
+
+AttemptKey = tuple[int, int]  # job_id, attempt
+SLIM_MARK = "slimmed"  # the setting with the mark below which jobs are slimmed
+LEFT_MAX = 500  # jobs below the mark that are not slimmed
+SETTLED = timedelta(days=1)  # a transaction that submitted jobs has ended by then, and its ids are visible
+MARK_STEP = 100_000  # ids that the mark passes in one transaction
+
+
+class SlimMark(msgspec.Struct, frozen=True):
+    """Every job with an id below `below` is slimmed, except those that are listed in `left`."""
+
+    below: int = 1
+    left: tuple[int, ...] = ()
 
 
 class Holder(NamedTuple):
@@ -44,9 +61,9 @@ class Holder(NamedTuple):
 
 
 class BlockAge(NamedTuple):
-    """The time of the newest row of a block, and how many of its rows are not about maintenance."""
+    """How many rows of a block are younger than allowed, and how many are not about maintenance."""
 
-    newest: str
+    young: int
     telling: int
 
 
@@ -73,10 +90,27 @@ class RetentionReads(Verbs):
         )
         return [job_id for (job_id,) in rows]
 
-    def block_age(self, start: Key, seal: Seal) -> BlockAge:
-        """Return the age of the block of a seal, which begins after `start`."""
-        [row] = self._run("block_age", **_between(start, seal))
-        return BlockAge(row[0] or "", row[1])
+    def slimmable_among(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str]) -> list[int]:
+        """Return those of the given jobs that ended before a time and still have their payload, lowest first."""
+        rows = self._run(
+            "slimmable_among",
+            rows=encoded(list(job_ids)),
+            states=encoded(sorted(states)),
+            before=self._store.stored(before),
+        )
+        return [job_id for (job_id,) in rows]
+
+    def slim_mark(self) -> SlimMark:
+        """Return the mark below which jobs are slimmed; if it cannot be read, the one of a new ledger."""
+        try:
+            return msgspec.json.decode(self._session.settings.read().get(SLIM_MARK, "{}"), type=SlimMark)
+        except msgspec.DecodeError:
+            return SlimMark()
+
+    def block_age(self, start: Key, seal: Seal, *, before: datetime) -> BlockAge:
+        """Return how many rows of the block of a seal, which begins after `start`, are not from before a time."""
+        [row] = self._run("block_age", before=self._store.stored(before), **_between(start, seal))
+        return BlockAge(*row)
 
     def block_holder(self, start: Key, seal: Seal, soon: Mapping[str, datetime]) -> Holder | None:
         """Return the first record of a block that may still move, or None.
@@ -92,14 +126,14 @@ class RetentionReads(Verbs):
         )
         return Holder(*rows[0]) if rows else None
 
-    def executions_ended(self, last_moves: Mapping[int, int]) -> list[dict[str, object]]:
-        """Return the executions that have the given version, by id: all columns, times as text."""
-        rows = self._run("executions_told", rows=encoded(sorted(last_moves.items())))
+    def ended_attempts(self, endings: Mapping[AttemptKey, str]) -> list[dict[str, object]]:
+        """Return the attempts that ended without success with the given move: all columns, times as text."""
+        rows = self._run("ended_attempts", rows=encoded([[*key, move_id] for key, move_id in sorted(endings.items())]))
         return [self._image(row) for row in rows]
 
     def _image(self, row: Sequence[Any]) -> dict[str, object]:
-        values = dict(zip(_EXECUTION_FIELDS, row, strict=True))
-        for name in ("lease_expires_at", "cancel_asked_at", "started_at", "finished_at", "created_at", "updated_at"):
+        values = dict(zip(_ENDED_FIELDS, row, strict=True))
+        for name in ("lease_expires_at", "cancel_asked_at", "started_at", "finished_at", "created_at"):
             if values[name] is not None:
                 values[name] = time_text(self._store.moment(values[name]))
         values["excused"] = bool(values["excused"])
@@ -130,6 +164,34 @@ class RetentionWrites(RetentionReads, WritingVerbs):
         self.forget_checkpoints(slimmed)
         return slimmed
 
+    def move_slim_mark(self, slimmed: Sequence[int]) -> None:
+        """Move the mark over jobs that are slimmed, after slimming some, so that the next search begins there.
+
+        It passes only jobs that were submitted long ago, and the ids between them: a transaction that is still open
+        may have ids that are lower than those of young jobs.
+        """
+        mark = self.slim_mark()
+        gone = set(slimmed)
+        left = [job_id for job_id in mark.left if job_id not in gone]
+        upto = min(max(slimmed), mark.below + MARK_STEP)
+        rows = self._run(
+            "not_slimmed",
+            first=mark.below,
+            upto=upto,
+            settled=self._store.stored(self._store.now() - SETTLED),
+            n=max(LEFT_MAX - len(left), 0) + 1,
+        )
+        stop = upto + 1
+        for job_id, young in rows:
+            if young or len(left) >= LEFT_MAX:
+                stop = job_id
+                break
+            left.append(job_id)
+        [[last]] = self._run("last_call_below", first=mark.below, stop=stop)
+        moved = SlimMark(mark.below if last is None else last + 1, tuple(left))
+        if moved != mark:
+            self._session.settings.set(SLIM_MARK, msgspec.json.encode(moved).decode())
+
     def forget_checkpoints(self, job_ids: Sequence[int]) -> None:
         """Delete the checkpoints of these jobs."""
         self._run("forget_checkpoints", rows=encoded(sorted(job_ids)))
@@ -148,10 +210,10 @@ class RetentionWrites(RetentionReads, WritingVerbs):
         named = msgspec.structs.asdict(archive)
         self._run("add_archive", at=named.pop("created_at"), hashed=named.pop("sha256"), **named)
 
-    def forget_executions(self, exec_ids: Sequence[int]) -> None:
-        """Delete archived executions; raise PlanStaleError if one does not exist."""
-        gone = self._run("forget_executions", rows=encoded(sorted(exec_ids)))
-        _require_all(len(gone), len(exec_ids), "executions")
+    def forget_attempts(self, keys: Sequence[AttemptKey]) -> None:
+        """Delete archived attempts; raise PlanStaleError if one does not exist."""
+        gone = self._run("forget_attempts", rows=encoded(sorted(keys)))
+        _require_all(len(gone), len(keys), "attempts")
 
     def begin_histories(self, archived: Mapping[tuple[str, int], int]) -> None:
         """Set where the history of each record, given as machine and id, begins: after the archived version."""

@@ -1,7 +1,7 @@
 """Verbs of seals: the chain of seals, and the journal rows in the form in which they are hashed.
 
-Invariants: a journal row is returned as the sixteen values that are hashed, in that order; every list is read in pages,
-so that memory does not grow with the ledger. The caller decides which rows may be sealed.
+Invariants: a journal row is returned as the eighteen values that are hashed, in that order (row format 2); every list
+is read in pages, so that memory does not grow with the ledger. The caller decides which rows may be sealed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.store.verbs.base import Verbs, WritingVerbs
 SEQ_MIN, SEQ_MAX = -(2**63), 2**63 - 1
 Key = tuple[int, int, int]  # (epoch, xid, seq): the order in which rows are sealed
 BEFORE_ALL: Key = (0, 0, 0)
-SealedValues = tuple[Any, ...]  # a journal row: (seq, epoch, xid, …, at)
+SealedValues = tuple[Any, ...]  # a journal row: (seq, epoch, xid, …, at, status_from, status_to)
 
 
 class Bounds(NamedTuple):

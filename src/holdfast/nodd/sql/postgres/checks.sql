@@ -8,12 +8,12 @@ SELECT c.relname FROM pg_class c
 SELECT u.wal_id, u.job_id, u.dataset, u.source_uri, u.object_uri, u.generation, u.etag, u.size, u.sequencer,
   u.version_id, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end, u.attempts_before,
   u.version_before, u.created_before, u.integrity_status, u.metadata_status, u.stac_status, u.provenance_status,
-  u.stac_item_id, u.stac_collection_id, u.stac_item_href, u.ingest_run_id, j.operation, j.client, j.key, j.replaces,
-  j.payload, j.result,
-  j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
-    WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
+  u.stac_item_id, u.stac_collection_id, u.stac_item_href, u.ingest_run_id, j.operation, c.client, c.key, c.replaces,
+  c.payload, j.result,
+  j.state = 'succeeded' OR coalesce(j.status, '') = 'COMMITTED'
   FROM (SELECT * FROM nodd_units WHERE wal_id > :after ORDER BY wal_id LIMIT :n) u
   LEFT JOIN LATERAL (SELECT * FROM holdfast_jobs n WHERE n.job_id = u.job_id OFFSET 0) j ON true
+  LEFT JOIN LATERAL (SELECT * FROM holdfast_calls n WHERE n.job_id = u.job_id OFFSET 0) c ON true
  ORDER BY u.wal_id;
 
 -- name: provenance_to_check

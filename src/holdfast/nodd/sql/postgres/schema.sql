@@ -5,7 +5,7 @@
 -- the columns with _before have the counts and the last error of the replaced job.
 CREATE TABLE nodd_units (
   wal_id             text PRIMARY KEY,
-  job_id             bigint NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
+  job_id             bigint NOT NULL UNIQUE REFERENCES holdfast_calls (job_id),
   dataset            text NOT NULL,
   source_uri         text NOT NULL,
   object_uri         text NOT NULL,

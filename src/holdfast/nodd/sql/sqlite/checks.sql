@@ -7,11 +7,10 @@ SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name GLOB 'no
 SELECT u.wal_id, u.job_id, u.dataset, u.source_uri, u.object_uri, u.generation, u.etag, u.size, u.sequencer,
   u.version_id, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end, u.attempts_before,
   u.version_before, u.created_before, u.integrity_status, u.metadata_status, u.stac_status, u.provenance_status,
-  u.stac_item_id, u.stac_collection_id, u.stac_item_href, u.ingest_run_id, j.operation, j.client, j.key, j.replaces,
-  j.payload, j.result,
-  j.state = 'succeeded' OR EXISTS (SELECT 1 FROM holdfast_executions e
-    WHERE e.job_id = j.job_id AND e.status IN ('COMMITTED', 'DONE'))
-  FROM nodd_units u LEFT JOIN holdfast_jobs j ON j.job_id = u.job_id
+  u.stac_item_id, u.stac_collection_id, u.stac_item_href, u.ingest_run_id, j.operation, c.client, c.key, c.replaces,
+  c.payload, j.result,
+  j.state = 'succeeded' OR coalesce(j.status, '') = 'COMMITTED'
+  FROM nodd_units u LEFT JOIN holdfast_jobs j ON j.job_id = u.job_id LEFT JOIN holdfast_calls c ON c.job_id = u.job_id
  WHERE u.wal_id > :after ORDER BY u.wal_id LIMIT :n;
 
 -- name: provenance_to_check

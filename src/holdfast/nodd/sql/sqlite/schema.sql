@@ -5,7 +5,7 @@
 -- the columns with _before have the counts and the last error of the replaced job.
 CREATE TABLE nodd_units (
   wal_id             TEXT PRIMARY KEY,
-  job_id             INTEGER NOT NULL UNIQUE REFERENCES holdfast_jobs (job_id),
+  job_id             INTEGER NOT NULL UNIQUE REFERENCES holdfast_calls (job_id),
   dataset            TEXT NOT NULL,
   source_uri         TEXT NOT NULL,
   object_uri         TEXT NOT NULL,

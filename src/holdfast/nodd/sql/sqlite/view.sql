@@ -1,6 +1,5 @@
 -- The write-ahead record of each unit. Its outcome is what the commit stored with the unit; before the commit it comes
 -- from the checkpoints. A failed status is shown only while no attempt runs, because that attempt has no verdict yet.
-DROP VIEW IF EXISTS nodd_wal_records;
 CREATE VIEW nodd_wal_records AS
 SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.time_range_start, u.time_range_end,
   CASE j.state WHEN 'running' THEN 'in_progress' ELSE j.state END AS status,
@@ -18,10 +17,8 @@ SELECT u.wal_id, u.dataset, u.object_uri, u.provider, u.queue, u.event_time, u.t
   u.stac_item_id, u.stac_collection_id, u.stac_item_href,
   coalesce(u.ingest_run_id, (SELECT c.value -> 'data' ->> 'ingest_run_id' FROM holdfast_checkpoints c
     WHERE c.job_id = j.job_id AND c.name = 'message-parse')) AS ingest_run_id,
-  (SELECT e.lease_owner FROM holdfast_executions e WHERE e.job_id = j.job_id ORDER BY e.attempt DESC LIMIT 1)
-    AS worker_id,
-  j.replay_reason, coalesce(u.created_before, j.created_at) AS created_at, j.updated_at,
+  j.lease_owner AS worker_id, j.replay_reason, coalesce(u.created_before, l.created_at) AS created_at, j.updated_at,
   u.version_before + j.version AS version,
   u.generation AS ext_generation, u.supersedes AS ext_supersedes, u.superseded_by AS ext_superseded_by,
   j.quarantine_code AS ext_quarantine_code, j.job_id AS ext_job_id
-  FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id;
+  FROM nodd_units u JOIN holdfast_jobs j ON j.job_id = u.job_id JOIN holdfast_calls l ON l.job_id = u.job_id;

@@ -1,0 +1,73 @@
+"""Errors of SQLite and of its driver as errors of Holdfast.
+
+Invariants: no error quotes data of the ledger; a refusal by a trigger or a CHECK names its code.
+"""
+
+import sqlite3
+from pathlib import Path
+
+from holdfast.core.errors import (
+    HoldfastError,
+    NotALedgerError,
+    RefusedByDatabaseError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+
+HEAD_BYTES = 1 << 16
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS", "SQLITE_FORMAT")
+
+
+def translated(path: Path, error: Exception) -> HoldfastError | None:
+    """Return the error of Holdfast for an error of the driver; None if there is none."""
+    if isinstance(error, UnicodeDecodeError):  # raised by the driver for a message of SQLite that is not UTF-8
+        return _damaged(path, "text in it is not UTF-8", "SQLITE_CORRUPT")
+    if not isinstance(error, sqlite3.Error):
+        return None
+    text = str(error)
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if text.startswith("HF") and name.startswith("SQLITE_CONSTRAINT"):
+        return RefusedByDatabaseError(text, context={"refusal": text[:5]})
+    if isinstance(error, sqlite3.IntegrityError):  # by class: Python has no name for some codes
+        checked = "holdfast_jobs_" in text and text.endswith("_check")  # job and attempt disagree
+        return RefusedByDatabaseError(text, context={"refusal": "HF001"} if checked else {})
+    if text.startswith("Could not decode to UTF-8"):  # has no error name; the rest of the text quotes the data
+        return _damaged(path, "text in it is not UTF-8", "SQLITE_CORRUPT")
+    return _of_the_file(path, text, name)
+
+
+def schema_damage(path: Path, error: sqlite3.OperationalError) -> StoreDamagedError | None:
+    """Return the error for a failed statement of Holdfast if the schema differs from that of the migrations."""
+    plain = getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR"
+    return _damaged(path, str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
+
+
+def _of_the_file(path: Path, text: str, name: str) -> HoldfastError | None:
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusyError(f"another process holds the write lock of {path}")
+    if name.startswith("SQLITE_READONLY"):
+        return StoreReadOnlyError(f"{path} is not writable")
+    if name.startswith("SQLITE_NOTADB") and not _was_a_ledger(path):
+        next_step = "Give another file name; this file is not a ledger."
+        return NotALedgerError(f"{path} is not a SQLite database", next_step=next_step)
+    if name.startswith(_DAMAGE) or text == "unsupported file format":  # a damaged header
+        return _damaged(path, text, name)
+    if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
+        return StoreUnavailableError(f"{path}: {text}", context={"sqlite": name})
+    return None
+
+
+def _damaged(path: Path, text: str, name: str) -> StoreDamagedError:
+    return StoreDamagedError(f"{path} is damaged: {text}", context={"sqlite": name})
+
+
+def _was_a_ledger(path: Path) -> bool:
+    """Return whether a file that SQLite cannot read contains names of the ledger's tables."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return False
+    return b"holdfast_" in head

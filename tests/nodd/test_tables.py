@@ -1,0 +1,103 @@
+"""The application's tables: they are made once and whole, and another version of them is refused."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import SchemaVersionError, StoreDamagedError
+from holdfast.nodd import tables
+from holdfast.nodd.statements import schema
+from holdfast.nodd.tables import SETTING, VERSION, is_prepared, prepare
+from holdfast.store import Store, connect, create_store
+from tests.enforcement.schema import everything_in
+from tests.support.forkserver import ForkServer
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[ForkServer]:
+    with ForkServer("tests.nodd.processes") as server:
+        yield server
+
+
+def version_of(store: Store[Any]) -> str | None:
+    with store.reading() as reading:
+        return reading.settings.read().get(SETTING)
+
+
+def test_tables_are_made_once(ledger_url: str) -> None:
+    with create_store(ledger_url) as store:
+        assert not is_prepared(store)
+        assert prepare(store)
+        before = everything_in(ledger_url)
+        assert not prepare(store)
+        assert is_prepared(store)
+    assert everything_in(ledger_url) == before
+
+
+@pytest.mark.parametrize("version", ["0", "1", "3", "x"])
+def test_another_version_is_refused(store: Store[Any], ledger_url: str, version: str) -> None:
+    with store.transaction() as transaction:
+        transaction.settings.set(SETTING, version)
+    before = everything_in(ledger_url)
+    for look in (prepare, is_prepared):
+        with pytest.raises(SchemaVersionError) as raised:
+            look(store)
+        assert raised.value.context == {"found": version, "expected": "2"}
+    assert everything_in(ledger_url) == before
+
+
+def test_tables_that_were_lost_are_not_made_anew(ledger_url: str) -> None:
+    with create_store(ledger_url) as store:
+        with store.transaction() as transaction:
+            transaction.settings.set(SETTING, VERSION)
+        before = everything_in(ledger_url)
+        for look in (prepare, is_prepared):
+            with pytest.raises(StoreDamagedError):
+                look(store)
+    assert everything_in(ledger_url) == before
+
+
+def test_tables_whose_creation_fails_do_not_exist(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_store(ledger_url).close()
+    before = everything_in(ledger_url)
+    with connect(ledger_url) as store:
+        with monkeypatch.context() as patch:
+            broken = [*schema(store.dialect)[:-1], "SELECT no_such_column FROM nodd_units"]
+            patch.setattr(tables, "schema", lambda _dialect: broken)
+            with pytest.raises(Exception, match="no_such_column"):
+                prepare(store)
+        assert everything_in(ledger_url) == before
+        assert prepare(store)
+
+
+@pytest.mark.parametrize("die_at", ["before the view", "before it is durable"])
+def test_a_process_that_is_killed_while_it_makes_them_leaves_nothing(
+    ledger_url: str, children: ForkServer, die_at: str
+) -> None:
+    create_store(ledger_url).close()
+    before = everything_in(ledger_url)
+    child = children.spawn("tests.nodd.processes:table_maker", url=ledger_url, die_at=die_at)
+    assert child.wait(30) == -signal.SIGKILL, children.log
+    assert everything_in(ledger_url) == before
+    with connect(ledger_url) as store:
+        assert prepare(store)
+
+
+def test_processes_that_make_them_at_the_same_moment_make_them_once(
+    ledger_url: str, children: ForkServer, tmp_path: Path
+) -> None:
+    create_store(ledger_url).close()
+    meet = tmp_path / "meet"
+    meet.mkdir()
+    options = {"url": ledger_url, "meet": str(meet), "of": 4}
+    many = [children.spawn("tests.nodd.processes:preparer", **options) for _ in range(4)]
+    assert [child.wait(60) for child in many] == [0] * 4, children.log
+    assert sorted(path.read_text() for path in meet.iterdir()) == ["False"] * 3 + ["True"]
+    with connect(ledger_url) as store:
+        assert version_of(store) == VERSION
+        assert is_prepared(store)

@@ -1,0 +1,74 @@
+"""A block with one statement that writes: what it commits, what it undoes, and what it leaves to the next user."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.errors import CommitUnknownError, IdempotencyConflictError, StoreUnavailableError
+from holdfast.store import Submission
+from tests.store.verbs import Verbs
+
+JOB = Submission(operation="noop", payload="{}", client="c", key="k")
+
+
+def jobs(verbs: Verbs) -> int:
+    [[n]] = verbs.query("SELECT count(*) FROM holdfast_jobs")
+    return int(n)
+
+
+@pytest.mark.req("M-02")
+def test_a_lone_submit_is_committed_once_and_repeated_submits_find_it(verbs: Verbs) -> None:
+    for expected in (True, False):
+        with verbs.store.alone() as transaction:
+            [admission] = transaction.jobs.submit([JOB])
+        assert (admission.job_id, admission.is_new, jobs(verbs)) == (1, expected, 1)
+
+
+def test_a_conflict_leaves_nothing_behind(verbs: Verbs) -> None:
+    with verbs.store.alone() as transaction:
+        transaction.jobs.submit([JOB])
+    before = verbs.everything()
+    other = Submission(operation="noop", payload="[1]", client="c", key="k")
+    with pytest.raises(IdempotencyConflictError), verbs.store.alone() as transaction:
+        transaction.jobs.submit([other])
+    assert verbs.everything() == before
+
+
+def test_the_next_user_of_the_connection_begins_a_transaction_again(verbs: Verbs) -> None:
+    with verbs.store.alone() as transaction:
+        transaction.jobs.submit([JOB])
+    with verbs.undone() as transaction:
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")])
+    assert jobs(verbs) == 1
+
+
+def test_plans_that_are_due_for_a_discard_do_not_begin_a_transaction(
+    verbs: Verbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.PLANS_S_MIN", 0.0)
+    monkeypatch.setattr("holdfast.store.postgres.store.PLANS_S_MAX", 0.0)
+    for n in range(1, 5):
+        with verbs.store.alone() as transaction:
+            transaction.jobs.submit([Submission(operation="noop", payload="{}")])
+        assert jobs(verbs) == n
+
+
+def lose_and_submit(verbs: Verbs) -> None:
+    with verbs.store.alone() as transaction:
+        [[pid]] = transaction.execute("SELECT pg_backend_pid()")
+        with verbs.store.transaction() as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        transaction.jobs.submit([JOB])
+
+
+def test_after_a_lost_connection_it_is_unknown_whether_the_statement_counts(verbs: Verbs) -> None:
+    if verbs.store.one_writer:
+        with pytest.raises(ZeroDivisionError), verbs.store.alone():
+            raise ZeroDivisionError  # SQLite has no connection to lose: an ordinary transaction
+        return
+    with pytest.raises(CommitUnknownError) as caught:
+        lose_and_submit(verbs)
+    assert isinstance(caught.value, StoreUnavailableError)
+    with verbs.store.alone() as transaction:
+        [admission] = transaction.jobs.submit([JOB])
+    assert admission.is_new
