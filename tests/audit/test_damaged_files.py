@@ -230,8 +230,9 @@ def test_a_header_that_names_another_format_is_damage(bench: Bench, value: int) 
     data = bytearray(bench.whole)
     data[47] = value
     for act in (look, write, judged):
-        with pytest.raises(StoreDamagedError, match="unsupported file format"):
+        with pytest.raises(StoreDamagedError, match="unsupported file format") as caught:  # SQLite's own words
             act(bench.put(bytes(data)), bench.clock)
+        assert caught.value.context == {"sqlite": "SQLITE_ERROR"}
     outcome = holdfast("check", "--db", str(bench.put(bytes(data))), "--json")
     assert (outcome.code, outcome.error_code) == (4, "store_damaged")
 
@@ -262,8 +263,9 @@ def test_damaged_pages_on_postgres(pg_server: Server, rich_postgres_url: str, ri
             report = check(store)
             [found] = [v for v in report.violations if v.invariant == "database"]
             assert (found.subject, found.evidence["sqlstate"]) == ("LEDGER", "XX001")
-            with pytest.raises(StoreDamagedError, match="invalid page"), store.reading() as reading:
+            with pytest.raises(StoreDamagedError) as caught, store.reading() as reading:
                 reading.lists.jobs()
+            assert caught.value.context == {"sqlstate": "XX001"}
     finally:
         pg_server.stop()
         _overwrite(path, whole)

@@ -379,8 +379,9 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(
     monkeypatch.setattr("holdfast.audit.files.snapshot.LINE_MAX", 10_000)
     lines = lines_of(sound)
     endless = pack(tmp_path / "endless", [*lines[:2], b'["meta","a","' + b"x" * 10_000 + b'"]\n', *lines[2:]])
-    with pytest.raises(SnapshotInvalidError, match="line 3 has no line feed"):
+    with pytest.raises(SnapshotInvalidError) as caught:
         verify(endless)
+    assert caught.value.context == {"kind": "line_without_end"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -347,8 +347,9 @@ def test_two_jobs_of_one_id_are_told(
     assert violations(orchestrator) == [f"{MANY_STATES}failed, failed, failed"]
     assert not StateMachineInvariants.check_job_in_single_state("failed", queue)
     # Without the index that forbids it a ledger does not even open.
-    with pytest.raises(EnforcementDriftError, match="holdfast_calls_key"):
+    with pytest.raises(EnforcementDriftError) as caught:
         opened()
+    assert caught.value.context == {"differs": ["holdfast_calls_key"]}
 
 
 def test_a_long_list_is_cut(queue: IdempotentJobQueue, ledger_url: str) -> None:

@@ -243,8 +243,9 @@ def test_bad_json_from_outside_is_a_typed_error(text: str | bytes, error: type[I
 
 def test_what_comes_from_outside_may_be_as_large_as_the_limit() -> None:
     assert loads('"é"', size_max=4) == "é"
-    with pytest.raises(PayloadTooLargeError, match="4 bytes; the limit is 3"):
+    with pytest.raises(PayloadTooLargeError) as caught:
         loads('"é"', size_max=3)
+    assert caught.value.context == {"bytes": 4, "limit": 3}
 
 
 @pytest.mark.parametrize("text", ['"\ud800"', '"\\ud800"', b'"\\ud800"', b'"\xed\xa0\x80"'])

@@ -170,8 +170,9 @@ def test_an_event_that_a_state_does_not_have_is_an_invalid_transition() -> None:
         JOB.path("succeed", "pending")
     assert str(caught.value) == "JOB has no event 'succeed' from pending"
     assert caught.value.context == {"machine": "JOB", "event": "succeed", "source": "pending"}
-    with pytest.raises(InvalidStateTransitionError, match="JOB has no event 'claim' from ∅"):
+    with pytest.raises(InvalidStateTransitionError) as caught:
         JOB.path("claim", None)
+    assert caught.value.context == {"machine": "JOB", "event": "claim", "source": None}
 
 
 def test_a_path_is_found_by_its_event_and_by_its_ends() -> None:

@@ -15,6 +15,7 @@ from holdfast.core.machine import Machine
 from holdfast.core.machines import JOB, SWITCH, VALUE, JobState
 from holdfast.store import create_store, open_store
 from holdfast.store.enforcement import Refusal
+from holdfast.store.migrations import DOOR_OPEN
 from tests.enforcement.raw import AT, GUARDED_BY_NAME, Client, Hand, Sql, refusal_of
 
 OPEN = "INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (?, ?, ?, ?) RETURNING maintenance_id"
@@ -231,8 +232,9 @@ def test_a_ledger_whose_door_stands_open_is_not_opened(sqlite_url: str) -> None:
     client.run("PRAGMA foreign_keys = OFF")
     opened(client)
     client.close()
-    with pytest.raises(EnforcementDriftError, match="door"):
+    with pytest.raises(EnforcementDriftError) as caught:
         open_store(sqlite_url)
+    assert caught.value.context == {"differs": [DOOR_OPEN]}
 
 
 def test_the_door_of_another_transaction_opens_nothing(pg_url: str) -> None:

@@ -815,8 +815,9 @@ def test_history_that_is_not_what_was_sealed_is_never_archived(
     else:
         database.run("DROP TRIGGER holdfast_journal_update")
     database.run("UPDATE holdfast_journal SET actor = 'mallory' WHERE seq = 2")
-    with pytest.raises(SealsBrokenError, match="block 1 cannot be archived"):
+    with pytest.raises(SealsBrokenError) as caught:
         gc(worked.store, whole(folder), who=WHO)
+    assert caught.value.context == {"seal_id": 1, "kind": "rows_changed"}
     assert list(folder.iterdir()) == []
     with worked.store.reading() as reading:
         assert reading.seals.archives() == []
@@ -845,8 +846,9 @@ def test_what_a_killed_gc_left_in_the_directory_is_written_anew(
     done(worked, "a")
     clock.advance(10)
     before = rows_of(worked)
-    with pytest.raises(ArchiveUnwritableError, match=r"journal-1-1\.jsonl\.gz exists"):
+    with pytest.raises(ArchiveUnwritableError) as caught:
         gc(worked.store, whole(folder), who=WHO)  # a gc leaves no such file under this name
+    assert Path(str(caught.value.context["file"])).name == "journal-1-1.jsonl.gz"
     assert (file.read_bytes(), rows_of(worked)[: len(before)]) == (b"half", before)
     file.unlink()
     before = rows_of(worked)

@@ -483,8 +483,9 @@ def test_a_root_belongs_to_one_run_for_good(store: Store[Any]) -> None:
     for changed in (newer, longer):
         with pytest.raises(PlanStaleError):
             resume(store, changed, root="r", **WHO)
-    with pytest.raises(InputError, match="is a run of 'fill'"):
+    with pytest.raises(InputError) as caught:
         resume(store, other, root="r", **WHO)
+    assert (caught.value.code, caught.value.context) == ("bad_input", {"procedure": "fill"})
     with pytest.raises(RecordNotFoundError):
         resume(store, fill, root="nobody's", **WHO)
     assert everything(store) == before

@@ -93,6 +93,7 @@ class IdempotentJobQueue(JobBoard):
                     raise InputError(
                         f"job {attempt.job.job_id} in queue {QUEUE!r} belongs to client {attempt.job.client!r}",
                         next_step=f"Submit other jobs to another queue: {QUEUE!r} is only for IdempotentJobQueue.",
+                        context={"job_id": attempt.job.job_id, "queue": QUEUE, "client": attempt.job.client},
                     )
         if not won:
             return None
@@ -330,7 +331,9 @@ class IdempotentJobQueue(JobBoard):
             return _error(job.key or "", answer)
         if QUEUE in reading.queues.paused():
             return RefusedError(
-                f"Queue {QUEUE!r} is paused", next_step=f"Resume it: `holdfast resume --queue {QUEUE}`."
+                f"Queue {QUEUE!r} is paused",
+                next_step=f"Resume it: `holdfast resume --queue {QUEUE}`.",
+                context={"paused": QUEUE},
             )
         switch = stopping(reading, job.operation)
         if switch is not None:

@@ -358,5 +358,5 @@ def _unavailable(entry_id: int, busy: Busy) -> StateTransitionRaceError:
     return StateTransitionRaceError(
         f"entry {entry_id} {busy.why} {busy.until.isoformat()}",
         next_step="Try again after that time.",
-        context={"entry": entry_id, "until": busy.until.isoformat()},
+        context={"entry": entry_id, "until": busy.until.isoformat(), "holder": busy.holder},
     )

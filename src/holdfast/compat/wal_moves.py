@@ -48,10 +48,11 @@ logger = logging.getLogger(__name__)
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """An entry that cannot be claimed yet: until when, and why."""
+    """An entry that cannot be claimed yet: until when, why, and who holds it."""
 
     until: datetime
     why: str
+    holder: str | None = None
 
 
 class _AgainError(HoldfastError):
@@ -196,7 +197,8 @@ class EntryMover:
         if latest.lease_expires_at > self._now():
             held = self._held.get(job.job_id)
             ours = held is not None and held.lease_token == latest.lease_token
-            return attempt if ours else Busy(latest.lease_expires_at, f"is held by {latest.lease_owner} until")
+            owner = latest.lease_owner
+            return attempt if ours else Busy(latest.lease_expires_at, f"is held by {owner} until", owner)
         committed = latest.status is ExecutionStatus.COMMITTED
         command = Finish() if committed else Expire(job.run_at)
         transaction.executions.move([(attempt, command)], actor=self.worker, reason="lease expired")

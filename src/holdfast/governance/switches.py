@@ -172,7 +172,7 @@ def switched_off_error(operation: str, switch: Switch) -> RefusedError:
     return RefusedError(
         f"Operation {operation} was switched off by {switch.thrown_by}: {switch.reason}",
         next_step=f"Lift the switch: `holdfast switch lift {shlex.quote(switch.name)} --reason TEXT`.",
-        context={"switch": switch.name},
+        context={"switch": switch.name, "thrown_by": switch.thrown_by, "reason": switch.reason},
     )
 
 

@@ -59,7 +59,13 @@ class RunLease:
     def held(self, holder: str) -> RuntimeLeaseError:
         """Return the error for a lease that this attempt does not hold."""
         request = self._request
-        context = {"lease": request.target, "root": request.root, "stop_state": NO_LEASE}
+        context = {
+            "lease": request.target,
+            "root": request.root,
+            "stop_state": NO_LEASE,
+            "holder": holder,
+            "expired": self._token != 0,
+        }
         if self._token == 0:
             return RuntimeLeaseError(
                 f"the lease {request.target} is held by {holder}",

@@ -251,6 +251,7 @@ class PostgresStore(PostgresSchema):
             return StoreUnavailableError(
                 f"there is no schema {self.schema!r}",
                 next_step=f'Create it with CREATE SCHEMA "{self.schema}", or give another schema.',
+                context={"schema": self.schema},
             )
         if state in ("25006", "42501"):
             return StoreReadOnlyError(text)
