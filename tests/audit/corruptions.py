@@ -653,7 +653,7 @@ def a_journal_of_nothing(k: Knife) -> Found:
 @listed
 def a_key_twice(k: Knife) -> Found:
     k.run("DROP INDEX holdfast_calls_key")
-    k.set("JOB", k.rich.waiting, key="failed")
+    k.set("JOB", k.rich.waiting, client="web", key="failed")
     return job(k.rich.waiting, "keys_unique") | {("enforcement", "INDEX holdfast_calls_key")}
 
 

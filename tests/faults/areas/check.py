@@ -42,7 +42,7 @@ FAULTS = (
         id="check.lost_attempt_not_found",
         meaning="An attempt that is not stored, or that the job never made, is not found.",
         patches=(Patch(JOBS, "_each_once", "if named:", "if False:"),),
-        tests=_planted("an_attempt_that_is_lost", "an_attempt_that_never_was"),
+        tests=_planted("an_attempt_that_is_lost", "a_running_job_called_pending"),
     ),
     SeededFault(
         id="check.lowered_token_not_found",
