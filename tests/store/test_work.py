@@ -534,6 +534,37 @@ def test_what_has_committed_can_neither_fail_nor_expire(verbs: Verbs) -> None:
     assert verbs.everything() == before
 
 
+BATCH_ENDS: list[Callable[[Attempt], object]] = [
+    lambda attempt: Complete(token(attempt), '"done"'),
+    lambda attempt: Fail(token(attempt), "bad", "it broke", permanent=True),
+]
+
+
+@pytest.mark.req("M-06", "M-08", "M-18")
+@pytest.mark.parametrize("of_the_second", BATCH_ENDS, ids=["completes", "fails"])
+@pytest.mark.parametrize("of_the_first", BATCH_ENDS, ids=["completes", "fails"])
+@pytest.mark.parametrize("late_clock", [False, True])
+def test_of_two_attempts_of_one_worker_at_one_job_in_one_batch_the_second_ends_it(
+    verbs: Verbs,
+    of_the_first: Callable[[Attempt], object],
+    of_the_second: Callable[[Attempt], object],
+    late_clock: bool,
+) -> None:
+    """A worker that lost its lease has claimed the job again, and ends both attempts in one write."""
+    job_id = verbs.submit()
+    first = verbs.claim_one(owner="A", seconds=10)
+    verbs.clock.advance(10)
+    verbs.recover()
+    second = verbs.claim_one(owner="A", seconds=10)
+    now = verbs.clock.after(-5) if late_clock else None
+    moves = [(first, of_the_first(first)), (second, of_the_second(second))]
+    with verbs.store.transaction() as transaction:
+        answers = transaction.executions.move(moves, actor="A", now=now)
+    assert refusal(answers[0]) in ("lease_expired", "lease_lost")
+    assert isinstance(answers[1], Move)
+    assert verbs.executions(job_id)[0].status is ExecutionStatus.ABORTED
+
+
 @pytest.mark.req("M-18", "M-06", "M-07", "M-10", "G-13")
 def test_a_late_holder_loses_to_the_second_execution(verbs: Verbs) -> None:
     """Lease of 1 s, work of 2 s: A is refused, whichever of the two comes to its commit first."""

@@ -113,21 +113,29 @@ class ExecutionWrites(ExecutionReads, WritingVerbs):
         """
         distinct = {(attempt.job_id, attempt.token) for attempt, _ in moves}
         invariant(len(distinct) == len(moves), "a batch has two moves of one attempt")
+        # Of two attempts at one job only that with the greater token can hold it.
+        newest = dict(sorted(distinct))
+        stale: set[int] = set()
+        if len(newest) < len(moves):
+            stale = {i for i, (attempt, _) in enumerate(moves) if attempt.token != newest[attempt.job_id]}
         now = now or self._store.now()
         signature = self._signature(actor, reason)
-        completed = self._complete(moves, signature)
+        fresh = [each for i, each in enumerate(moves) if i not in stale] if stale else moves
+        completed = self._complete(fresh, signature)
         answers = [
-            COMPLETED if attempt.job_id in completed else redacted_move(decide(attempt, command, now))
-            for attempt, command in moves
+            COMPLETED
+            if attempt.job_id in completed and i not in stale
+            else redacted_move(decide(attempt, command, now))
+            for i, (attempt, command) in enumerate(moves)
         ]
         shapes: Shapes = {}
         rows = {
-            index: _attempt_row(attempt, answer, shapes)
-            for index, ((attempt, _), answer) in enumerate(zip(moves, answers, strict=True))
-            if answer is not COMPLETED and isinstance(answer, Move) and answer.steps
+            i: _attempt_row(attempt, answer, shapes)
+            for i, ((attempt, _), answer) in enumerate(zip(moves, answers, strict=True))
+            if answer is not COMPLETED and isinstance(answer, Move) and answer.steps and i not in stale
         }
         won = self._write("move_attempts", list(rows.values()), shapes=encoded(list(shapes)), **signature)
-        lost = {index for index, row in rows.items() if row[0] not in won}
+        lost = {i for i, row in rows.items() if row[0] not in won} | {i for i in stale if isinstance(answers[i], Move)}
         return [_lease_lost(moves[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
 
     def _complete(self, moves: Sequence[tuple[Attempt, object]], signature: dict[str, object]) -> set[int]:
