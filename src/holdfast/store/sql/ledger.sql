@@ -13,13 +13,6 @@ SELECT operation, version, defaults FROM holdfast_operations ORDER BY operation;
 SELECT {journal_columns} FROM holdfast_edges g
  WHERE g.record IN (:subject, :record) AND g.subject = :subject AND g.machine = :machine ORDER BY g.version, g.seq;
 
--- name: journal_of_executions
--- In the rows of the job, and in those of a start or a commit that the job did not move with.
-SELECT {journal_columns} FROM holdfast_edges g
- WHERE (g.record = :job_id OR g.record BETWEEN CAST(:job_id AS bigint) * 1000000 AND CAST(:job_id AS bigint) * 1000000 + 999999)
-   AND g.machine = 'EXECUTION' AND g.subject BETWEEN CAST(:job_id AS bigint) * 1000000 AND CAST(:job_id AS bigint) * 1000000 + 999999
- ORDER BY g.seq, g.step;
-
 -- name: read_counts
 SELECT operation, queue, state, CAST(sum(n) AS bigint) AS n
   FROM (SELECT operation, queue, state, n FROM holdfast_counts
