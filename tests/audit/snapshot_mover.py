@@ -7,7 +7,6 @@ places. It restores each into the next, compares the first with the last, and pr
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -17,22 +16,13 @@ from holdfast.audit.files.restore import RestoreRequest, restore
 from holdfast.audit.files.snapshot import create
 from holdfast.audit.files.snapshot_diff import diff
 from holdfast.store import open_store
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.children import Child
 
 
 def moved(directory: Path, *urls: str, timeout_s: float = 300) -> Any:
     """Run the process, and return what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.audit.snapshot_mover", str(directory), *urls],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    with Child("tests.audit.snapshot_mover", str(directory), *urls) as child:
+        return json.loads(child.output(timeout_s))
 
 
 def memory_mb() -> float:

@@ -9,12 +9,7 @@ import sys
 import msgspec
 
 from tests.compat.support import actor
-
-
-def wait_for_start() -> None:
-    print("ready", flush=True)
-    sys.stdin.readline()
-
+from tests.support.children import wait_for_start
 
 if __name__ == "__main__":
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # refusals are the point

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +23,7 @@ import pytest
 from holdfast.compat import AuditEvent, IdempotentJobQueue, IngestionJob, JobStatus, StateMachineValidator
 from holdfast.core.errors import RefusedByDatabaseError, RefusedError
 from holdfast.core.project import project, rulings_of
+from tests.support import children
 
 STATUSES = tuple(JobStatus)
 JOBS = "holdfast_jobs JOIN holdfast_calls USING (job_id)"
@@ -230,34 +228,22 @@ def random_histories(url: str, seed: int, job_ids: Sequence[str], steps: int = 1
     return History(events, sum(history.refused for history in histories)), list(seen)
 
 
-class Child:
-    """An actor in a process of its own, at the starting line."""
+class Child(children.Child):
+    """A worker in a process of its own; it waits until all are ready."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    def __init__(self, url: str, seed: int, steps: int, job_ids: Sequence[str]) -> None:
+        super().__init__("tests.compat.actor", url, str(seed), str(steps), *job_ids)
+        assert self.says() == children.READY
 
     def start(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
-        self._process.stdin.flush()
+        self.go()
 
     def history(self) -> History:
-        out, _ = self._process.communicate(timeout=60)
-        assert self._process.returncode == 0
-        return msgspec.json.decode(out, type=History)
+        return msgspec.json.decode(self.output().encode(), type=History)
 
 
-@contextmanager
-def process_actor(url: str, seed: int, steps: int, job_ids: Sequence[str]) -> Iterator[Child]:
-    command = [sys.executable, "-m", "tests.compat.actor", url, str(seed), str(steps), *job_ids]
-    root = Path(__file__).parents[2]
-    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            yield Child(process)
-        finally:
-            process.kill()
+def process_actor(url: str, seed: int, steps: int, job_ids: Sequence[str]) -> Child:
+    return Child(url, seed, steps, job_ids)
 
 
 def check_history(url: str, queue: IdempotentJobQueue, job_ids: Iterable[str]) -> Counter[JobStatus]:

@@ -13,57 +13,26 @@ Usage: python -m tests.support.store_child MODE URL JSON, with MODE one of
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from holdfast.core.commands import Complete
 from holdfast.core.errors import HoldfastError
 from holdfast.store import Lease, Store, Submission, create_store, open_store
+from tests.support import children
 
-ROOT = Path(__file__).resolve().parents[2]
 
-
-class Child:
+class Child(children.Child):
     """The test's handle of such a process."""
 
     def __init__(self, mode: str, url: str, **options: object) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.store_child", mode, url, json.dumps(options)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def says(self) -> str:
-        """Return the next line that it prints."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().rstrip("\n")
-
-    def go(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        super().__init__("tests.support.store_child", mode, url, json.dumps(options))
 
     def answer(self) -> dict[str, Any]:
         """Return the result, after the process has ended."""
-        answer: dict[str, Any] = json.loads(self.says())
-        self._process.wait()
+        answer: dict[str, Any] = json.loads(self.output())
         return answer
-
-    def kill(self) -> None:
-        """Send SIGKILL to the process, if it still runs, and close the pipes."""
-        self._process.kill()
-        self._process.communicate()
 
 
 def _submit(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +70,7 @@ def _hold(store: Store[Any], options: dict[str, Any]) -> dict[str, Any]:
 def main(mode: str, url: str, options: dict[str, Any]) -> None:
     verb = {"submit": _submit, "claim": _claim, "hold": _hold}.get(mode)
     store = open_store(url) if verb else None
-    print("ready", flush=True)
-    sys.stdin.readline()
+    children.wait_for_start()
     try:
         if store is None or verb is None:
             create_store(url).close()
