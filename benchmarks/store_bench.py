@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,7 +51,7 @@ ROWS_QUICK = {1: 4, 10: 20, 100: 200, 1000: 1000}
 ROUNDS, ROUNDS_QUICK = 7, 1
 TARGET_BATCH = 100
 TARGETS = {"sqlite": 0.4, "postgres": 0.3}
-JOURNAL_ROWS = 7  # of one job from submit to complete: 3 edges of the job, 4 of its execution
+JOURNAL_ROWS = 3  # of one job: its submit, its claim, its end
 
 TEXT = payload_text(PAYLOAD)
 RESULT = '{"ok":true}'
@@ -120,16 +120,18 @@ class Enforced:
             transaction.executions.move(moves, actor=ACTOR)
 
 
-_GIVEN = {
-    "operation": "text", "operation_version": "text", "client": "text", "key": "text", "queue": "text",
-    "max_attempts": "integer", "replay_attempts": "integer", "priority": "integer", "payload": "text", "digest": "text",
+_CALL = {
+    "operation_version": "text", "client": "text", "key": "text", "max_attempts": "integer",
+    "replay_attempts": "integer", "payload": "text", "digest": "text",
 }  # fmt: skip
+_PLACE = {"operation": "text", "queue": "text", "priority": "integer"}
+_BORN = "state, version, run_at, due_at, updated_at, event, actor, move_id"
 
 
-def _given(key: str) -> tuple[object, ...]:
-    """Return the fields of a job that a caller gives, in the order of `_GIVEN`."""
+def _given(key: str, columns: Iterable[str]) -> tuple[object, ...]:
+    """Return the fields of a job that a caller gives, in the order of the columns."""
     submission = Submission(operation="noop", payload=TEXT, client=ACTOR, key=key)
-    return tuple(getattr(submission, column) for column in _GIVEN)
+    return tuple(getattr(submission, column) for column in columns)
 
 
 def _encoded(rows: object) -> str:
@@ -142,56 +144,55 @@ class BareSqlite:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def prepare(self, keys: Sequence[str]) -> list[tuple[object, ...]]:
-        return [_given(key) for key in keys]
+    def prepare(self, keys: Sequence[str]) -> list[tuple[tuple[object, ...], tuple[object, ...]]]:
+        return [(_given(key, _CALL), _given(key, _PLACE)) for key in keys]
 
-    def submit(self, rows: list[tuple[object, ...]]) -> None:
-        tail = (_text_now(),) * 3 + (ACTOR, uuid4().hex)
+    def submit(self, rows: list[tuple[tuple[object, ...], tuple[object, ...]]]) -> None:
+        now = _text_now()
+        tail = (now, now, now, ACTOR, uuid4().hex)
         with self._transaction() as connection:
+            [[last]] = connection.execute("SELECT coalesce(max(job_id), 0) FROM holdfast_calls").fetchall()
             connection.executemany(
-                f"INSERT INTO holdfast_jobs ({', '.join(_GIVEN)}, state, version, run_at, created_at, updated_at,"
-                f" event, actor, move_id)"
-                f" VALUES ({', '.join('?' * len(_GIVEN))}, 'pending', 1, ?, ?, ?, 'submit', ?, ?)",
-                (row + tail for row in rows),
+                f"INSERT INTO holdfast_calls (job_id, created_at, {', '.join(_CALL)})"
+                f" VALUES (?, ?, {', '.join('?' * len(_CALL))})",
+                ((last + n, now, *call) for n, (call, _) in enumerate(rows, start=1)),
+            )
+            connection.executemany(
+                f"INSERT INTO holdfast_jobs (job_id, {', '.join(_PLACE)}, {_BORN})"
+                f" VALUES (?, {', '.join('?' * len(_PLACE))}, 'pending', 1, ?, ?, ?, 'submit', ?, ?)",
+                ((last + n, *place, *tail) for n, (_, place) in enumerate(rows, start=1)),
             )
 
     def claim(self, n: int) -> list[tuple[Any, ...]]:
         now = datetime.now(UTC)
         given = {
             "n": n, "now": time_text(now), "until": time_text(now + timedelta(seconds=LEASE_S)),
-            "actor": ACTOR, "move_id": uuid4().hex,
+            "actor": ACTOR, "move_id": uuid4().hex, "token": int(now.timestamp() * 1_000_000),
         }  # fmt: skip
         with self._transaction() as connection:
-            begun = connection.execute(
-                "INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,"
-                " started_at, created_at, updated_at, event, actor, move_id) SELECT job_id, attempts + 1,"
-                " 'IN_PROGRESS', 2, :actor, :until, :now, :now, :now, 'begin', :actor, :move_id FROM holdfast_jobs"
-                " WHERE state = 'pending' AND queue = 'default' AND run_at <= :now ORDER BY priority, run_at, job_id"
-                " LIMIT :n RETURNING exec_id, job_id",
+            claimed = connection.execute(
+                "UPDATE holdfast_jobs SET state = 'running', status = 'IN_PROGRESS', version = version + 1,"
+                " attempts = attempts + 1, due_at = NULL, lease_owner = :actor, lease_token = :token,"
+                " lease_expires_at = :until, last_attempt_at = :now, started_at = :now, updated_at = :now,"
+                " event = 'claim', actor = :actor, move_id = :move_id WHERE job_id IN (SELECT job_id FROM holdfast_jobs"
+                " WHERE due_at IS NOT NULL AND queue = 'default' AND due_at <= :now ORDER BY priority, due_at, job_id"
+                " LIMIT :n) RETURNING job_id, operation, attempts",
                 given,
             ).fetchall()
             connection.execute(
-                "UPDATE holdfast_jobs SET state = 'running', version = version + 1, attempts = attempts + 1,"
-                " last_attempt_at = :now, updated_at = :now, event = 'claim', actor = :actor, move_id = :move_id"
-                " FROM json_each(:ids) k WHERE job_id = k.value RETURNING job_id, operation, payload, attempts",
-                {**given, "ids": _encoded([job_id for _, job_id in begun])},
+                "SELECT c.job_id, c.payload FROM json_each(:ids) k CROSS JOIN holdfast_calls c ON c.job_id = k.value",
+                {"ids": _encoded([row[0] for row in claimed])},
             ).fetchall()
-        return begun
+        return claimed
 
     def complete(self, claimed: list[tuple[Any, ...]]) -> None:
         given = {"now": _text_now(), "actor": ACTOR, "move_id": uuid4().hex, "result": RESULT}
         with self._transaction() as connection:
             connection.execute(
-                "UPDATE holdfast_executions SET status = 'DONE', version = version + 2, finished_at = :now,"
-                " updated_at = :now, event = 'complete', actor = :actor, move_id = :move_id"
-                " FROM json_each(:ids) k WHERE exec_id = k.value",
-                {**given, "ids": _encoded([exec_id for exec_id, _ in claimed])},
-            )
-            connection.execute(
-                "UPDATE holdfast_jobs SET state = 'succeeded', version = version + 1, result = :result,"
-                " updated_at = :now, event = 'succeed', actor = :actor, move_id = :move_id"
-                " FROM json_each(:ids) k WHERE job_id = k.value",
-                {**given, "ids": _encoded([job_id for _, job_id in claimed])},
+                "UPDATE holdfast_jobs SET state = 'succeeded', status = 'DONE', version = version + 1,"
+                " lease_expires_at = NULL, result = :result, updated_at = :now, event = 'succeed', actor = :actor,"
+                " move_id = :move_id FROM json_each(:ids) k WHERE job_id = k.value",
+                {**given, "ids": _encoded([row[0] for row in claimed])},
             )
 
     @contextmanager
@@ -208,47 +209,45 @@ class BarePostgres:
         self._connection = connection
 
     def prepare(self, keys: Sequence[str]) -> list[dict[str, object]]:
-        return [dict(zip(_GIVEN, _given(key), strict=True)) for key in keys]
+        given = {**_CALL, **_PLACE}
+        return [dict(zip(given, _given(key, given), strict=True)) for key in keys]
 
     def submit(self, rows: list[dict[str, object]]) -> None:
-        columns = ", ".join(f"{name} {kind}" for name, kind in _GIVEN.items())
+        columns = ", ".join(f"{name} {kind}" for name, kind in {**_CALL, **_PLACE}.items())
         self._run(
-            f"INSERT INTO holdfast_jobs ({', '.join(_GIVEN)}, state, version, run_at, created_at, updated_at, event,"
-            f" actor, move_id) SELECT r.*, 'pending', 1, statement_timestamp(), statement_timestamp(),"
-            f" statement_timestamp(), 'submit', %(actor)s, %(move_id)s"
-            f" FROM json_to_recordset(%(rows)s) AS r ({columns})",
+            "WITH r AS MATERIALIZED (SELECT nextval('holdfast_calls_job_id_seq') AS job_id, r.*"
+            f"   FROM json_to_recordset(%(rows)s) AS r ({columns})),"
+            f" c AS (INSERT INTO holdfast_calls (job_id, created_at, {', '.join(_CALL)})"
+            f"   SELECT job_id, statement_timestamp(), {', '.join(_CALL)} FROM r)"
+            f" INSERT INTO holdfast_jobs (job_id, {', '.join(_PLACE)}, {_BORN})"
+            f" SELECT job_id, {', '.join(_PLACE)}, 'pending', 1, statement_timestamp(), statement_timestamp(),"
+            f" statement_timestamp(), 'submit', %(actor)s, %(move_id)s FROM r",
             rows=_encoded(rows),
         )
 
     def claim(self, n: int) -> list[tuple[Any, ...]]:
         return self._run(
-            "WITH due AS MATERIALIZED (SELECT job_id FROM holdfast_jobs WHERE state = 'pending' AND queue = 'default'"
-            "   AND run_at <= statement_timestamp() ORDER BY priority, run_at, job_id LIMIT %(n)s"
+            "WITH due AS MATERIALIZED (SELECT job_id FROM holdfast_jobs WHERE due_at IS NOT NULL AND queue = 'default'"
+            "   AND due_at <= statement_timestamp() ORDER BY priority, due_at, job_id LIMIT %(n)s"
             "   FOR NO KEY UPDATE SKIP LOCKED),"
-            " j AS (UPDATE holdfast_jobs j SET state = 'running', version = version + 1, attempts = attempts + 1,"
-            "   last_attempt_at = statement_timestamp(), updated_at = statement_timestamp(), event = 'claim',"
-            "   actor = %(actor)s, move_id = %(move_id)s WHERE job_id = ANY (ARRAY(SELECT job_id FROM due))"
-            "   RETURNING j.job_id, j.operation, j.payload, j.attempts),"
-            " e AS (INSERT INTO holdfast_executions (job_id, attempt, status, version, lease_owner, lease_expires_at,"
-            "   started_at, created_at, updated_at, event, actor, move_id) SELECT job_id, attempts, 'IN_PROGRESS', 2,"
-            "   %(actor)s, statement_timestamp() + make_interval(secs => %(seconds)s), statement_timestamp(),"
-            "   statement_timestamp(), statement_timestamp(), 'begin', %(actor)s, %(move_id)s FROM j"
-            "   RETURNING exec_id, job_id)"
-            " SELECT e.exec_id, j.* FROM e JOIN j ON j.job_id = e.job_id",
+            " j AS (UPDATE holdfast_jobs j SET state = 'running', status = 'IN_PROGRESS', version = version + 1,"
+            "   attempts = attempts + 1, due_at = NULL, lease_owner = %(actor)s,"
+            "   lease_token = (extract(epoch FROM statement_timestamp()) * 1000000)::bigint,"
+            "   lease_expires_at = statement_timestamp() + make_interval(secs => %(seconds)s),"
+            "   last_attempt_at = statement_timestamp(), started_at = statement_timestamp(),"
+            "   updated_at = statement_timestamp(), event = 'claim', actor = %(actor)s, move_id = %(move_id)s"
+            "   WHERE job_id = ANY (ARRAY(SELECT job_id FROM due)) RETURNING j.job_id, j.operation, j.attempts)"
+            " SELECT j.*, c.payload FROM j JOIN holdfast_calls c ON c.job_id = j.job_id",
             n=n,
             seconds=LEASE_S,
         )
 
     def complete(self, claimed: list[tuple[Any, ...]]) -> None:
         self._run(
-            "WITH e AS (UPDATE holdfast_executions e SET status = 'DONE', version = version + 2,"
-            "   finished_at = statement_timestamp(), updated_at = statement_timestamp(), event = 'complete',"
+            "UPDATE holdfast_jobs j SET state = 'succeeded', status = 'DONE', version = version + 1,"
+            "   lease_expires_at = NULL, result = %(result)s, updated_at = statement_timestamp(), event = 'succeed',"
             "   actor = %(actor)s, move_id = %(move_id)s"
-            "   WHERE exec_id = ANY (ARRAY(SELECT k::bigint FROM jsonb_array_elements_text(%(ids)s) k))"
-            "   RETURNING job_id)"
-            " UPDATE holdfast_jobs j SET state = 'succeeded', version = version + 1, result = %(result)s,"
-            "   updated_at = statement_timestamp(), event = 'succeed', actor = %(actor)s, move_id = %(move_id)s"
-            " WHERE job_id = ANY (ARRAY(SELECT job_id FROM e))",
+            " WHERE job_id = ANY (ARRAY(SELECT k::bigint FROM jsonb_array_elements_text(%(ids)s) k))",
             ids=_encoded([row[0] for row in claimed]),
             result=RESULT,
         )

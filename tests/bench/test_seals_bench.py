@@ -24,7 +24,7 @@ def test_a_quick_run_reports_both_sides(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "seals.json").read_text())
     [figure] = result["figures"]
-    assert (result["quick"], figure["database"], figure["rows"], figure["seals"]) == (True, "sqlite", 7 * JOBS_QUICK, 1)
+    assert (result["quick"], figure["database"], figure["rows"], figure["seals"]) == (True, "sqlite", 3 * JOBS_QUICK, 1)
     assert figure["ratio"] == pytest.approx(figure["verified_per_s"] / figure["bare_per_s"])
     assert TARGET == 0.3
     assert "SQLite" in done.stdout

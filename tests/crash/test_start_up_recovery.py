@@ -99,8 +99,8 @@ def test_ten_thousand_interrupted_jobs_come_back_in_bounded_batches(ledger_url: 
         with ledger.store.reading() as reading:
             rows = ledger.store.execute(
                 reading.connection,
-                "SELECT move_id, count(DISTINCT subject) FROM holdfast_journal"
-                " WHERE machine = 'EXECUTION' AND event IN ('expire', 'finish') GROUP BY move_id",
+                "SELECT move_id, count(DISTINCT subject) FROM holdfast_edges"
+                " WHERE machine = 'EXECUTION' AND event IN ('abort', 'finish') GROUP BY move_id",
             )
         # No write lock is held for more than a batch, however many there are.
         assert Counter(n for _, n in rows) == {BATCH: MANY // BATCH}

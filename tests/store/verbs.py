@@ -28,7 +28,9 @@ WORKER = "worker-1"
 OPERATOR = "operator-1"
 REAPER = "reaper-1"
 TABLES = (
+    "holdfast_calls",
     "holdfast_jobs",
+    "holdfast_aborted",
     "holdfast_executions",
     "holdfast_journal",
     "holdfast_grants",

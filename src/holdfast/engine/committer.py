@@ -102,7 +102,9 @@ class Committer:
         if not tasks:
             return
         try:
-            self._write(tasks, partial(write_sets, tasks))
+            # One statement may commit itself, if nothing is planned between it and COMMIT.
+            plain = self._store.governed is False and self._world.reach is nothing
+            self._write(tasks, partial(write_sets, tasks), lone=plain and len(tasks) == 1 and tasks[0].lone)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
             if len(tasks) == 1 and not isinstance(error, StoreError):
                 tasks[0].failed(error)
@@ -111,7 +113,7 @@ class Committer:
 
                 Isolation(self._store, self._write).run(tasks, error)
 
-    def _write(self, tasks: Sequence[Task[Any]], body: Callable[[Transaction, Written], None]) -> StoreError | None:
+    def _write(self, tasks: Sequence[Task[Any]], body: Callable[..., None], *, lone: bool = False) -> StoreError | None:
         """Run a body in one transaction; once that is durable, give each task the outcome that the body recorded.
 
         If no transaction can be begun, that is no task's fault: the error is every task's answer, and it is returned.
@@ -119,8 +121,6 @@ class Committer:
         written: Written = []
         began = False
         try:
-            # One statement may commit itself, if nothing is planned between it and COMMIT.
-            lone = len(tasks) == 1 and tasks[0].lone and self._store.governed is False and self._world.reach is nothing
             with self._store.alone() if lone else self._store.transaction() as transaction:
                 began = True
                 body(transaction, written)

@@ -117,7 +117,8 @@ UPDATE holdfast_jobs AS j
        updated_at = greatest(j.updated_at, k.now), event = k.event, actor = :actor, reason = :reason, move_id = :move_id,
        grant_id = NULL
   FROM k
- WHERE j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = k.source
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
+   AND j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.status = k.source
    AND (k.lease_live IS NULL OR k.lease_live = (j.lease_expires_at > k.now))
 RETURNING j.job_id;
 
@@ -130,7 +131,8 @@ WITH k AS MATERIALIZED (
     FROM jsonb_array_elements(:rows) r),
 held AS MATERIALIZED (
   SELECT j.job_id, j.attempts, j.cancel_asked_at FROM k JOIN holdfast_jobs j ON j.job_id = k.job_id
-   WHERE j.lease_token = k.token AND j.lease_owner = k.owner AND j.lease_expires_at > k.now),
+   WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
+     AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.lease_expires_at > k.now),
 free AS MATERIALIZED (
   SELECT j.job_id FROM holdfast_jobs j WHERE j.job_id IN (SELECT job_id FROM held)
    ORDER BY j.job_id FOR NO KEY UPDATE SKIP LOCKED),
@@ -151,7 +153,8 @@ WITH k AS MATERIALIZED (
     FROM jsonb_array_elements(:rows) r)
 UPDATE holdfast_jobs AS j SET progress = k.progress, progress_note = k.note
   FROM k
- WHERE j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.lease_expires_at > k.now
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
+   AND j.job_id = k.job_id AND j.lease_token = k.token AND j.lease_owner = k.owner AND j.lease_expires_at > k.now
 RETURNING j.job_id * 1000000 + j.attempts;
 
 -- name: expired_attempts

@@ -1,5 +1,5 @@
 -- Statements about jobs. Rows come in as one JSON array of arrays; names and results match the SQLite dialect.
--- Every guard is a join column: a plan cached on empty tables is far slower otherwise. A row is turned into jsonb once
+-- Every guard is a join column, and every id is named by ANY: a plan cached on empty tables is far slower otherwise. A row is turned into jsonb once
 -- (OFFSET 0 keeps it so), because each ->> on json reads its text anew; all rows together stay json, which may be longer.
 
 -- name: last_call
@@ -57,7 +57,8 @@ UPDATE holdfast_jobs AS j
        updated_at = greatest(j.updated_at, coalesce(:now, statement_timestamp())), event = k.event, actor = :actor,
        reason = :reason, move_id = :move_id, grant_id = :grant_id
   FROM k
- WHERE j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
+ WHERE j.job_id = ANY (ARRAY(SELECT job_id FROM k))
+   AND j.job_id = k.job_id AND j.state = k.source AND j.version = k.version
 RETURNING j.job_id;
 
 -- name: get_jobs
