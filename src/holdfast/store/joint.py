@@ -115,9 +115,9 @@ def _rewritten(old: str, new: str, changed: str) -> str:
     noted = (
         f"{new}.progress IS DISTINCT FROM {old}.progress OR {new}.progress_note IS DISTINCT FROM {old}.progress_note"
     )
-    asked = f"{new}.cancel_asked_at IS DISTINCT FROM {old}.cancel_asked_at"
-    at_rest += f" OR ({old}.state <> {sql_text(JobState.RUNNING)} AND ({noted} OR {asked}))"
-    at_rest += f" OR ({old}.cancel_asked_at IS NOT NULL AND {asked})"
+    requested = f"{new}.cancel_asked_at IS DISTINCT FROM {old}.cancel_asked_at"
+    at_rest += f" OR ({old}.state <> {sql_text(JobState.RUNNING)} AND ({noted} OR {requested}))"
+    at_rest += f" OR ({old}.cancel_asked_at IS NOT NULL AND {requested})"
     committed = sql_texts(sorted(COMMITTED))
     early = f"{old}.result IS NOT NULL OR {new}.status IS NULL OR {new}.status NOT IN ({committed})"
     result = f"{new}.result IS DISTINCT FROM {old}.result AND ({early})"

@@ -154,7 +154,7 @@ def _each_once(case: Case) -> Iterator[Finding]:
     twice = [attempt for attempt, n in stored.items() if n > 1][:NAMED_MAX]
     unknown = [attempt for attempt in stored if attempt not in expected][:NAMED_MAX]
     # An attempt leaves the ledger with the journal row of its end. All that the kept rows tell of are still there.
-    due: Iterable[int] = expected if case.history.whole else sorted(case.told)
+    due: Iterable[int] = expected if case.history.whole else sorted(case.journalled)
     lost = list(islice((attempt for attempt in due if attempt not in stored), NAMED_MAX))
     for kind, named, what in (
         ("twice", twice, "are stored more than once"),

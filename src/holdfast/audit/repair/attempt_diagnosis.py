@@ -59,7 +59,7 @@ class ExaminedJob(ExaminedRecord):
             return True
         return last.target == JobState.RUNNING and signed.subject == self.id * EXEC_IDS + (last.attempt or 0)
 
-    def told(self, attempt: int) -> str | None:
+    def journalled_status(self, attempt: int) -> str | None:
         """Return the last status of an attempt by its journal, or None if that is not sound."""
         begins, rows = self.steps.get(attempt, (1, []))
         return rows[-1].target if is_sound(EXECUTION, rows, begins, self.context) else None
@@ -75,7 +75,7 @@ class ExaminedJob(ExaminedRecord):
             return attempt  # the commit was the last to write the row
         end = self.ends.get(last.seq)
         alone = last.record == last.subject
-        if self.told(attempt) not in COMMITTED:
+        if self.journalled_status(attempt) not in COMMITTED:
             return None
         return attempt if alone or (end is not None and end.target == JobState.SUCCEEDED) else None
 
@@ -110,15 +110,15 @@ def ended_attempts(job: ExaminedJob, attempts: int, verdict: Verdict) -> tuple[d
     for attempt in sorted({*job.aborted, *job.steps, attempts}):
         if attempt == current or not 0 < attempt <= attempts:
             continue
-        told, rows = job.told(attempt), job.steps.get(attempt, (1, []))[1]
-        end = job.ends.get(rows[-1].seq) if told == ExecutionStatus.ABORTED else None
+        status, rows = job.journalled_status(attempt), job.steps.get(attempt, (1, []))[1]
+        end = job.ends.get(rows[-1].seq) if status == ExecutionStatus.ABORTED else None
         image = job.aborted.get(attempt)
         if end is not None:
             ended[attempt] = _ended_by(job, attempt, end, by_move.get(end.move_id, image))
         elif image is not None:
             ended[attempt] = {**image, **readable(image)}
             # A repair may have written the end; then its row is not the end of a running job.
-            contradicts = contradicts or (bool(rows) and told != ExecutionStatus.ABORTED)
+            contradicts = contradicts or (bool(rows) and status != ExecutionStatus.ABORTED)
         elif attempt == attempts and status_before(job, attempts) in OPEN | COMMITTED:
             ended[attempt] = _aborted_now(job, attempts, verdict)
     order_tokens(ended)
@@ -169,7 +169,7 @@ def readable(image: dict[str, Any]) -> dict[str, Any]:
 def status_before(job: ExaminedJob, attempt: int) -> str | None:
     """Return the status of the current attempt before the repair: by its journal, or by the row."""
     image = job.image or {}
-    return job.told(attempt) or (image["status"] if image["attempts"] == attempt else None)
+    return job.journalled_status(attempt) or (image["status"] if image["attempts"] == attempt else None)
 
 
 def _aborted_now(job: ExaminedJob, attempt: int, verdict: Verdict) -> dict[str, Any]:

@@ -76,8 +76,8 @@ def _verdict(job: ExaminedJob, doubt: str | None) -> Verdict:
             return Verdict(JobState.QUARANTINED, None, restart=False, why=why)
         status = ExecutionStatus.DONE if state == JobState.SUCCEEDED else None
         if state == JobState.RUNNING:
-            told = job.told(last.attempt or 0)
-            status = ExecutionStatus(told) if told in OPEN else None
+            journalled = job.journalled_status(last.attempt or 0)
+            status = ExecutionStatus(journalled) if journalled in OPEN else None
             doubt = doubt or (None if status else "the journal of the current attempt is not sound")
         if state in JOB.final or doubt is None:
             return Verdict(state, status, restart=False, why=f"by its journal the job is {state}")

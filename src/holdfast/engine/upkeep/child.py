@@ -4,7 +4,7 @@ The child opens the ledger itself. What it logs, and the violations that it find
 and publishes them. Duties that the application brings stay in the worker: they cannot be sent.
 
 Invariants: a child ends with its parent, however that ends; a child that ends by itself is started again; a child that
-is asked to stop, by SIGTERM, leaves its unfinished duties to other workers.
+gets SIGTERM leaves its unfinished duties to other workers.
 """
 
 from __future__ import annotations

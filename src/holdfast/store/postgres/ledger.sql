@@ -26,7 +26,7 @@ ON CONFLICT (operation, queue, state) DO UPDATE SET n = holdfast_counts.n + excl
 DELETE FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
 
 -- name: lock_records
--- Rows that somebody wrote with numbers of their own must not stand in the way of the next ones.
+-- A client may have written rows with numbers of its own choice: the next numbers must be greater.
 LOCK TABLE holdfast_calls, holdfast_jobs, holdfast_aborted, holdfast_grants, holdfast_procedures, holdfast_steps,
   holdfast_values, holdfast_switches
   IN SHARE ROW EXCLUSIVE MODE;

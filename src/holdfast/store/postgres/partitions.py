@@ -2,7 +2,7 @@
 
 Invariants: a partition has the unique indexes and the triggers of the first one before a row can reach it; adding one
 does not keep writers out; only a partition that the journal has left behind, and whose every row is archived, is
-dropped, and whoever drops it waits for writers no longer than they would notice.
+dropped, and the process that drops it waits for writers no longer than they would notice.
 """
 
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FIRST = "holdfast_journal_p0"
 ROWS = 5_000_000  # of each partition after the first
-LOCK_MS = 250  # less than what PostgreSQL takes for a deadlock, so that whoever drops is the one who gives up
+LOCK_MS = 250  # less than what PostgreSQL takes for a deadlock, so that the process that drops is the one that gives up
 _BOUNDS = re.compile(r"FROM \((?:'?(\d+)'?|MINVALUE)\) TO \('?(\d+)'?\)")
 
 
@@ -132,7 +132,7 @@ def archived_partition(store: "Store[Any]", schema: str, archived: "Seal") -> st
 
 
 def _any_row_after(connection: Any, partition: Partition, archived: "Seal") -> bool:
-    # Asked of the journal, not of the partition by its name: somebody else may drop it this very moment.
+    # This reads the journal, not the partition by its name, because another process may drop the partition now.
     [[found]] = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM holdfast_journal WHERE seq < %s AND (epoch, xid, seq) > (%s, %s, %s))",
         (partition.end, *archived.end),

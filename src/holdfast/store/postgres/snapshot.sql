@@ -23,7 +23,7 @@ UPDATE holdfast_jobs SET lease_expires_at = least(lease_expires_at, coalesce(:no
 RETURNING job_id;
 
 -- name: tables_beside
--- In any schema: an effect may have been written to each of them. What an extension brought is nobody's effect.
+-- In any schema: an effect may have been written to each of them. Tables of an extension are left out.
 SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition AND c.relpersistence <> 't'
    AND n.nspname <> 'information_schema' AND NOT starts_with(n.nspname, 'pg_')

@@ -31,7 +31,7 @@ OTHERS = tuple(guarded for guarded in GUARDED if guarded.machine is not JOB)
 
 XID = "pg_current_xact_id()::text::bigint"
 # A record that this transaction wrote: by its own id, or by a subtransaction's, which only it can see in progress. The
-# unique indexes do not reach across partitions; this keeps a move from being told again in the next one.
+# unique indexes do not reach across partitions; this keeps a move from being journalled again in the next one.
 _FULL = f"(({XID} >> 32) << 32) + r.xmin::text::bigint"
 _WRITTEN_HERE = (
     "(r.xmin = pg_current_xact_id()::xid OR"
@@ -164,13 +164,14 @@ def _written(schema: str) -> str:
 
     An INSERT that no trigger made is refused too: depth 1 is this trigger itself.
     """
-    told = {guarded.machine.name: just_moved(guarded, "n", _WRITTEN_HERE) for guarded in GUARDED}
-    told["EXECUTION"] = joint.just_stepped("n", _WRITTEN_HERE)
-    told["MAINTENANCE"] = (
+    lookups = {guarded.machine.name: just_moved(guarded, "n", _WRITTEN_HERE) for guarded in GUARDED}
+    lookups["EXECUTION"] = joint.just_stepped("n", _WRITTEN_HERE)
+    lookups["MAINTENANCE"] = (
         f"EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.maintenance_id = n.subject AND m.xid = {XID})"
     )
     moved = "\n      ".join(
-        f"WHEN '{machine}' THEN {laid_out(condition.format(schema=schema), 6)}" for machine, condition in told.items()
+        f"WHEN '{machine}' THEN {laid_out(condition.format(schema=schema), 6)}"
+        for machine, condition in lookups.items()
     )
     untold = f"EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine\n      {moved}\n      ELSE false\n      END)"
     return _by_hand(schema, untold)
@@ -301,11 +302,11 @@ def _job_moved(schema: str, epoch: str) -> str:
 
 def _job_journal(schema: str, epoch: str, values: dict[str, str], rows: str) -> str:
     columns = ("machine", "subject", "version", "source", "target", "status_from", "status_to", "grant_id")
-    told = ",\n      ".join(laid_out(values[column], 6) for column in columns)
+    values_sql = ",\n      ".join(laid_out(values[column], 6) for column in columns)
     return (
         f"  INSERT INTO {schema}holdfast_journal ({', '.join(columns)},\n"
         "    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)\n"
-        f"    SELECT {told},\n"
+        f"    SELECT {values_sql},\n"
         f"      {epoch}, x, n.event, n.actor, n.reason, n.attempts, n.move_id, door, n.updated_at\n    FROM {rows}"
     )
 

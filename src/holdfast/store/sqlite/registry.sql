@@ -16,7 +16,8 @@ SELECT {value_columns} FROM holdfast_values v JOIN holdfast_collections c ON c.c
  ORDER BY v.operation_code, v.value_id;
 
 -- name: values_without_approval
--- What was admitted under a grant that nobody approved; or, `by_another`, nobody else, nor a grant for many at once.
+-- What was admitted under a grant without an approver; with `by_another`, also under one that its requester
+-- approved, unless that follows from a grant for many.
 SELECT v.operation_code, v.protocol_version FROM holdfast_values v JOIN holdfast_grants g ON g.grant_id = v.grant_id
  WHERE g.approved_by IS NULL OR (:by_another AND g.approved_by = g.requested_by
    AND instr(coalesce(g.approved_via, ''), :under) = 0)

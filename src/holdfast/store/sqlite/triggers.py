@@ -75,11 +75,11 @@ def _job_triggers(epoch: str) -> Iterator[str]:
 
 
 def _job_journal(epoch: str, values: dict[str, str]) -> str:
-    told = ",\n    ".join(laid_out(value, 4) for value in values.values())
+    values_sql = ",\n    ".join(laid_out(value, 4) for value in values.values())
     return (
         f"  INSERT INTO holdfast_journal ({', '.join(values)},\n"
         "    epoch, xid, event, actor, reason, attempt, move_id, maintenance_id, at)\n"
-        f"  VALUES\n    ({told},\n"
+        f"  VALUES\n    ({values_sql},\n"
         f"    {epoch}, 0, NEW.event, NEW.actor, NEW.reason, NEW.attempts, NEW.move_id,\n"
         f"    {DOOR}, NEW.updated_at);\n"
     )
@@ -194,9 +194,9 @@ def _delta(source: str, target: str) -> str:
 
 
 def _journal_triggers() -> Iterator[str]:
-    told = {guarded.machine.name: just_moved(guarded, "NEW") for guarded in GUARDED}
-    told["EXECUTION"] = joint.just_stepped("NEW")
-    moved = " ".join(f"WHEN '{name}' THEN {condition.format(schema='')}" for name, condition in told.items())
+    lookups = {guarded.machine.name: just_moved(guarded, "NEW") for guarded in GUARDED}
+    lookups["EXECUTION"] = joint.just_stepped("NEW")
+    moved = " ".join(f"WHEN '{name}' THEN {condition.format(schema='')}" for name, condition in lookups.items())
     door = "WHEN 'MAINTENANCE' THEN EXISTS (SELECT 1 FROM holdfast_maintenance WHERE maintenance_id = NEW.subject)"
     # A column takes any number here, so 1.5 is ruled out too.
     known = f"typeof(NEW.version) = 'integer' AND CASE NEW.machine {moved} {door} ELSE 0 END"

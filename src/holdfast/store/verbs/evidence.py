@@ -91,9 +91,9 @@ class Evidence:
         `kept` are the rows of the job that count, `attempt` is its current one, and `whole` says whether these are all
         rows that it ever had.
         """
-        told = self._edges([job_id])
+        edges_of = self._edges([job_id])
         current = {job_id: [(job_id * EXEC_IDS + attempt,)]}
-        edges = (*told[job_id], *self._lone_steps([job_id], told, current).get(job_id, ()))
+        edges = (*edges_of[job_id], *self._lone_steps([job_id], edges_of, current).get(job_id, ()))
         found = {}
         for exec_id, steps in sorted(kept_steps(kept, edges, whole=whole).items()):
             begins, counted = since_repair(steps, whole=whole)
@@ -109,7 +109,7 @@ class Evidence:
 
     def ask(self, question: str, **params: object) -> list[tuple[Any, ...]]:
         """Return the answer to one of the questions about the whole ledger."""
-        invariant(question in QUESTIONS, f"nobody can ask {question!r}")
+        invariant(question in QUESTIONS, f"there is no question {question!r}")
         return self._ask(question, **params)
 
     def overdue(self, before: datetime, n: int) -> list[tuple[Any, ...]]:
@@ -208,14 +208,14 @@ class Evidence:
         for row in self._of_jobs("executions_to_check", ids, 1):
             made[row[1]].append(row)
             self.executions_seen += 1
-        told = self._edges(ids)
-        lone = self._lone_steps(ids, told, made)
+        edges_of = self._edges(ids)
+        lone = self._lone_steps(ids, edges_of, made)
         checkpoints = dict(self._ask("checkpoints_to_check", rows=encoded(ids)))
         cases = []
         for row in rows:
             job, unreadable = _read_job(row[:-2], self._store.moment)
             stands = (job.state, job.version, row[-1], job.created_at, job.updated_at)
-            edges = told[job.job_id]
+            edges = edges_of[job.job_id]
             own = [pair for pair in edges if pair[0].machine == JOB.name]
             history = self._history(JOB, job.job_id, stands, own, unreadable)
             steps = kept_steps(history.kept, (*edges, *lone.get(job.job_id, ())), whole=history.whole)
@@ -230,7 +230,7 @@ class Evidence:
                     job=job,
                     history=history,
                     tried=tried,
-                    told=frozenset(exec_id % EXEC_IDS for exec_id in steps),
+                    journalled=frozenset(exec_id % EXEC_IDS for exec_id in steps),
                     lease_token=row[-2],
                     checkpoints=checkpoints.get(job.job_id, 0),
                 )
@@ -310,11 +310,11 @@ class Evidence:
                 first = n + 1
 
     def _lone_steps(
-        self, job_ids: list[int], told: dict[int, list[Read]], made: Mapping[int, Sequence[tuple[Any, ...]]]
+        self, job_ids: list[int], edges_of: dict[int, list[Read]], made: Mapping[int, Sequence[tuple[Any, ...]]]
     ) -> dict[int, list[Read]]:
-        """Return the starts and commits that no job moved with, by job, of the attempts that are stored or told of."""
+        """Return the starts and commits that no job moved with, of stored or journalled attempts, by job."""
         ids = {row[0] for job_id in job_ids for row in made.get(job_id, ())}
-        ids |= {row.subject for job_id in job_ids for row, _ in told[job_id] if row.machine == EXECUTION.name}
+        ids |= {row.subject for job_id in job_ids for row, _ in edges_of[job_id] if row.machine == EXECUTION.name}
         found: dict[int, list[Read]] = defaultdict(list)
         for exec_id, rows in self._journal(EXECUTION, {one for one in ids if isinstance(one, int)}).items():
             found[exec_id // EXEC_IDS] += rows

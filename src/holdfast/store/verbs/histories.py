@@ -43,7 +43,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
     rows: tuple[Entry, ...]  # lowest version first
-    unreadable: tuple[str, ...] = ()  # columns of the record, or rows of the journal, that hold what nobody wrote
+    unreadable: tuple[str, ...] = ()  # columns and journal rows with a value that Holdfast never writes
 
     @property
     def kept(self) -> tuple[Entry, ...]:
@@ -91,7 +91,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     job: Job
     history: History
     tried: tuple[Tried, ...]  # lowest attempt first
-    told: frozenset[int]  # the attempts that the kept rows of the journal tell of
+    journalled: frozenset[int]  # the attempts that the kept rows of the journal name
     lease_token: int | None
     checkpoints: int
 
