@@ -137,11 +137,15 @@ def journal_values(old: str | None, new: str) -> dict[str, str]:
         }  # fmt: skip
     alone = f"{new}.state = {old}.state"
     started = sql_text(ExecutionStatus.IN_PROGRESS)
+    after_start, after_commit = DEPTH[ExecutionStatus.IN_PROGRESS], DEPTH[ExecutionStatus.COMMITTED]
     released = f"{new}.event = {sql_text(_RELEASE.event)}"
     return {
         "machine": f"CASE WHEN {alone} THEN 'EXECUTION' ELSE 'JOB' END",
         "subject": f"CASE WHEN {alone} THEN {new}.job_id * {EXEC_IDS} + {new}.attempts ELSE {new}.job_id END",
-        "version": f"CASE WHEN {alone} THEN CASE {new}.status WHEN {started} THEN 2 ELSE 3 END ELSE {new}.version END",
+        "version": (
+            f"CASE WHEN {alone} THEN CASE {new}.status WHEN {started} THEN {after_start} ELSE {after_commit} END"
+            f" ELSE {new}.version END"
+        ),
         "source": f"CASE WHEN {alone} THEN {old}.status ELSE {old}.state END",
         "target": f"CASE WHEN {alone} THEN {new}.status ELSE {new}.state END",
         "status_from": f"CASE WHEN {alone} THEN NULL ELSE {old}.status END",
