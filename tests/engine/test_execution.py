@@ -313,7 +313,7 @@ def test_progress_is_visible_while_the_job_runs(ledger_url: str) -> None:
     go_on = threading.Event()
     with Ledger(ledger_url) as ledger:
 
-        @ledger.operation("slow", lease_s=0.3)
+        @ledger.operation("slow", lease_s=6)  # a heartbeat every 2 s writes the progress
         def slow(run: Execution) -> None:
             run.progress(0.25, "a quarter")
             assert go_on.wait(20)

@@ -66,9 +66,9 @@ def test_drain_does_what_is_due_and_nothing_else(
     due = ledger.submit(count.call(name="now"))
     later = ledger.submit(count.call(name="later"), run_at=clock.after(60))
     elsewhere = ledger.submit(count.call(name="elsewhere"), queue="a queue that nobody declares")
-    before = threading.enumerate()
+    before = set(threading.enumerate())
     assert drain(ledger) == 2
-    assert threading.enumerate() == before
+    assert set(threading.enumerate()) <= before  # a thread of an earlier test may end in between
     states = [ledger.receipt(receipt.job_id).state.value for receipt in (due, later, elsewhere)]
     assert states == ["succeeded", "pending", "succeeded"]
     assert clock.monotonic() == 0
