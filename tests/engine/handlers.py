@@ -69,7 +69,7 @@ def good(run: Execution, n: int = 0) -> dict[str, int]:
     return {"n": n, "pid": os.getpid()}
 
 
-@operations.operation(lease_s=0.6, max_attempts=1)
+@operations.operation(lease_s=3, max_attempts=1)
 def until_cancelled(run: Execution, then: str, started: str) -> str:
     Path(started).touch()
     give_up = time.monotonic() + 20

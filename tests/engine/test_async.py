@@ -228,7 +228,7 @@ def test_a_graceful_stop_gives_back_what_waits_on_a_loop(live: Ledger) -> None:
 def test_a_job_on_a_loop_is_told_of_its_cancellation(live: Ledger) -> None:
     begun = threading.Event()
 
-    @live.operation(lease_s=0.6)
+    @live.operation(lease_s=3)
     async def asks(run: Execution) -> str:
         begun.set()
         give_up = time.monotonic() + PATIENCE_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -364,11 +365,11 @@ def test_a_running_job_is_asked_to_stop(ledger_url: str) -> None:
     with Ledger(ledger_url) as ledger:
         begun = threading.Event()
 
-        @ledger.operation("patient", lease_s=0.3)
+        @ledger.operation("patient", lease_s=3)
         def patient(run: Execution) -> None:
             begun.set()
             while not run.cancelled:
-                pass
+                time.sleep(0.01)
             raise Cancel("as asked")
 
         receipt = ledger.submit(patient.call())
