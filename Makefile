@@ -28,7 +28,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(VENV)/pycache
 .DELETE_ON_ERROR:
 # One target at a time: benchmarks and timing tests need both cores.
 .NOTPARALLEL:
-.PHONY: help setup demo test quick fmt lint type verify conformance bench prove faults docs golden lock check-lock clean
+.PHONY: help setup demo test quick fmt lint type verify conformance bench prove faults attack docs golden lock check-lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ prove: setup ## every test, slow ones included, then the PostgreSQL tests on eac
 
 faults: setup ## apply each named fault and check that tests catch it; FAULT_ARGS="--only decide"
 	$(BIN)/python -m tests.faults.run $(FAULT_ARGS)
+
+attack: setup ## attack the ledger by raw SQL, faults, input and files, and write the counts into docs/scorecard.md
+	$(BIN)/python -m tests.support.attacks --write docs/scorecard.md
 
 golden: setup ## rewrite the golden files
 	$(BIN)/python -m tests.support.golden --write

@@ -3,7 +3,7 @@
 Invariants:
 - every test gets its own database; the PostgreSQL server starts with the first test that needs one;
 - without a PostgreSQL server those tests fail, they are never skipped;
-- a `req` marker names only clauses that exist.
+- a `req` marker names only clauses that exist, an `attack` marker only kinds that exist.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import clauses
+from tests.support.attacks import KINDS
 from tests.support.ledgers import new_ledger
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
@@ -47,6 +48,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=Path,
         help="write {clause: [test ids]} of the collected tests to PATH as JSON",
     )
+    parser.addoption(
+        "--attack",
+        metavar="KINDS",
+        type=lambda text: frozenset(text.split(",")),
+        help="run the attacks of these kinds only, such as sql,files",
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -68,10 +75,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "pg_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.pg)
+        kinds = {str(arg) for marker in item.iter_markers("attack") for arg in marker.args}
+        if unknown := kinds - KINDS.keys():
+            raise pytest.UsageError(f"{item.nodeid}: unknown kind of attack {min(unknown)}; known: {', '.join(KINDS)}")
+        item.user_properties += [("attack", kind) for kind in sorted(kinds)]
         for clause in dict.fromkeys(str(arg) for marker in item.iter_markers("req") for arg in marker.args):
             if clause not in known:
                 raise pytest.UsageError(f"{item.nodeid}: no clause {clause} in tests/support/clauses.toml")
             shown.setdefault(clause, []).append(item.nodeid)
+    wanted: frozenset[str] | None = config.getoption("--attack")
+    if wanted is not None:
+        items[:] = [
+            item for item in items if wanted & {value for name, value in item.user_properties if name == "attack"}
+        ]
     path: Path | None = config.getoption("--conformance")
     if path is not None:
         path.write_text(json.dumps(shown, indent=1, sort_keys=True) + "\n", encoding="utf-8")

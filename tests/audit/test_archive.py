@@ -34,6 +34,8 @@ from holdfast.core.errors import ArchiveInvalidError, ArchiveUnwritableError, Br
 from holdfast.core.seals import Seal
 from tests.cli.commands import heed_permissions
 
+pytestmark = pytest.mark.attack("files")
+
 LEDGER_ID = "5ea1" * 8
 AT = "2026-03-14T09:26:53.589793Z"
 EXECUTIONS: list[dict[str, Any]] = [

@@ -27,6 +27,8 @@ from tests.audit.rich import Maker, Rich
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
 
+pytestmark = pytest.mark.attack("sql")
+
 EVERY_JOB = range(1, 100)
 RICH = {"jobs": 18, "executions": 14, "journal": 79}  # what the rich ledger holds
 

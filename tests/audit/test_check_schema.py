@@ -27,6 +27,8 @@ from tests.audit.rich import Rich
 from tests.cli.commands import holdfast
 from tests.enforcement.raw import DOOR, SHUT, Client
 
+pytestmark = pytest.mark.attack("sql")
+
 
 def found_in(store: Store[Any]) -> dict[tuple[str, str], str]:
     return {(one.invariant, one.subject): one.detail for one in check(store).violations}

@@ -26,6 +26,8 @@ from tests.audit.rich import Rich
 from tests.cli.commands import holdfast, process
 from tests.support.postgres import Server
 
+pytestmark = pytest.mark.attack("files")
+
 SEED = 20261115
 PAGE = 4096
 HOWS = ("flip", "flip", "flip", "bytes", "garbage", "zeros", "cut")

@@ -18,6 +18,8 @@ from holdfast.store import Lease, Store, create_store
 from holdfast.testing import VirtualClock
 from tests.audit.sealing import COLUMNS, guards_off, journal, rewrite_all, seals, submit
 
+pytestmark = pytest.mark.attack("files")
+
 EDGE = 20_000_000  # where the first partition of the journal ends on PostgreSQL
 
 

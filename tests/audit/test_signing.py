@@ -20,6 +20,8 @@ from holdfast.audit.seals.keys import make_keys, private_key
 from holdfast.audit.seals.sealer import Head
 from holdfast.core.errors import ExtraMissingError, FileThereError, HeadInvalidError, InputError, KeyInvalidError
 
+pytestmark = pytest.mark.attack("files")
+
 HEAD = Head(
     ledger_id="0123456789abcdef0123456789abcdef",
     epoch=1,

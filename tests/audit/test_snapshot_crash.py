@@ -17,6 +17,8 @@ from holdfast.testing import VirtualClock
 from tests.audit.snapshots import NewUrl, full_at_rest, put, taken
 from tests.support.forkserver import ForkServer
 
+pytestmark = pytest.mark.attack("faults")
+
 pytest_plugins = ["tests.audit.places"]
 ROLES = "tests.audit.snapshot_roles"
 EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])

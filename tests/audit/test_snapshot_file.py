@@ -33,6 +33,8 @@ from tests.audit.snapshots import TRAVELLING, forge, lines_of, pack
 from tests.enforcement.raw import Client
 from tests.support.postgres import tmpfs_directory
 
+pytestmark = pytest.mark.attack("files")
+
 TABLE = {table.name: table for table in TABLES}
 
 

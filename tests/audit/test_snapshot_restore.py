@@ -34,6 +34,8 @@ from tests.audit.snapshots import NewUrl, forge, full_at_rest, many, pack, put, 
 from tests.enforcement.raw import Client
 from tests.enforcement.schema import everything_in
 
+pytestmark = pytest.mark.attack("files")
+
 pytest_plugins = ["tests.audit.places"]
 EACH = pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 EFFECTS = "CREATE TABLE effects (job_id integer)"

@@ -41,6 +41,8 @@ from tests.audit.sealing import (
 from tests.enforcement.raw import Client
 from tests.support.postgres import tmpfs_directory
 
+pytestmark = pytest.mark.attack("sql")
+
 BLOCKS = 5
 SEALED = BLOCK * BLOCKS
 ROWS = SEALED + 3

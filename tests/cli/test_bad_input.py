@@ -14,6 +14,8 @@ from holdfast.store import create_store, open_store
 from tests.cli.commands import heed_permissions, holdfast, process
 from tests.cli.test_setup import execute, path_of
 
+pytestmark = pytest.mark.attack("input")
+
 DEEP = "[" * 65 + "]" * 65
 LARGE = '"' + "x" * (1 << 20) + '"'
 MODES = pytest.mark.parametrize("mode", [[], ["--json"]], ids=["people", "json"])

@@ -13,6 +13,8 @@ from holdfast.core.errors import SpecInvalidError
 from holdfast.governance.replay.replay import policy_of
 from tests.cli.replaying import DO, GOES, SINCE, SPEC, failed_jobs, refused, replay, states_of, sum_of, written
 
+pytestmark = pytest.mark.attack("input")
+
 
 @pytest.fixture
 def lite(sqlite_url: str) -> str:

@@ -31,6 +31,8 @@ from holdfast.testing import VirtualClock
 from tests.compat.conftest import Open
 from tests.compat.support import JOBS, Memory, everything, job, mark, put, rows
 
+pytestmark = pytest.mark.attack("input")
+
 ILLEGAL = [(source, target) for source in JobStatus for target in JobStatus if target not in VALID_TRANSITIONS[source]]
 
 

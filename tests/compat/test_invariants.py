@@ -29,6 +29,8 @@ from tests.audit.knife import Knife, unguarded
 from tests.compat.conftest import Open
 from tests.compat.support import job, put, random_histories, rows
 
+pytestmark = pytest.mark.attack("sql")
+
 RUNNING_WITHOUT = "RUNNING jobs without active workers detected"
 MANY_STATES = "Jobs in more or less than one state detected: "
 CHANGED = "SUCCEEDED jobs that changed detected: "

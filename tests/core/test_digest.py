@@ -28,6 +28,8 @@ from holdfast.core.digest import (
 )
 from holdfast.core.errors import InputError, PayloadNotJsonError, PayloadTooDeepError, PayloadTooLargeError
 
+pytestmark = pytest.mark.attack("input")
+
 VECTOR = {
     "protocol_version": "1.0.0",
     "operation_code": "authorize_build_step",

@@ -18,6 +18,8 @@ from tests.support.forkserver import ForkServer
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import CLIENT, COUNT, counting_ledger, create_effects, note, noted, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:

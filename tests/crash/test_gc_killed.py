@@ -23,6 +23,8 @@ from tests.support.forkserver import Child, ForkServer
 from tests.support.postgres import Server
 from tests.support.roles import CLIENT, noted, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 SEED = 20261115
 FILES = ["journal-1-2.jsonl.gz", "journal-3-4.jsonl.gz", "journal-5-5.jsonl.gz"]
 EFFECTS = "SELECT job_id, count(*) FROM effects GROUP BY job_id ORDER BY job_id"

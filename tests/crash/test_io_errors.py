@@ -32,7 +32,10 @@ except HoldfastError as error:
     note(told + ".error", error.code)
 """
 
-pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed: no disk can be made to fail")
+pytestmark = [
+    pytest.mark.skipif(STRACE is None, reason="strace is not installed: no disk can be made to fail"),
+    pytest.mark.attack("faults"),
+]
 
 
 class Attempt:

@@ -16,6 +16,8 @@ from tests.support.forkserver import Child, ForkServer
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted
 
+pytestmark = pytest.mark.attack("faults")
+
 SEED = 20261115
 
 

@@ -15,6 +15,8 @@ from tests.support.forkserver import Child, ForkServer
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import CLIENT, counting_ledger, create_effects, noted, succeeded, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 SEED = 20261115
 LEASE_S = 2.0
 WORKERS = 3

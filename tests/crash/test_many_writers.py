@@ -11,6 +11,8 @@ from tests.support.forkserver import ForkServer
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import counting_ledger, create_effects
 
+pytestmark = pytest.mark.attack("faults")
+
 
 @pytest.fixture
 def forks() -> Iterator[ForkServer]:

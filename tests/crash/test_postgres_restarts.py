@@ -19,6 +19,8 @@ from tests.support.postgres import Server
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import CLIENT, COUNT, counting_ledger, create_effects, noted, succeeded, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 SEED = 20261115
 LEASE_S = 1.5
 WORK = "tests.support.roles:work"

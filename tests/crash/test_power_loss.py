@@ -16,6 +16,8 @@ import pytest
 from tests.crash.aftermath import make_template, require_sound
 from tests.support.power import STRACE, Disk, Image, Sync, Write, recorded
 
+pytestmark = pytest.mark.attack("faults")
+
 SEED = 20261115
 IMAGES, IMAGES_SLOW = 100, 10_000
 PROGRAM = """

@@ -20,6 +20,8 @@ from tests.governance.shelves import essence
 from tests.support.forkserver import Child, ForkServer
 from tests.support.roles import noted, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 SEED = 20261115
 NEAR_THE_END = 8  # PostgreSQL's plans are let go of after some time, which is a statement more in some runs
 ROLE = "tests.crash.procedure_run"

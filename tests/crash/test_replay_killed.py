@@ -20,6 +20,8 @@ from tests.governance.replays import AGAIN, fill, on_both, replays, states
 from tests.support.forkserver import ForkServer
 from tests.support.roles import noted
 
+pytestmark = pytest.mark.attack("faults")
+
 JOBS = 10 * BATCH
 ROLE = "tests.crash.replay_run"
 

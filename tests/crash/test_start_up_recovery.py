@@ -18,6 +18,8 @@ from holdfast.store import Lease
 from holdfast.testing import VirtualClock
 from tests.support.promises import Facts, require_promises
 
+pytestmark = pytest.mark.attack("faults")
+
 MANY = 10_000
 LEASE_S = 10
 

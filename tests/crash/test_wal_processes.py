@@ -15,6 +15,8 @@ from tests.support.forkserver import ForkServer
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 KEYS = 1000
 
 

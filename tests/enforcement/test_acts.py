@@ -17,6 +17,8 @@ from holdfast.store.enforcement import Refusal
 from tests.enforcement.raw import AT, LATER, Client, Hand
 from tests.enforcement.test_refusals import untouched
 
+pytestmark = pytest.mark.attack("sql")
+
 EDGE, BIRTH, KEPT, ONCE, BY_HAND = (
     Refusal.ILLEGAL_EDGE, Refusal.ILLEGAL_BIRTH, Refusal.APPEND_ONLY, Refusal.WRITE_ONCE, Refusal.WRITTEN_BY_HAND,
 )  # fmt: skip

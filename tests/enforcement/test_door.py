@@ -18,6 +18,8 @@ from holdfast.store.enforcement import Refusal
 from holdfast.store.migrations import DOOR_OPEN
 from tests.enforcement.raw import AT, GUARDED_BY_NAME, Client, Hand, Sql, refusal_of
 
+pytestmark = pytest.mark.attack("sql")
+
 OPEN = "INSERT INTO holdfast_maintenance (who, why, grant_id, opened_at) VALUES (?, ?, ?, ?) RETURNING maintenance_id"
 SHUT = "DELETE FROM holdfast_maintenance WHERE maintenance_id = ?"
 

@@ -17,6 +17,8 @@ from holdfast.store.statements import generated
 from tests.enforcement.raw import Client, Hand
 from tests.enforcement.schema import everything_in, schema_of
 
+pytestmark = pytest.mark.attack("sql")
+
 
 def tamper(url: str, *statements: str) -> None:
     client = Client(url)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.audit.check.runner import check
 from holdfast.core.decide import Move
 from holdfast.core.governed import Evidence
@@ -13,6 +15,8 @@ from holdfast.store.tables import GUARDED
 from tests.enforcement.raw import AT, LATER, Client, Hand
 from tests.enforcement.test_door import opened
 from tests.enforcement.test_refusals import untouched
+
+pytestmark = pytest.mark.attack("sql")
 
 SEAL = (
     "INSERT INTO holdfast_seals (seal_id, format, epoch, last_xid, last_seq, low_seq, high_seq, rows, digest, previous,"

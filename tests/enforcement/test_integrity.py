@@ -7,6 +7,8 @@ import pytest
 from holdfast.core.machines import JOB
 from tests.enforcement.raw import Client, Hand
 
+pytestmark = pytest.mark.attack("sql")
+
 REQUIRED = {
     "holdfast_jobs": ("operation", "queue", "state", "version", "attempts", "run_at", "move_id"),
     "holdfast_calls": ("client", "digest", "created_at"),

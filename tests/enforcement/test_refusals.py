@@ -45,6 +45,8 @@ from tests.enforcement.raw import (
     shortest,
 )
 
+pytestmark = pytest.mark.attack("sql")
+
 every_machine = pytest.mark.parametrize("machine", MACHINES_WITH_TABLES.values(), ids=MACHINES_WITH_TABLES)
 
 UNIQUE_VIOLATION = "23505"

@@ -29,6 +29,8 @@ from tests.enforcement.raw import (
     job_shape,
 )
 
+pytestmark = pytest.mark.attack("sql")
+
 NOWHERE = "nowhere"
 UNHEARD = "unheard"
 EDGES_TRIED = (1, 2, 3)

@@ -26,6 +26,8 @@ from tests.enforcement.raw import AT, DOOR, GUARDED_BY_NAME, LATER, MACHINES_WIT
 from tests.enforcement.test_acts import DONE, RETRIED, jobs
 from tests.enforcement.test_refusals import JOURNAL_ROW, untouched
 
+pytestmark = pytest.mark.attack("sql")
+
 # -- names that a role redefines --------------------------------------------------------------------------------------
 
 # Each is a function of the role's own schema that a trigger would call, if the trigger asked the session for its names.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from holdfast import Execution  # the same, as many a linter wants it
 
+pytestmark = pytest.mark.attack("input")
+
 
 class Colour(StrEnum):
     RED = "red"

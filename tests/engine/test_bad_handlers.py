@@ -26,6 +26,8 @@ from tests.engine import handlers
 from tests.engine.database import Database
 from tests.engine.working import drained, ended, excuses
 
+pytestmark = pytest.mark.attack("faults")
+
 MASK = "***"
 
 

@@ -22,6 +22,8 @@ from holdfast.store import Lease
 from holdfast.testing import VirtualClock
 from tests.engine.database import Database
 
+pytestmark = pytest.mark.attack("input")
+
 MARK = "Traceback (most recent call last)"
 HIDDEN = "hunter2hunter2"
 FRAMES = '  File "/srv/app.py", line 3, in main\n    work()\n  File "/srv/work.py", line 9, in work\n    raise oh\n'

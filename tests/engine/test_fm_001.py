@@ -27,6 +27,8 @@ from holdfast.store.verbs.executions import ExecutionWrites
 from holdfast.testing import VirtualClock, crash_at, drain, virtual_world
 from tests.engine.database import Database
 
+pytestmark = pytest.mark.attack("faults")
+
 ROOT = Path(__file__).resolve().parents[2]
 CHILD_S = 30
 

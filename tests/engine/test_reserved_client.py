@@ -16,6 +16,8 @@ from holdfast.core.machines import JobState
 from holdfast.store import Submission
 from tests.engine.database import Database
 
+pytestmark = pytest.mark.attack("sql")
+
 NOOP = Call(operation="noop", payload={})
 STOLEN = NOOP.keyed("holdfast", "1/1")
 

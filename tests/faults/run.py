@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -29,12 +26,12 @@ import msgspec
 
 from tests.faults.catalogue import AREAS, FAULTS
 from tests.faults.seeded import ROOT, SOURCE, SeededFault, copy_with
-from tests.support.postgres import installations, tmpfs_directory
+from tests.support.postgres import tmpfs_directory
+from tests.support.scorecard import made, write
 
 TEST_TIMEOUT_S = 60
 MODEL_TIMEOUT_S = 120
 FAULT_TIMEOUT_S = 240
-BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 
 
 class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,10 +135,10 @@ def _missed(fault: SeededFault, code: int, failed: Sequence[str], printed: str) 
 
 
 def section(results: Sequence[FaultResult]) -> str:
-    """Return the section of the scorecard that tells of a run."""
+    """Return the section of the scorecard that describes a run."""
     caught = sum(result.missed is None for result in results)
     lines = [
-        f"{len(results)} faults, {caught} caught; {_made()}.",
+        f"{len(results)} faults, {caught} caught; {made()}.",
         "`make faults` runs them: a fault is a small patch; it is caught when tests that pass without it fail with it.",
         "",
         "| area | faults | caught | failed tests |",
@@ -161,30 +158,6 @@ def _counted(result: FaultResult) -> str:
         return "**not caught**"
     databases = (f"{database} {sum(database in name for name in result.failed)}" for database in result.fault.databases)
     return f"{len(result.failed)} of {result.ran}" + "".join(f", {text}" for text in databases)
-
-
-def _made() -> str:
-    """Say when, of which commit and where the run was made."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    server = subprocess.run(
-        [str(installations()[0] / "postgres"), "--version"], capture_output=True, text=True, check=True
-    )
-    return (
-        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit.stdout.strip()}, {os.cpu_count()} vCPU, {platform.system()}, "
-        f"SQLite {sqlite3.sqlite_version}, PostgreSQL {server.stdout.split()[-1]}"
-    )
-
-
-def write(page: Path, results: Sequence[FaultResult]) -> None:
-    """Put the section of a run between the markers of a page; exit if the page does not have them."""
-    text = page.read_text(encoding="utf-8")
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        sys.exit(f"{page} has no {BEGIN} and {END}, between which the faults stand.")
-    page.write_text(f"{head}{BEGIN}\n{section(results)}{END}{tail}", encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -230,7 +203,7 @@ def main() -> None:
     missed = [result for result in results if result.missed is not None]
     print(f"{len(results) - len(missed)} of {len(results)} faults caught in {time.perf_counter() - began:.0f} s")
     if args.write:
-        write(args.write, results)
+        write(args.write, "faults", section(results))
     if missed:
         sys.exit(f"Not caught: {', '.join(result.fault.id for result in missed)}")
 

@@ -23,6 +23,8 @@ from tests.enforcement.raw import Client
 from tests.governance.granting import People, act, asked, contents, wanted
 from tests.support.ledgers import new_store
 
+pytestmark = pytest.mark.attack("sql")
+
 
 class Forger:
     """Somebody with a SQL shell, and a ledger with a draft and an active grant for the same kind of act."""

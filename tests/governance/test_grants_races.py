@@ -20,6 +20,8 @@ from tests.support.forkserver import ForkServer
 from tests.support.ledgers import new_store
 from tests.support.roles import noted, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 ROUNDS = 6
 RACERS = ("left", "right")
 ROLE = "tests.governance.racers"

@@ -15,6 +15,8 @@ from holdfast.governance.runs.procedure import Mode, resume, run, undo
 from holdfast.store import Store
 from tests.governance.shelves import WHO, books, crashing, essence, fill, make
 
+pytestmark = pytest.mark.attack("faults")
+
 REAL: Any = {**WHO, "mode": Mode.REAL_RUN}
 FAILS = {"fails": "C"}
 

@@ -33,6 +33,8 @@ from tests.governance.registries import (
 )
 from tests.support.ledgers import new_store
 
+pytestmark = pytest.mark.attack("sql")
+
 shared = pytest.fixture(scope="module", params=BOTH, name="shared")(governed)
 
 

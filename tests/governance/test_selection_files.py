@@ -31,6 +31,8 @@ from holdfast.core.selection import (
     selection_fault,
 )
 
+pytestmark = pytest.mark.attack("input")
+
 SPEC = """
 apiVersion: kfm.nodd.replay/v1alpha1
 kind: ReplaySelection

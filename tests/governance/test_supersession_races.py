@@ -25,6 +25,8 @@ from tests.governance.successions import SHIP_2, governed, shipping, states
 from tests.support.forkserver import ForkServer
 from tests.support.roles import noted, wait_until
 
+pytestmark = pytest.mark.attack("faults")
+
 ROLE = "tests.governance.successions"
 OLD = {"ship@1.0.0": "active", "pack@1.0.0": "active", "tax@1.0.0": "active"}
 NEW = {**OLD, "ship@1.0.0": "superseded", "ship@2.0.0": "active"}

@@ -14,6 +14,8 @@ from holdfast.model import __main__ as command
 from holdfast.model.simulation import Broken, Flaw, simulate
 from holdfast.store import open_store
 
+pytestmark = pytest.mark.attack("faults")
+
 SEEDS = {"sqlite": 40, "postgres": 6}
 SEEDS_SLOW = {"sqlite": 5000, "postgres": 500}
 

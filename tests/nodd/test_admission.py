@@ -16,6 +16,8 @@ from holdfast.nodd.units import Fate
 from holdfast.store import Lease, Store
 from tests.nodd.messages import CHUNK, GFS, chunk, enveloped, event, record
 
+pytestmark = pytest.mark.attack("input")
+
 URI = f"s3://noaa-gfs-bdp-pds/{GFS}"
 
 

@@ -10,6 +10,8 @@ from holdfast.nodd.dataset import Datasets
 from tests.nodd.busy import Busy, checked, pairs
 from tests.nodd.corruptions import CORRUPTIONS, corrupt
 
+pytestmark = pytest.mark.attack("sql")
+
 pytest.importorskip("h5py")
 
 

@@ -19,6 +19,8 @@ from holdfast.store import Store
 from tests.nodd.aws import Cloud
 from tests.nodd.messages import GFS, event, record
 
+pytestmark = pytest.mark.attack("faults")
+
 BUCKET = "noaa-gfs-bdp-pds"
 REFERENCE = datetime(2026, 7, 26, tzinfo=UTC)
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from holdfast.nodd import samples
 from holdfast.nodd.formats import Damaged, Read, grib2, gzipped, hdf5, nexrad
 
+pytestmark = pytest.mark.attack("input")
+
 REFERENCE = datetime(2026, 7, 26, 6, tzinfo=UTC)
 GRIDS = {
     "global": samples.latitudes_and_longitudes(),

@@ -23,6 +23,8 @@ from holdfast.nodd.units import Fate
 from holdfast.store import Store
 from tests.nodd.messages import CHUNK, GFS, GFS_TOPIC, GOES, chunk, enveloped, event, record
 
+pytestmark = pytest.mark.attack("input")
+
 # Ten bodies each, as the poller takes them: a thousand bodies, and a hundred thousand in `make prove`.
 BATCHES = 10_000 if os.environ.get("HOLDFAST_HYPOTHESIS") == "prove" else 100
 CHUNKS_TOPIC = "arn:aws:sns:us-east-1:684042711724:NewNEXRADLevel2ObjectFilterable"

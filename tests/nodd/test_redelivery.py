@@ -34,6 +34,8 @@ from tests.nodd.messages import GFS, enveloped, event, record
 from tests.nodd.objects import MemorySource
 from tests.support.forkserver import ForkServer
 
+pytestmark = pytest.mark.attack("faults")
+
 KEPT = [Operator.PARSE, Operator.INTEGRITY, Operator.METADATA, Operator.GOVERNANCE]
 SHARED = 2  # records of provenance that all units share: the agent and the plan
 OWN = 7  # and those that each has: three nodes and four edges

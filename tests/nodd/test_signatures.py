@@ -25,6 +25,8 @@ from holdfast.nodd.units import Fate
 from holdfast.store import create_store
 from tests.nodd.messages import event, record
 
+pytestmark = pytest.mark.attack("input")
+
 NOW = datetime(2026, 7, 26, tzinfo=UTC)
 TOPIC = "arn:aws:sns:us-east-1:123901341784:NewGFSObject"
 URL = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem"

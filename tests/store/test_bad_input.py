@@ -33,6 +33,8 @@ from holdfast.store import Store, Submission, create_store, open_store
 from tests.store.verbs import Verbs
 from tests.support.postgres import Server, tmpfs_directory
 
+pytestmark = pytest.mark.attack("input")
+
 ROOT = Path(__file__).resolve().parents[2]
 OPENERS = [open_store, create_store]
 Opener = Callable[[str], Store[object]]

@@ -12,6 +12,8 @@ import pytest
 from holdfast.core.errors import FileThereError, InputError
 from holdfast.store.files import Draft, new_file, replace_file
 
+pytestmark = pytest.mark.attack("files")
+
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())

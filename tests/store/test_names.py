@@ -6,6 +6,8 @@ from msgspec.structs import replace
 from holdfast.core.errors import InputError, UnknownOperationError
 from holdfast.store import Declared, Submission, Transaction, create_store
 
+pytestmark = pytest.mark.attack("input")
+
 
 @pytest.mark.parametrize("word", ["a\0b", "\ud800", "é" * 513, "x" * 1025])
 @pytest.mark.parametrize("where", ["client", "key", "queue"])

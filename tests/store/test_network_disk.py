@@ -8,6 +8,8 @@ from holdfast.core.errors import DurabilityError
 from holdfast.store.sqlite import store as sqlite_store
 from holdfast.store.sqlite.store import file_system_of
 
+pytestmark = pytest.mark.attack("files")
+
 
 def mounts(folder: Path, *lines: str) -> Path:
     table = folder / "mounts"
