@@ -74,6 +74,10 @@ def test_a_reason_given_as_the_code_is_the_reason(reason: Reason) -> None:
         ("poison", "os_thing", "OSError: [Errno 28] No space left on device", "resource_exhausted"),
         ("poison", "runtime_error", "the thing is in no state for that", "invalid_state"),
         ("poison", "value_error", "seven", "unknown"),
+        # A number is a status in a code, and anything in a message.
+        ("http_404", None, None, "connector_error"),
+        ("poison", "http_429", None, "rate_limited"),
+        ("poison", "value_error", "ValueError: order 404 of 429, line 503, port 403", "unknown"),
         ("poison", None, None, "unknown"),
         (None, None, None, "unknown"),
         ("", "", "", "unknown"),

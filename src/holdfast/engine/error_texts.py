@@ -16,7 +16,7 @@ CODE_MAX = 64
 def error_code(error: BaseException) -> str:
     """Return a short stable code for an exception: its own, or its class's name in snake case."""
     # The code of SystemExit is an exit status or a message.
-    own = None if isinstance(error, SystemExit) else _attribute(error, "code")
+    own = None if isinstance(error, SystemExit) else attribute(error, "code")
     # Codes of governance are in capitals; the code of another exception may be anything.
     shape = _OUR_CODE if isinstance(error, HoldfastError) else _CODE
     if isinstance(own, str) and shape.fullmatch(own):
@@ -39,8 +39,9 @@ def error_message(error: BaseException) -> str:
     return redacted(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def _attribute(error: BaseException, name: str) -> object:
+def attribute(value: object, name: str) -> object:
+    """Return an attribute of an exception, or of what it holds; None if there is none or it cannot be read."""
     try:
-        return getattr(error, name, None)
-    except BaseException:  # noqa: BLE001 - the same
+        return getattr(value, name, None)
+    except BaseException:  # noqa: BLE001 - it is the user's class
         return None

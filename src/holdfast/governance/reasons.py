@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from holdfast.core.decide import CANCELLED, LEASE_EXPIRED
 from holdfast.core.records import Job
-from holdfast.engine.failures import WordTable
+from holdfast.engine.classification import WordTable
 
 
 class Reason(StrEnum):
@@ -38,26 +38,31 @@ class Reason(StrEnum):
 # The first match decides. A code is matched as words: `json_decode_error` as `json decode error`.
 _WORDS = WordTable(
     {
-        Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl|\b429\b",
-        Reason.PERMISSION_DENIED: (
-            r"permission|access denied|forbidden|unauthori[sz]ed|authenticat|credentials|\b40[13]\b"
-        ),
+        Reason.RATE_LIMITED: r"rate.?limit|too many requests|quota|throttl",
+        Reason.PERMISSION_DENIED: r"permission|access denied|forbidden|unauthori[sz]ed|authenticat|credentials",
         Reason.TIMEOUT: r"timed? ?out|deadline exceeded",
         Reason.RESOURCE_EXHAUSTED: (
             r"memory|no space left|disk (?:is )?full|resources? exhausted|too many open files|too large|too deep|enospc"
         ),
-        Reason.DEPENDENCY_FAILURE: (
-            r"dependenc|upstream|unavailable|no module|import error|module not found|\b50[234]\b"
-        ),
+        Reason.DEPENDENCY_FAILURE: r"dependenc|upstream|unavailable|no module|import error|module not found",
         Reason.PARSE_ERROR: (
             r"pars(?:e|ing)|decode|syntax|malformed|not json|schema|validation|arguments invalid"
             r"|invalid (?:json|xml|format)"
         ),
         Reason.CONNECTOR_ERROR: (
             r"connect|network|\bio error|\bos error|socket|\bssl\b|\bdns\b|broken pipe|unreachable|missing object"
-            r"|not found|no such file|\b404\b"
+            r"|not found|no such file"
         ),
         Reason.INVALID_STATE: r"\bstate\b|conflict|integrity|precondition|invariant|\bbroken\b|\blost\b",
+    }
+)
+# A number in a code is a status, such as `http_404`. A number in a message may be anything: an order, a line, a port.
+_STATUSES = WordTable(
+    {
+        Reason.RATE_LIMITED: r"\b429\b",
+        Reason.PERMISSION_DENIED: r"\b40[13]\b",
+        Reason.DEPENDENCY_FAILURE: r"\b50[234]\b",
+        Reason.CONNECTOR_ERROR: r"\b404\b",
     }
 )
 _KNOWN = {reason.value: reason for reason in Reason}
@@ -74,10 +79,10 @@ def reason_of(quarantine_code: str | None, error_code: str | None = None, messag
     for code in codes:
         if code in _KNOWN:
             return _KNOWN[code]
-    for text in (*(code.replace("_", " ") for code in codes), message or ""):
-        if reason := _WORDS.kind_of(text):
+    for text in (code.replace("_", " ") for code in codes):
+        if reason := _STATUSES.kind_of(text) or _WORDS.kind_of(text):
             return reason
-    return Reason.UNKNOWN
+    return _WORDS.kind_of(message or "") or Reason.UNKNOWN
 
 
 def reason_for(job: Job) -> Reason:
