@@ -61,7 +61,8 @@ def _urllib(status: int) -> Exception:
 
 def _botocore(status: int, code: str = "X") -> Exception:
     answer: Any = {"Error": {"Code": code, "Message": "order 404"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return botocore.exceptions.ClientError(answer, "GetObject")
+    error: Exception = botocore.exceptions.ClientError(answer, "GetObject")
+    return error
 
 
 @pytest.mark.req("G-20")

@@ -8,7 +8,7 @@ import errno
 import re
 import socket
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Generic, TypeGuard, TypeVar
 
 from holdfast.engine.error_texts import attribute
 from holdfast.engine.failures import FailureKind
@@ -90,7 +90,7 @@ def http_status(error: BaseException) -> int | None:
         attribute(error, "http_status"),
         None if isinstance(error, SystemExit) else attribute(error, "code"),  # urllib, google.api_core
     )
-    return next((int(one) for one in found if _is_status(one)), None)
+    return next((one for one in found if _is_status(one)), None)
 
 
 def _by_status(error: BaseException) -> FailureKind | None:
@@ -111,7 +111,7 @@ def _by_status(error: BaseException) -> FailureKind | None:
     return None
 
 
-def _is_status(value: object) -> bool:
+def _is_status(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 100 <= value <= 599
 
 
