@@ -61,6 +61,7 @@ CODES = {
     "JobNotFoundError": ("job_not_found", 1),
     "RecordNotFoundError": ("record_not_found", 1),
     "ResultExpiredError": ("result_expired", 1),
+    "JobUnsuccessfulError": ("job_unsuccessful", 1),
     "SealsBrokenError": ("seals_broken", 1),
     "WaitTimeoutError": ("wait_timeout", 1),
     "RefusedError": ("refused", 3),

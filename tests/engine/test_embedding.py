@@ -292,7 +292,7 @@ opened = ledger._open()
 held, go_on = threading.Event(), threading.Event()
 
 def hold():  # the worst moment: locks of another thread, which nobody in the child will free
-    with opened.changed, ledger.bus._subscriptions[0]._wake:
+    with opened.lock, ledger.bus._subscriptions[0]._wake:
         held.set()
         go_on.wait()
 

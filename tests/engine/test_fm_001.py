@@ -337,8 +337,8 @@ def test_a_worker_that_is_stopped_past_its_lease_is_refused_when_it_goes_on(
     with Ledger(ledger_url) as ledger:
 
         @ledger.operation("charge")
-        def charge(run: Execution, order: int) -> None:
-            """Declare it: the children have the handler."""
+        def charge(run: Execution, order: int) -> dict[str, int]:
+            raise NotImplementedError  # the children have the handler
 
         database.run("CREATE TABLE effects (job_id bigint NOT NULL, exec_id bigint NOT NULL)")
         with Child(ledger_url, "A") as a:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 from holdfast import Call, Execution, FailureKind, Ledger, Operation, Operations, Receipt, RetryPolicy, Worker
 from holdfast.core.machines import JobState
@@ -39,17 +39,23 @@ async def ask(run: Execution, question: str) -> str:
 
 async def use() -> None:
     call = thumbnail.call("a.png", width=3)
-    assert_type(call, Call)
-    assert_type(thumbnail.call(path="a.png"), Call)
-    assert_type(ask.call(question="why?"), Call)
+    assert_type(call, Call[dict[str, int]])
+    assert_type(thumbnail.call(path="a.png").keyed("web", "k").at(datetime.now(UTC)), Call[dict[str, int]])
+    assert_type(ask.call(question="why?"), Call[str])  # what is awaited, not the coroutine
     receipt = ledger.submit(call, client="web", key="a", run_at=datetime.now(UTC), priority=1, queue="q")
-    assert_type(receipt, Receipt)
+    assert_type(receipt, Receipt[dict[str, int]])
+    assert_type(receipt.result, dict[str, int])
+    assert_type(ledger.submit(notify.call("https://example.org")).wait(1).result, None)
     assert_type(receipt.state, JobState)
-    assert_type(ledger.submit("thumbnail", {"path": "a.png"}), Receipt)
-    assert_type(ledger.submit_many([call.keyed("web", "b"), {"operation": "noop"}]), list[Receipt])
-    assert_type(await ledger.submit_async(call, key="k"), Receipt)
-    assert_type(await receipt.wait_async(1.0), Receipt)
-    assert_type(receipt.wait(timeout=1), Receipt)
+    assert_type(ledger.submit("thumbnail", {"path": "a.png"}), Receipt[Any])
+    assert_type(ledger.submit_many([call, thumbnail.call("b.png")])[0].result, dict[str, int])
+    assert_type(ledger.submit_many([call.keyed("web", "b"), {"operation": "noop"}]), list[Receipt[Any]])
+    assert_type(await ledger.submit_async(call, key="k"), Receipt[dict[str, int]])
+    assert_type(await receipt.wait_async(1.0), Receipt[dict[str, int]])
+    assert_type((await (await ledger.submit_async(ask.call("why?"))).wait_async()).result, str)
+    assert_type(receipt.wait(timeout=1, until_failed=False).result, dict[str, int])
+    assert_type(ledger.receipt(1), Receipt[Any])
+    plain(call, receipt)
     assert_type(ledger.run_until_idle(), int)
     assert_type(ledger.perform(lambda transaction: transaction.queues.paused()), list[str])
     Worker(Ledger("work.db", operations), queues=["images"], concurrency=2).stop()
@@ -60,6 +66,12 @@ async def use() -> None:
         assert_type(await ask.fn(run, "why?"), str)
         with crash_at("before_commit"):
             assert_type(drain(bound), int)
+
+
+def plain(call: Call, receipt: Receipt) -> None:
+    """Name both without a type: strict mypy does not ask for one."""
+    assert_type(ledger.submit(call).result, Any)
+    assert_type(receipt.result, Any)
 
 
 def any_operation(operation: Operation[..., object]) -> str:

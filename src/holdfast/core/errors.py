@@ -22,6 +22,7 @@
     ├── JobNotFoundError                 exit 1 (also a KeyError)
     ├── RecordNotFoundError              exit 1: no such grant, run, value or switch (also a KeyError)
     ├── ResultExpiredError               exit 1: retention has deleted the result
+    ├── JobUnsuccessfulError             exit 1: the job is failed or quarantined, so there is no result
     ├── SealsBrokenError                 exit 1: the history differs from its seals
     ├── WaitTimeoutError                 exit 1 (also a TimeoutError)
     ├── RefusedError                     exit 3: a guard refused the action
@@ -238,6 +239,12 @@ class ResultExpiredError(HoldfastError):
 
     code = "result_expired"
     next_step = "The job is not run again. To run it again, submit it with a new key."
+
+
+class JobUnsuccessfulError(HoldfastError):
+    """The job is failed or quarantined: it has no result."""
+
+    code = "job_unsuccessful"
 
 
 class SealsBrokenError(HoldfastError):

@@ -6,29 +6,26 @@ goes through one committer, except those in the caller's own transaction; a subm
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Self, TypeVar, Unpack
 
 from holdfast.core import commands, records
 from holdfast.core.digest import PAYLOAD_BYTES_MAX, Json
-from holdfast.core.errors import WaitTimeoutError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.opened import OpenedLedger
-from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, Settings
-from holdfast.engine.receipt import ENDED, Receipt
+from holdfast.engine.operations import LEASE_S, Call, Operation, Operations, P, R, Settings
+from holdfast.engine.receipt import Receipt, ended
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
 from holdfast.engine.tasks import CallTask, Task
 from holdfast.engine.world import World
-from holdfast.store import Admission, Store, Submission, Transaction, location
+from holdfast.store import Admission, Store, Submission, Transaction
 from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
@@ -38,11 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
-WAIT_FIRST_S, WAIT_LAST_S = 0.002, 0.05
 URL_VARIABLE = "HOLDFAST_URL"
 DEFAULT_URL = "holdfast.db"
 
@@ -60,7 +54,7 @@ class Ledger:
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         world: World | None = None,
     ) -> None:
-        self.url = None if url is None else _checked(url)  # None: HOLDFAST_URL, or else holdfast.db
+        self._url = None if url is None else os.fspath(url)
         self.operations = Operations() if operations is None else operations
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
@@ -75,9 +69,7 @@ class Ledger:
             self.operations.add(Operation(_noop, name="noop"))
 
     def __repr__(self) -> str:
-        from holdfast.store.urls import shown  # noqa: PLC0415 - for a person who reads it
-
-        return f"Ledger({None if self.url is None else shown(self.url)!r})"
+        return f"Ledger({type(self).__name__})" if self._url is None else f"Ledger({self._url.split('@')[-1]!r})"
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -91,7 +83,7 @@ class Ledger:
 
     def submit(
         self,
-        call: Call | str,
+        call: Call[R] | str,
         payload: Mapping[str, Json] | None = None,
         *,
         client: str | None = None,
@@ -101,7 +93,7 @@ class Ledger:
         queue: str | None = None,
         version: str | None = None,
         connection: Any = None,
-    ) -> Receipt:
+    ) -> Receipt[R]:
         """Record work and return its receipt, durable when it returns; with `connection`, when the caller commits."""
         settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
         made = call_of(call, payload, self.known, version=version, **settings)
@@ -116,7 +108,7 @@ class Ledger:
 
     async def submit_async(
         self,
-        call: Call | str,
+        call: Call[R] | str,
         payload: Mapping[str, Json] | None = None,
         *,
         client: str | None = None,
@@ -125,18 +117,24 @@ class Ledger:
         priority: int | None = None,
         queue: str | None = None,
         version: str | None = None,
-    ) -> Receipt:
-        """Submit without blocking the event loop."""
+    ) -> Receipt[R]:
+        """Submit without blocking the event loop: one thread writes what all its tasks submit.
+
+        A submit whose task is cancelled is recorded or not; submit it again under the same key to find out.
+        """
         settings = {"client": client, "key": key, "run_at": run_at, "priority": priority, "queue": queue}
         made = call_of(call, payload, self.known, version=version, **settings)
-        return await asyncio.to_thread(self.submit, made)
+        from holdfast.engine import waiting  # noqa: PLC0415 - only in an event loop
 
-    def submit_many(self, calls: Sequence[Call | Mapping[str, Any]]) -> list[Receipt]:
+        opened = await waiting.to_thread(self._open) if self._opened is None else self._open()
+        return self._receipt(await waiting.submit_async(opened, made))
+
+    def submit_many(self, calls: Sequence[Call[R] | Mapping[str, Any]]) -> list[Receipt[R]]:
         """Record many calls, all or none, in one transaction."""
         made = [call_from(call, self.known) for call in calls]
         return [self._receipt(admission) for admission in self._open().submit(made)]
 
-    def _receipt(self, admission: Admission) -> Receipt:
+    def _receipt(self, admission: Admission) -> Receipt[Any]:
         return Receipt(self, admission.job_id, is_new=admission.is_new, job=admission.existing)
 
     # -- looking ------------------------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ class Ledger:
         with self.store.reading() as reading:
             return reading.jobs.get(job_id)
 
-    def receipt(self, job_id: int) -> Receipt:
+    def receipt(self, job_id: int) -> Receipt[Any]:
         """Return a receipt of a job as it is now."""
         return Receipt(self, job_id, is_new=False, job=self.job(job_id))
 
@@ -155,30 +153,24 @@ class Ledger:
         with self.store.reading() as reading:
             return reading.counts.current()
 
-    def wait(self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:
+    def wait(self, receipt: Receipt[R], timeout: float | None = None, *, until_failed: bool = True) -> Receipt[R]:
         """Wait until a job has ended; see `Receipt.wait`."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause_s = WAIT_FIRST_S
-        while True:
-            now = Receipt(self, receipt.job_id, is_new=receipt.is_new, job=self.job(receipt.job_id))
-            if now.state in ENDED or (until_failed and now.state is JobState.FAILED):
-                return now
-            left_s = pause_s if deadline is None else min(pause_s, deadline - time.monotonic())
-            if left_s <= 0:
-                raise WaitTimeoutError(
-                    f"job {receipt.job_id} is still {now.state.value} after {timeout:g} s",
-                    context={"job_id": receipt.job_id, "state": now.state.value},
-                )
-            changed = self._open().changed
-            with changed:
-                changed.wait(left_s)
-            pause_s = min(pause_s * 2, WAIT_LAST_S)
+        job = self.job(receipt.job_id)
+        if not ended(job.state, until_failed=until_failed):
+            from holdfast.engine import waiting  # noqa: PLC0415 - only where a job has not ended yet
+
+            job = waiting.wait(self._open(), receipt, timeout, until_failed=until_failed)
+        return Receipt(self, job.job_id, is_new=receipt.is_new, job=job)
 
     async def wait_async(
-        self, receipt: Receipt, timeout: float | None = None, *, until_failed: bool = False
-    ) -> Receipt:
-        """Wait for a job without blocking the event loop."""
-        return await asyncio.to_thread(self.wait, receipt, timeout, until_failed=until_failed)
+        self, receipt: Receipt[R], timeout: float | None = None, *, until_failed: bool = True
+    ) -> Receipt[R]:
+        """Wait for a job without blocking the event loop; see `Receipt.wait_async`."""
+        from holdfast.engine import waiting  # noqa: PLC0415 - only in an event loop
+
+        opened = await waiting.to_thread(self._open) if self._opened is None else self._open()
+        job = await waiting.wait_async(opened, receipt, timeout, until_failed=until_failed)
+        return Receipt(self, job.job_id, is_new=receipt.is_new, job=job)
 
     # -- ruling -------------------------------------------------------------------------------------------------------
 
@@ -323,7 +315,7 @@ class Ledger:
         with self._lock:
             opened, self._opened = self._opened, None
         if opened is not None and opened.pid == os.getpid():
-            opened.store.close()
+            opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -335,14 +327,14 @@ class Ledger:
     def bound_to(self, url: str | os.PathLike[str], *, world: World | None = None) -> Iterator[Ledger]:
         """Use another database, and optionally another clock, inside a block: for tests."""
         with self._lock:
-            before = self.url, self.world, self._opened
-            self.url, self.world, self._opened = _checked(url), world or self.world, None
+            before = self._url, self.world, self._opened
+            self._url, self.world, self._opened = os.fspath(url), world or self.world, None
         try:
             yield self
         finally:
             self.close()
             with self._lock:
-                self.url, self.world, self._opened = before
+                self._url, self.world, self._opened = before
 
     def _in_use(self) -> OpenedLedger:
         """Return the opened ledger, with every operation declared to it."""
@@ -367,7 +359,7 @@ class Ledger:
                 # After a fork: the connections belong to the parent, and the threads of its subscriptions are not
                 # in this process.
                 self._bus = None
-            opened = self._opened = OpenedLedger(self, self.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+            opened = self._opened = OpenedLedger(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         opened.check()
         return opened
 
@@ -385,12 +377,6 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
-
-
-def _checked(url: str | os.PathLike[str]) -> str:
-    """Return the URL as text, or raise BadUrlError if it names no database."""
-    location(url)
-    return os.fspath(url)
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

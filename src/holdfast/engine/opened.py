@@ -21,6 +21,7 @@ from holdfast.store import Admission, Submission, Transaction, create_store, ope
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
+    from holdfast.engine.waiting import Submitter, Waiter
 
 logger = logging.getLogger("holdfast")
 
@@ -35,7 +36,9 @@ class OpenedLedger:
         self.store = opening(url, ledger.world.clock, schema=ledger.schema)
         self.committer = Committer(self.store, ledger.world, self._committed)
         self.known = KnownOperations(ledger.operations, self.store.operations, ledger.payload_bytes_max)
-        self.changed = threading.Condition()  # notified after every commit of this process
+        self.lock = threading.Lock()
+        self.waiter: Waiter | None = None  # once a caller waits for a job that has not ended
+        self.submitter: Submitter | None = None  # once an event loop submits
         self._declared: set[tuple[str, str]] = set()  # operations, by name and version
         self._ledger = ledger
 
@@ -107,11 +110,18 @@ class OpenedLedger:
 
     def _committed(self, tasks: Sequence[Task[Any]]) -> None:
         """Wake those who wait for a job, and publish what a group of tasks has changed, in the order it was written."""
-        with self.changed:
-            self.changed.notify_all()
+        if self.waiter is not None:
+            self.waiter.notify()
         if self._ledger.listening:
             at = self.store.now()
             self._ledger.bus.publish([event for task in tasks for event in task.events(at)])
+
+    def close(self) -> None:
+        """End the waits and the submits of event loops that have not begun, and close the store."""
+        for attendant in (self.waiter, self.submitter):
+            if attendant is not None:
+                attendant.close()
+        self.store.close()
 
     def check(self) -> None:
         """Run the quick checks, where there is anything to check; whatever they find or fail at, the ledger is open."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from typing import (
     TypeVar,
     Unpack,
     get_type_hints,
+    overload,
 )
 
 import msgspec
@@ -39,8 +40,15 @@ if TYPE_CHECKING:
     from holdfast.engine.worker.execution import Execution
 
 P = ParamSpec("P")
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+if TYPE_CHECKING:
+    # With a default, Call and Receipt can be named without a type. `typing` has that since Python 3.13.
+    import typing_extensions as later
+
+    R = later.TypeVar("R", default=Any)
+    R_co = later.TypeVar("R_co", covariant=True, default=Any)
+else:
+    R, R_co = TypeVar("R"), TypeVar("R_co", covariant=True)
 
 LEASE_S = 30.0
 FOUND_MAX = 1000
@@ -48,8 +56,8 @@ _decode = msgspec.json.Decoder().decode
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation with its arguments: what is submitted, scheduled, replayed."""
+class Call(msgspec.Struct, Generic[R_co], frozen=True, kw_only=True):
+    """An operation with its arguments: what is submitted, scheduled, replayed; typed by what its handler returns."""
 
     operation: str
     payload: dict[str, Json]
@@ -60,11 +68,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     version: str | None = None  # of the operation; None: the newest
 
-    def keyed(self, client: str, key: str) -> Call:
+    def keyed(self, client: str, key: str) -> Call[R_co]:
         """Return this call under an idempotency key of a client."""
         return msgspec.structs.replace(self, client=client, key=key)
 
-    def at(self, run_at: datetime) -> Call:
+    def at(self, run_at: datetime) -> Call[R_co]:
         """Return this call for a later time."""
         return msgspec.structs.replace(self, run_at=run_at)
 
@@ -166,7 +174,13 @@ class Operation(Generic[P, R_co]):
         """The version of the protocol that the handler speaks."""
         return self.declared.version
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    @overload
+    def call(self: Operation[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Call[T]: ...
+
+    @overload
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]: ...
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
         """Return a call with these arguments, checked against the handler's annotations."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)

@@ -6,11 +6,10 @@ Invariants: a receipt is a snapshot; `wait` follows the job and returns a new on
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
-from holdfast.core.digest import Json
-from holdfast.core.errors import ResultExpiredError
 from holdfast.core.machines import JobState
+from holdfast.engine.operations import R_co
 
 if TYPE_CHECKING:
     from holdfast.core.records import Job
@@ -19,8 +18,13 @@ if TYPE_CHECKING:
 ENDED = frozenset({JobState.SUCCEEDED, JobState.QUARANTINED})
 
 
-class Receipt:
-    """A job as it was when this receipt was made."""
+def ended(state: JobState | None, *, until_failed: bool) -> bool:
+    """Return whether a wait for a job in this state ends."""
+    return state in ENDED or (until_failed and state is JobState.FAILED)
+
+
+class Receipt(Generic[R_co]):
+    """A job as it was when this receipt was made; typed by what the handler of its operation returns."""
 
     def __init__(self, ledger: Ledger, job_id: int, *, is_new: bool, job: Job | None = None) -> None:
         self._ledger = ledger
@@ -35,22 +39,27 @@ class Receipt:
         return f"Receipt(job_id={self.job_id}, is_new={self.is_new}, state={self.state.value!r})"
 
     @property
-    def result(self) -> Json:
-        """The stored result, once the job has succeeded; ResultExpiredError once retention has dropped it."""
-        if self.result_expired:
-            raise ResultExpiredError(
-                f"job {self.job_id} is {self.state.value}, but retention has dropped its result",
-                context={"job_id": self.job_id, "state": self.state.value},
-            )
-        return None if self._result is None else json.loads(self._result)
+    def result(self) -> R_co:
+        """The stored result of a job that has succeeded; None while the job waits or runs.
 
-    def wait(self, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:
-        """Return a receipt of the job once it has succeeded or is quarantined; raise WaitTimeoutError after `timeout`.
+        Raise JobUnsuccessfulError if the job is failed or quarantined, ResultExpiredError once retention has deleted
+        the result.
+        """
+        if self.result_expired or self.state in (JobState.FAILED, JobState.QUARANTINED):
+            from holdfast.engine.waiting import no_result  # noqa: PLC0415 - most jobs succeed
 
-        A job that rests in `failed` may still be replayed; `until_failed` stops there too.
+            raise no_result(self)
+        value: Any = None if self._result is None else json.loads(self._result)
+        return value  # type: ignore[no-any-return]  # the type is the caller's: what the handler returned, as JSON
+
+    def wait(self, timeout: float | None = None, *, until_failed: bool = True) -> Receipt[R_co]:
+        """Return a receipt of the job once it has ended: succeeded, failed without another attempt, or quarantined.
+
+        With `until_failed=False`, a failed job does not end the wait, because it may be retried or replayed. Raise
+        WaitTimeoutError after `timeout` seconds.
         """
         return self._ledger.wait(self, timeout, until_failed=until_failed)
 
-    async def wait_async(self, timeout: float | None = None, *, until_failed: bool = False) -> Receipt:
-        """Wait without blocking the event loop."""
+    async def wait_async(self, timeout: float | None = None, *, until_failed: bool = True) -> Receipt[R_co]:
+        """Wait without blocking the event loop, and without a thread for each wait."""
         return await self._ledger.wait_async(self, timeout, until_failed=until_failed)

@@ -25,6 +25,9 @@ SELECT {job_columns} FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.j
    AND j.job_id < coalesce(CAST(:before AS bigint), 9223372036854775807)
  ORDER BY j.job_id DESC LIMIT :n;
 
+-- name: job_states
+SELECT j.job_id, j.state FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id = r.{number};
+
 -- name: slimmable_jobs
 SELECT j.job_id FROM holdfast_jobs j {ordered} JOIN holdfast_calls c ON c.job_id = j.job_id
  WHERE j.job_id > :after AND j.state IN (SELECT value FROM {each}(:states)) AND j.updated_at < :before

@@ -5,6 +5,7 @@ Invariants: nothing here writes; a page is found by an index, however many jobs 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.core.errors import InputError
 from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt, Execution, Job
+from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs
 
 RESTING = frozenset({JobState.FAILED, JobState.QUARANTINED})  # the states of a partial index
@@ -64,6 +66,10 @@ class Lists(Verbs):
         }
         rows = self._run(self._page_statement(state), **params)
         return [self._job(row) for row in rows]
+
+    def states(self, job_ids: Sequence[int]) -> dict[int, JobState]:
+        """Return the states of jobs by their ids, without those that do not exist."""
+        return {job_id: JobState(state) for job_id, state in self._run("job_states", rows=encoded(job_ids))}
 
     def _page_statement(self, state: JobState | None) -> str:
         """Return the name of the statement that reads a page without reading many jobs in other states."""
