@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.compat import EntryStatus, Wal
-from tests.crash.wal_run import EFFECTS
+from tests.crash.wal_run import EFFECTS, LEASE_S
 from tests.support.forkserver import ForkServer
 from tests.support.promises import Facts, require_promises
 from tests.support.roles import noted, wait_until
@@ -89,7 +89,7 @@ def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledge
     with Ledger(ledger_url) as ledger:
         with ledger.store.transaction() as transaction:
             transaction.execute(EFFECTS)
-        wal = Wal(ledger, lease_s=0.2, max_attempts=3)
+        wal = Wal(ledger, lease_s=LEASE_S, max_attempts=3)
         ids = [
             wal.append_with_idempotency("alice", key, "Update", b"deadly" if key == 2 else b"good")[0]
             for key in (1, 2, 3)
@@ -97,7 +97,11 @@ def test_an_entry_that_kills_every_process_ends_failed(server: ForkServer, ledge
         ends: list[int] = []
         while not ends or ends[-1] != 0:
             child = server.spawn(
-                "tests.crash.wal_run:recover_to_death", url=ledger_url, name="main", lease_s=0.2, max_attempts=3
+                "tests.crash.wal_run:recover_to_death",
+                url=ledger_url,
+                name="main",
+                max_attempts=3,
+                late_s=(LEASE_S + 1) * len(ends),  # each process begins when the lease of the one before has expired
             )
             ends.append(child.wait(30))
             assert len(ends) <= 4

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +166,13 @@ def carry_out_all(url: str, *, names: list[str], keys: int, threads: int) -> Non
                 done.result()
 
 
-def recover_to_death(url: str, *, name: str, lease_s: float, max_attempts: int) -> None:
-    """Recover a log with an entry that kills whoever carries it out."""
+def recover_to_death(url: str, *, name: str, max_attempts: int, late_s: float) -> None:
+    """Recover a log with an entry that kills each process that carries it out, by a clock that is `late_s` ahead."""
 
     def deadly(entry: WalEntry, boundary: Boundary) -> None:
         if entry.data == b"deadly":
             die()
         boundary.effect(EFFECT, {"log": name, "key": str(entry.idempotency_key), "entry": entry.id}, rows=1)
 
-    with Ledger(url) as ledger:
-        Wal(ledger, name=name, lease_s=lease_s, max_attempts=max_attempts).recover(deadly)
+    with Ledger(url, world=World(clock=lambda: datetime.now(UTC) + timedelta(seconds=late_s))) as ledger:
+        Wal(ledger, name=name, lease_s=LEASE_S, max_attempts=max_attempts).recover(deadly)

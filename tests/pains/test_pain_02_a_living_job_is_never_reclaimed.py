@@ -128,7 +128,7 @@ def test_several_reapers_leave_a_long_job_alone(ledger: Ledger, ledger_url: str)
     ]
     try:
         working.start()
-        receipt = ledger.submit("last", {"seconds": 3 * LEASE_S})
+        receipt = ledger.submit("last", {"seconds": 1.5 * LEASE_S})
         assert receipt.wait(30).state == "succeeded"
         release.set()
         assert slow_one.wait(30).state == "succeeded"

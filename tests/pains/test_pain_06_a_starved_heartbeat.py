@@ -16,8 +16,8 @@ from tests.support.forkserver import ForkServer
 from tests.support.promises import Facts, require_all_done, require_promises
 from tests.support.roles import NO_DELAY, create_effects, note, noted, stage_effect, wait_until
 
-LEASE_S = 1.0
-STARVED_S = 3
+LEASE_S = 3.0
+STARVED_S = 5
 
 
 @pytest.fixture

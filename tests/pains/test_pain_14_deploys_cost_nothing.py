@@ -18,9 +18,11 @@ from tests.support.roles import noted, wait_until
 WORK = "tests.support.roles:work"
 
 
-def hold(forks: ForkServer, ledger: Ledger, url: str, started: Path, drain_s: float) -> tuple[Child, int]:
+def hold(
+    forks: ForkServer, ledger: Ledger, started: Path, drain_s: float, notes: Path | None = None
+) -> tuple[Child, int]:
     """Start a worker that holds one job whose first attempt never ends by itself."""
-    worker = forks.spawn(WORK, url=url, lease_s=LEASE_S, drain_s=drain_s)
+    worker = forks.spawn(WORK, url=ledger.store.url, lease_s=LEASE_S, drain_s=drain_s, notes=notes and str(notes))
     receipt = ledger.submit("hang", {"started": str(started)})
     wait_until(lambda: noted(started), 20, "the job runs", lambda: forks.log)
     return worker, receipt.job_id
@@ -50,9 +52,9 @@ def test_sigterm_lets_what_runs_finish_and_starts_nothing_more(
 
 @pytest.mark.req("M-11", "G-22")
 def test_what_does_not_finish_in_time_is_given_back_at_no_cost(
-    forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path
+    forks: ForkServer, ledger: Ledger, tmp_path: Path
 ) -> None:
-    worker, job_id = hold(forks, ledger, ledger_url, tmp_path / "started", drain_s=0.2)
+    worker, job_id = hold(forks, ledger, tmp_path / "started", drain_s=0.2)
     worker.signal(signal.SIGTERM)
     assert worker.wait(30) == 0, forks.log
     job = ledger.job(job_id)
@@ -68,10 +70,12 @@ def test_what_does_not_finish_in_time_is_given_back_at_no_cost(
 
 
 @pytest.mark.req("M-11")
-def test_a_second_signal_stops_at_once(forks: ForkServer, ledger: Ledger, ledger_url: str, tmp_path: Path) -> None:
+def test_a_second_signal_stops_at_once(forks: ForkServer, ledger: Ledger, tmp_path: Path) -> None:
     # Longer than the test may take: without the second signal the worker would not end.
-    worker, job_id = hold(forks, ledger, ledger_url, tmp_path / "started", drain_s=600)
+    notes = tmp_path / "notes"
+    worker, job_id = hold(forks, ledger, tmp_path / "started", 600, notes)
     worker.signal(signal.SIGTERM)
+    wait_until(lambda: "stopping" in noted(notes), 20, "the worker has handled the signal", lambda: forks.log)
     with pytest.raises(TimeoutError):
         worker.wait(0.5)
     assert ledger.job(job_id).state == "running"

@@ -102,7 +102,10 @@ def work(
     poll_s: float = 0.2,
     notes: str | None = None,
 ) -> None:
-    """Work until SIGTERM; a second SIGTERM stops without waiting for running jobs. `notes` gets the worker id."""
+    """Work until SIGTERM; a second SIGTERM stops without waiting for running jobs.
+
+    `notes` gets the worker id, and `stopping` at each signal.
+    """
     _log_to_stderr()
     ledger = counting_ledger(url, lease_s=lease_s, work_ms_max=work_ms_max)
     worker = Worker(ledger, concurrency=concurrency, drain_s=drain_s, poll_s=poll_s)
@@ -111,6 +114,8 @@ def work(
     def stop(signum: int, _frame: object) -> None:
         worker.stop(at_once=bool(signals))
         signals.append(signum)
+        if notes is not None:
+            note(notes, "stopping")
 
     signal.signal(signal.SIGTERM, stop)
     if notes is not None:

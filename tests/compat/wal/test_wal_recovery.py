@@ -125,13 +125,13 @@ def test_recovery_waits_for_an_append_that_is_under_way(real: Ledger) -> None:
 
     def slow(*args: object, **given: object) -> object:
         inside.set()
-        assert go.wait(10)
+        assert go.wait(30)
         return submitted(*args, **given)  # type: ignore[arg-type]
 
     real.submit = slow  # type: ignore[method-assign, assignment]
     with ThreadPoolExecutor(2) as threads:
         appending = threads.submit(wal.append, "alice", "Create", b"late")
-        assert inside.wait(10)
+        assert inside.wait(30)
         recovering = threads.submit(wal.recover, apply)
         while not wal.recovering:
             time.sleep(0.001)
@@ -139,8 +139,8 @@ def test_recovery_waits_for_an_append_that_is_under_way(real: Ledger) -> None:
             wal.append("alice", "Create", b"too late")
         assert not recovering.done()
         go.set()
-        late = appending.result(10)
-        assert recovering.result(10).completed == (1, late)
+        late = appending.result(30)
+        assert recovering.result(30).completed == (1, late)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def test_two_recoveries_at_once_apply_each_entry_once(real: Ledger, ledger_url: 
             apply(entry, boundary)
 
         with Ledger(ledger_url) as mine:
-            line.wait(10)
+            line.wait(30)
             return Wal(mine).recover(noting)
 
     with ThreadPoolExecutor(2) as threads:
@@ -463,26 +463,26 @@ def test_two_recoveries_at_once_apply_each_entry_once(real: Ledger, ledger_url: 
 
 @pytest.mark.req("W-05")
 def test_a_slow_apply_keeps_its_entry(real: Ledger, ledger_url: str) -> None:
-    """It takes two leases and keeps its entry: another waits, and gives up after its own limit."""
-    slow, other = Wal(real, lease_s=1.5), Wal(real, lease_s=1.5)
+    """It takes longer than its lease and keeps its entry: another waits, and gives up after its own limit."""
+    slow, other = Wal(real, lease_s=3), Wal(real, lease_s=3)
     [entry_id] = append(slow, 1)
     begun = threading.Event()
 
     def takes_long(entry: WalEntry, boundary: Boundary) -> str:
         begun.set()
-        time.sleep(3)
+        time.sleep(4)
         apply(entry, boundary)
         return "slow"
 
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(slow.recover, takes_long)
-        assert begun.wait(10)
+        assert begun.wait(30)
         with pytest.raises(StateTransitionRaceError) as caught:
             other.recover(apply, wait_s=0.5)
         assert (caught.value.context["entry"], caught.value.context["holder"]) == (entry_id, slow.worker)
         assert other.recovering
         assert other.recover(apply) == WalRecovery(completed=(entry_id,))  # waits until it is done
-        assert running.result(10) == WalRecovery(completed=(entry_id,))
+        assert running.result(60) == WalRecovery(completed=(entry_id,))
     assert (slow.get(entry_id).result, slow.get(entry_id).attempts) == ("slow", 1)
     assert effects(ledger_url) == {entry_id: 1}
 
@@ -491,11 +491,11 @@ def test_a_slow_apply_keeps_its_entry(real: Ledger, ledger_url: str) -> None:
 def test_what_a_dead_process_held_is_waited_for(real: Ledger, ledger_url: str) -> None:
     dead, wal = Wal(real, lease_s=0.4), Wal(real)
     [entry_id] = append(dead, 1)
+    began = time.monotonic()
     assert isinstance(dead._begun(entry_id), Attempt)
     assert real.job(entry_id).state is JobState.RUNNING
-    began = time.monotonic()
     assert wal.recover(apply) == WalRecovery(completed=(entry_id,))
-    assert 0.3 < time.monotonic() - began < 5
+    assert 0.3 < time.monotonic() - began < 30
     with pytest.raises(InvalidStateTransitionError):
         dead.fail(entry_id, "too late")
     assert effects(ledger_url) == {entry_id: 1}
