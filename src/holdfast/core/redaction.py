@@ -7,22 +7,16 @@ Python; equal texts give equal results. In doubtful cases more text is removed, 
 import re
 from functools import cache
 
+from holdfast.core.secret_kinds import without_secrets
+
 MESSAGE_MAX = 500
 READ_MAX = 8 * MESSAGE_MAX  # the characters that are read: a message can be megabytes long
 TRACE_READ_MAX = 8 * READ_MAX  # more for a stack trace, because its error is at the end
 TRACE = "Traceback (most recent call last)"
 LEFT_OUT = "(stack trace left out)"
 
-_WORDS = r"passw(?:or)?d|pwd|passphrase|secret|token|api[_-]?key|authorization|(?:access|private)[_-]?key|credential"
-_VALUE = r"""(?:(?:bearer|basic)\s+)?(?:"[^"]*(?:"|$)|'[^']*(?:'|$)|[^\s"',;&]+)"""
-_SECRETS = (
-    # The word may be any part of a name: password, PGPASSWORD, client_secret_v2, {'api_key': '…'}.
-    rf"""(?i)((?:{_WORDS})[\w-]*)(["']?\s*[:=]\s*){_VALUE}""",
-    r"(?i)()(\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}",
-    r"()(\w://[^\s:/@]*:)\S+(?=@)",
-    r"()()\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"()()\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*",
-)
+_KNOWN_MAX = 4096  # characters that are remembered
+
 _BEGINS = r"(?:Exception Group )?Traceback\s*\(most\s+recent\s+call\s+last\):?"
 _FRAME = r'File "[^"\n]*", line \d+'
 _FRAMES = (
@@ -34,21 +28,44 @@ _FRAMES = (
 _TREE = (r"(?m)^ *\+[-+]*-{8,}[^\n]*$|^ *[|+] ",)  # the lines that Python draws around a group of exceptions
 
 
+class _Printable(dict[int, int]):
+    """Maps each character to itself, or to a space if it cannot be printed."""
+
+    def __missing__(self, code: int) -> int:
+        printed = code if chr(code).isprintable() else ord(" ")
+        if len(self) < _KNOWN_MAX:
+            self[code] = printed
+        return printed
+
+
+_PRINTABLE_LINES = _Printable({ord("\n"): ord("\n")})
+
+
 def redacted(text: str) -> str:
     """Return the text as one line of at most MESSAGE_MAX characters, without stack traces and likely secrets."""
     if "\n" in text or "Traceback" in text:
-        text = _untraced(text[:TRACE_READ_MAX])
-    # A database cannot store halves of surrogate pairs, and a terminal should not print control characters.
-    text = "".join(character if character.isprintable() else " " for character in text[:READ_MAX])
-    for pattern in _compiled(_SECRETS):
-        text = pattern.sub(r"\1\2***", text)
+        text = _untraced(_beginning(text, TRACE_READ_MAX))
+    text = without_secrets(_printable_lines(_beginning(text, READ_MAX)))
     text = " ".join(text.split()).replace(TRACE, LEFT_OUT)
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
 
 
+def _beginning(text: str, length: int) -> str:
+    """Return the first characters of a text, without a word that is cut: half of a secret could not be recognised."""
+    if len(text) <= length:
+        return text
+    end = max(text.rfind(" ", 0, length), text.rfind("\n", 0, length))
+    return text[: end if end > length // 2 else length]
+
+
+def _printable_lines(text: str) -> str:
+    # A database cannot store halves of surrogate pairs, and a terminal should not print control characters.
+    return text if text.isprintable() else text.translate(_PRINTABLE_LINES)
+
+
 def _untraced(text: str) -> str:
     """Return a text with its stack traces replaced by the error at the end of the last one."""
-    text = "".join(character if character.isprintable() or character == "\n" else " " for character in text)
+    text = _printable_lines(text)
     if "Exception Group Traceback" in text:
         text = _without(_TREE, text)
     [begins] = _compiled((_BEGINS,))
