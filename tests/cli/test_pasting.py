@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 import holdfast as package
-from holdfast.cli.shell import NEEDED, LedgerFlags, has_password
+from holdfast.cli.shell import NEEDED, LedgerFlags
+from holdfast.store.urls import has_password
 from tests.cli.commands import at, holdfast, process, typed
 from tests.cli.replaying import DO, GOES, NODD_GOES, SINCE, failed_jobs, nodd
 from tests.support.ledgers import new_store

@@ -21,6 +21,7 @@ from holdfast import Execution, Ledger, Operations
 
 operations = Operations()
 ledger = Ledger("elsewhere.db", operations)
+unnamed = Ledger(operations=operations)
 
 
 @operations.operation("greet")
@@ -60,6 +61,48 @@ def test_a_worker_runs_what_was_submitted(ledger: str, folder: Path) -> None:
     assert made.json["attempts"] == 1
     job = holdfast("show", str(receipt["job_id"]), "--db", ledger, "--json").json["job"]
     assert (job["state"], job["result"]) == ("succeeded", "hello you")
+
+
+@pytest.mark.parametrize(
+    "app, flag, variable, served",
+    [
+        ("shop:ledger", False, True, "elsewhere.db"),  # the URL in the application wins over HOLDFAST_URL
+        ("shop:ledger", True, True, "typed.db"),  # --db wins over both
+        ("shop:ledger", True, False, "typed.db"),
+        ("shop:ledger", False, False, "elsewhere.db"),
+        ("shop:unnamed", False, True, "variable.db"),  # HOLDFAST_URL wins over the default
+        ("shop:unnamed", True, True, "typed.db"),
+        ("shop:unnamed", False, False, "holdfast.db"),
+        ("shop:operations", False, True, "variable.db"),
+        ("shop:operations", True, True, "typed.db"),
+    ],
+)
+def test_what_is_given_explicitly_wins_over_the_environment_and_that_over_the_default(
+    folder: Path, app: str, flag: bool, variable: bool, served: str
+) -> None:
+    names = ("typed.db", "variable.db", "elsewhere.db", "holdfast.db")
+    for name in names:
+        create_store(str(folder / name)).close()
+    made = process(
+        "worker", app, "--until-idle", "--json", *(["--db", "typed.db"] if flag else []),
+        env={"HOLDFAST_URL": "variable.db"} if variable else None, cwd=folder,
+    )  # fmt: skip
+    assert made.json["ledger"] == str(folder / served)
+    for name in names:
+        with open_store(str(folder / name)) as store, store.reading() as reading:
+            assert ("greet" in reading.operations.declared()) is (name == served)
+
+
+def test_the_first_line_of_a_worker_says_what_it_serves(ledger: str, folder: Path) -> None:
+    made = process(
+        "worker", "shop:ledger", "--until-idle", "--db", ledger, "--queue", "a", "--queue", "b", "--concurrency", "3",
+        cwd=folder,
+    )  # fmt: skip
+    first = made.err.splitlines()[0]
+    place = ledger.rpartition("@")[2].removeprefix("sqlite:///")
+    for fact in (place, "a, b", "greet@1.0.0", "sleep@1.0.0", "concurrency 3"):
+        assert fact in first
+    assert "worker-" in first
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.store import Store, Submission, create_store, open_store
+from holdfast.store.urls import shown
 from tests.store.verbs import Verbs
 from tests.support.postgres import Server, tmpfs_directory
 
@@ -93,6 +94,26 @@ def refused(url: str, opener: Opener, kind: type[HoldfastError], exit_code: int)
         "postgresql://user:secret-w%zzord@host/db",
         "postgresql://host/db?no_such_option=1",
         "postgresql://[::1",
+        "postgresql:work",
+        "postgres:/host/db",
+        "PostgreSQL:work",
+        "postgresql+psycopg:work",
+        "host=localhost password=secret-word",
+        "  dbname = work",
+        "user=me",
+        "password=secret-word host=h",
+        "sqlite:work.db",
+        "sqlite3:work.db",
+        "file:work.db?mode=rwc",
+        "mysql:work",
+        "me:secret-word@localhost/work",
+        ":memory:",
+        "a\nb.db",
+        "\ud800.db",
+        "http://user:secret-word\u2100@host/db",
+        b"work.db",
+        7,
+        None,
     ],
 )
 def test_a_url_that_names_no_database(
@@ -102,6 +123,32 @@ def test_a_url_that_names_no_database(
     error = refused(url, opener, BadUrlError, 2)
     assert "secret" not in json.dumps(error.as_dict())
     assert contents(directory) == {}
+
+
+@pytest.mark.parametrize("name", ["a=b.db", "work:1.db", "mémo.db", "a b.db", "me@work.db", "user=", "C:work.db"])
+def test_a_file_may_have_an_unusual_name(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(directory)
+    if name == "user=":
+        create_store("work.db").close()
+        Path("work.db").rename(name)  # a file that exists is opened, whatever its name
+    create_store(name).close()
+    open_store(name).close()
+    assert name in contents(directory)
+
+
+@pytest.mark.parametrize(
+    "url, shown_as",
+    [
+        ("work.db", "work.db"), ("/a/b c.db", "/a/b c.db"), ("sqlite:///work.db", "sqlite:///work.db"),
+        ("postgresql://me:secret-word@host:5432/db", "host:5432/db"), ("postgresql://host/db", "host/db"),
+        ("postgresql://me@host/db?password=secret-word", "host/db"), ("postgresql:///db?user=me", "/db"),
+        ("postgresql://host/db?password=x@secret-word", "…"), ("postgresql://me:a@secret-word@host/db", "…"),
+        ("postgresql://me:secret-word?@host/db", "…"), ("postgresql://me:a/secret-word@host/db", "…"),
+        ("host=h password=secret-word", "…"), ("me:secret-word@host/db", "…"), ("password=secret-word", "…"),
+    ],
+)  # fmt: skip
+def test_a_url_is_shown_without_its_password(url: str, shown_as: str) -> None:
+    assert shown(url) == shown_as
 
 
 # ---------------------------------------------------------------------------------------------------------------------

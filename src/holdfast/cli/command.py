@@ -53,6 +53,11 @@ class Location(NamedTuple):
         return ledger_url(self.db, self.schema_given)
 
     @property
+    def typed(self) -> bool:
+        """Return whether the user typed --db; otherwise it is the value of HOLDFAST_URL."""
+        return self.db is not None and output.db_typed()
+
+    @property
     def schema(self) -> str:
         """Return the schema on PostgreSQL."""
         return self.schema_given or "public"

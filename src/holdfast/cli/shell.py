@@ -14,7 +14,8 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
-from urllib.parse import unquote
+
+from holdfast.store.urls import has_password
 
 DB, SCHEMA, ENV = "--db", "--schema", "--env"
 NEEDED = "next_needs"
@@ -43,6 +44,10 @@ class LedgerFlags:
             self._secret = True
         else:
             self._flags[flag] = shlex.quote(value)
+
+    def names(self, flag: str) -> bool:
+        """Return whether the user typed this flag."""
+        return flag in self._flags or (flag == DB and self._secret)
 
     def name_by(self, variable: str) -> None:
         """Remember the variable that located the ledger for a program other than `holdfast`."""
@@ -95,14 +100,6 @@ class LedgerFlags:
             if self._variable and DB not in flags and not self._secret:
                 flags[DB] = f'"${self._variable}"'
         return [f"{flag} {flags[flag]}" for flag in (DB, SCHEMA, ENV) if flag in flags and flag in takes]
-
-
-def has_password(url: str) -> bool:
-    """Return whether the URL of a ledger contains a password, or may contain one."""
-    plain = unquote(url)
-    if "://" not in url or url.startswith("sqlite:"):
-        return re.search(r"passw\w*\s*=", plain, re.IGNORECASE) is not None
-    return re.search(r"://.*:.*@|password|secret", plain, re.IGNORECASE | re.DOTALL) is not None
 
 
 @cache

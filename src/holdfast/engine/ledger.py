@@ -25,7 +25,7 @@ from holdfast.engine.receipt import Receipt, ended
 from holdfast.engine.submit import KnownOperations, call_from, call_of, keyed
 from holdfast.engine.tasks import CallTask, Task
 from holdfast.engine.world import World
-from holdfast.store import Admission, Store, Submission, Transaction
+from holdfast.store import Admission, Store, Submission, Transaction, location
 from holdfast.store.verbs.counts import Count
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Ledger:
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         world: World | None = None,
     ) -> None:
-        self._url = None if url is None else os.fspath(url)
+        self.url = None if url is None else _checked(url)  # None: HOLDFAST_URL, or else holdfast.db
         self.operations = Operations() if operations is None else operations
         self.schema = schema
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
@@ -69,7 +69,9 @@ class Ledger:
             self.operations.add(Operation(_noop, name="noop"))
 
     def __repr__(self) -> str:
-        return f"Ledger({type(self).__name__})" if self._url is None else f"Ledger({self._url.split('@')[-1]!r})"
+        from holdfast.store.urls import shown  # noqa: PLC0415 - for a person who reads it
+
+        return f"Ledger({None if self.url is None else shown(self.url)!r})"
 
     # -- declaring ----------------------------------------------------------------------------------------------------
 
@@ -327,14 +329,14 @@ class Ledger:
     def bound_to(self, url: str | os.PathLike[str], *, world: World | None = None) -> Iterator[Ledger]:
         """Use another database, and optionally another clock, inside a block: for tests."""
         with self._lock:
-            before = self._url, self.world, self._opened
-            self._url, self.world, self._opened = os.fspath(url), world or self.world, None
+            before = self.url, self.world, self._opened
+            self.url, self.world, self._opened = _checked(url), world or self.world, None
         try:
             yield self
         finally:
             self.close()
             with self._lock:
-                self._url, self.world, self._opened = before
+                self.url, self.world, self._opened = before
 
     def _in_use(self) -> OpenedLedger:
         """Return the opened ledger, with every operation declared to it."""
@@ -359,7 +361,7 @@ class Ledger:
                 # After a fork: the connections belong to the parent, and the threads of its subscriptions are not
                 # in this process.
                 self._bus = None
-            opened = self._opened = OpenedLedger(self, self._url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+            opened = self._opened = OpenedLedger(self, self.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         opened.check()
         return opened
 
@@ -377,6 +379,12 @@ def _renew_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _checked(url: str | os.PathLike[str]) -> str:
+    """Return the URL as text, or raise BadUrlError if it names no database."""
+    location(url)
+    return os.fspath(url)
 
 
 def _noop(_run: Any, /, **_arguments: Any) -> None:

@@ -3,12 +3,12 @@
 `open_store(url)` opens and verifies an existing ledger; `create_store(url)` creates it first if there is none.
 """
 
+import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from holdfast.core.environments import ENVIRONMENTS
-from holdfast.core.errors import BadUrlError, StoreError
+from holdfast.core.errors import StoreError
 from holdfast.store.migrations import is_empty, migrate, verify
 from holdfast.store.requests import Admission, Declared, Lease, Submission
 from holdfast.store.sqlite.store import SqliteStore
@@ -17,13 +17,16 @@ from holdfast.store.transaction import Transaction
 
 __all__ = [
     "ENVIRONMENTS", "Admission", "Clock", "Declared", "Lease", "Store", "Submission", "Transaction", "connect",
-    "create_store", "open_store",
+    "create_store", "location", "open_store",
 ]  # fmt: skip
+
+
+_PLAIN_PATH = re.compile(r"[\w./~+-]+")
 
 
 def connect(url: str, clock: Clock | None = None, *, schema: str = "public", create: bool = False) -> Store[Any]:
     """Return the store of a URL without verifying it, such as for `migrate`."""
-    scheme, path = _parse(url)
+    scheme, path = location(url)
     if scheme == "sqlite":
         return SqliteStore(Path(path), url, clock, create=create)
     try:
@@ -69,20 +72,10 @@ def _verified(store: Store[Any]) -> Store[Any]:
     return store
 
 
-def _parse(url: str) -> tuple[str, str]:
-    """Return ("sqlite", path) or ("postgresql", url). Three slashes begin a relative path, four an absolute one."""
-    if "://" not in url:
-        if not url.strip() or "\0" in url:
-            raise BadUrlError("the URL of the ledger is empty")
+def location(url: object) -> tuple[str, str]:
+    """Return ("sqlite", path) or ("postgresql", url); raise BadUrlError if it is neither."""
+    if isinstance(url, str) and _PLAIN_PATH.fullmatch(url):
         return "sqlite", url
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:  # brackets that do not close
-        raise BadUrlError(f"the URL of the ledger is invalid: {error}") from None
-    if parts.scheme in ("postgresql", "postgres"):
-        return "postgresql", url
-    if parts.scheme == "sqlite":
-        if parts.netloc or len(parts.path) < 2 or "\0" in unquote(parts.path):
-            raise BadUrlError("a SQLite URL must be sqlite:///relative/path or sqlite:////absolute/path")
-        return "sqlite", unquote(parts.path[1:])
-    raise BadUrlError(f"unknown database {parts.scheme!r}; use sqlite or postgresql", context={"scheme": parts.scheme})
+    from holdfast.store.urls import parsed  # noqa: PLC0415 - most ledgers are named by a plain path
+
+    return parsed(url)

@@ -1,14 +1,15 @@
 """`holdfast worker`: runs a worker until it is stopped.
 
-Invariants: the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a worker that has abandoned too
-many threads replaces itself by a new process.
+Invariants: --db wins over the URL in the application, that over HOLDFAST_URL; the first line says which ledger, queues
+and operations this worker serves; the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a worker
+that has abandoned too many threads replaces itself by a new process.
 """
 
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.options import ledger_url
+from holdfast.cli.output import clean
 from holdfast.core.errors import HoldfastError, InputError
+from holdfast.store.urls import shown
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
+
+logger = logging.getLogger("holdfast")
 
 STOPPED_AT_ONCE = 130
 
@@ -58,6 +64,7 @@ def worker(
     upkeep_process: Annotated[
         bool, typer.Option("--upkeep-process", help="Run seals, checks and retention in a process of their own.")
     ] = False,
+    as_json: bool = False,
 ) -> Answer:
     """Run a worker until it is stopped."""
     from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
@@ -65,20 +72,25 @@ def worker(
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ledger = load(app, location)
+    queues = queue or ledger.queues()
     made = Worker(
         ledger,
-        queues=queue or ledger.queues(),
+        queues=queues,
         concurrency=concurrency,
         executor="processes" if processes else "threads",
         drain_s=drain,
         periods=Periods(gc_s=None if no_retention else Periods().gc_s, in_child=upkeep_process),
     )
+    serves = _serves(ledger, queues, concurrency)
+    if not as_json:
+        facts = [f"{name} {', '.join(of) if isinstance(of, list) else of}" for name, of in serves.items()]
+        logger.info("worker %s: %s", made.worker_id, clean("; ".join(facts)))
     with _stopped_by_signals(made):
         attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:
         # Threads cannot be killed, so the process replaces itself.
         os.execv(sys.executable, [sys.executable, "-m", "holdfast.cli", *sys.argv[1:]])  # noqa: S606 - our own command
-    value = {"worker_id": made.worker_id, "attempts": attempts}
+    value = {"worker_id": made.worker_id, "attempts": attempts, **serves}
     return Answer(value, f"Worker {made.worker_id} made {attempts} attempts.")
 
 
@@ -107,7 +119,22 @@ def load(app: str, location: Location) -> "Ledger":
             f"{app!r} is a {type(found).__name__}, not a Ledger.",
             next_step="Give the name of a Ledger or Operations object.",
         )
-    return Ledger(location.url, found.operations, schema=location.schema) if location.db else found
+    url = location.db if location.typed or found.url is None else found.url
+    if url is None or (url, location.schema_given or found.schema) == (found.url, found.schema):
+        return found
+    ledger_url(url, location.schema_given)  # refuses --schema for a file
+    return Ledger(url, found.operations, schema=location.schema_given or found.schema)
+
+
+def _serves(ledger: "Ledger", queues: Sequence[str], concurrency: int) -> dict[str, object]:
+    """Return what a worker serves, for its first line: the ledger, the queues, the operations and their versions."""
+    place = shown(ledger.store.absolute_url)
+    return {
+        "ledger": place if ledger.schema == "public" else f"{place} schema {ledger.schema}",
+        "queues": list(queues),
+        "operations": sorted(f"{operation.name}@{operation.version}" for operation in ledger.operations),
+        "concurrency": concurrency,
+    }
 
 
 @contextmanager
