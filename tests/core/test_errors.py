@@ -91,6 +91,7 @@ CODES = {
     "SchemaVersionError": ("schema_version", 4),
     "EnforcementDriftError": ("enforcement_drift", 4),
     "StoreDamagedError": ("store_damaged", 4),
+    "LedgerFileError": ("ledger_file_changed", 4),
     "EpochError": ("epoch_behind", 4),
     "ArchiveUnwritableError": ("archive_unwritable", 4),
     "DurabilityError": ("not_durable", 4),

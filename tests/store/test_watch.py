@@ -21,6 +21,7 @@ from holdfast.engine.worker.bell import Bell
 from holdfast.store import Store
 from holdfast.store.postgres import watch as postgres_watch
 from holdfast.store.sqlite import watch as sqlite_watch
+from holdfast.store.sqlite.poll import PERIOD_S
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Watch
 
@@ -98,7 +99,7 @@ def test_a_change_before_the_sleep_is_noticed_at_once(ledger: Ledger, watch: Wat
 
 
 def sqlite_watch_of(store: Store[Any]) -> Watch:
-    return sqlite_watch.LogWatch(cast("SqliteStore", store).path)
+    return sqlite_watch.log_watch(cast("SqliteStore", store).path)
 
 
 def test_without_inotify_the_log_is_looked_at(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +107,7 @@ def test_without_inotify_the_log_is_looked_at(sqlite_url: str, monkeypatch: pyte
     with Ledger(sqlite_url) as ledger:
         ledger.submit("noop")
         watch = sqlite_watch_of(ledger.store)
-        assert (watch.fileno(), watch.period_s) == (None, sqlite_watch.PERIOD_S)
+        assert (watch.fileno(), watch.period_s) == (None, PERIOD_S)
         time.sleep(0.05)  # the clock of a file system is coarse
         assert not noticed(watch, 0.05)
         ledger.submit("noop")
@@ -120,7 +121,7 @@ def test_a_log_that_was_removed_and_made_again_is_watched(sqlite_url: str) -> No
         path = cast("SqliteStore", ledger.store).path
     log = Path(f"{path}-wal")
     assert not log.exists()
-    with closing(sqlite_watch.LogWatch(path)) as watch:
+    with closing(sqlite_watch.log_watch(path)) as watch:
         assert not noticed(watch, 0.01)  # there is no log
         with Ledger(sqlite_url) as other:
             other.submit("noop")

@@ -52,6 +52,7 @@
     │   ├── SchemaVersionError
     │   ├── EnforcementDriftError
     │   ├── StoreDamagedError            damaged pages or files
+    │   ├── LedgerFileError              the file of the ledger was replaced, deleted or hard-linked
     │   ├── EpochError                   the transaction ids of the database restarted
     │   ├── ArchiveUnwritableError       the archive directory is missing, full or not writable
     │   └── DurabilityError
@@ -459,6 +460,13 @@ class StoreDamagedError(StoreError):
 
     code = "store_damaged"
     next_step = "Stop all workers and keep the files. Restore a snapshot (`holdfast snapshot restore`) or backup."
+
+
+class LedgerFileError(StoreError):
+    """The path no longer names the file that was opened, its log is another one, or the file has a second name."""
+
+    code = "ledger_file_changed"
+    next_step = "Stop all processes of this ledger and put its file back. To copy a ledger: `holdfast snapshot create`."
 
 
 class EpochError(StoreError):

@@ -85,18 +85,10 @@ def plan(
     if not applied:
         first = [RECORD, *made, *_first_settings(store, environment, governed=governed), *machine_rows()]
         return Plan(pending, (*first, *store.enforcement(connection, 1 if epoch is None else epoch)))
-    from holdfast.store.reinstall import lost_indexes, shut_doors  # noqa: PLC0415 - an older ledger
+    from holdfast.store.reinstall import lost_indexes, rewritten  # noqa: PLC0415 - an older ledger
 
-    epoch = epoch_of(store, connection) if epoch is None else epoch
-    statements = (
-        *made,
-        *machine_rows(),
-        *shut_doors(store, connection),
-        *store.foreign_enforcement(connection, epoch),
-        *store.enforcement(connection, epoch),
-        *(() if pending else lost_indexes(store, connection)),
-    )
-    return Plan(pending, statements)
+    again = rewritten(store, connection, epoch_of(store, connection) if epoch is None else epoch)
+    return Plan(pending, (*made, *again, *(() if pending else lost_indexes(store, connection))))
 
 
 def migrate(
@@ -165,33 +157,17 @@ def _applied(store: Store[Any], connection: Any) -> dict[int, str]:
     tables = store.tables(connection)
     if "holdfast_migrations" not in tables:
         if tables:
-            raise NotALedgerError(
-                f"the database has a table {min(tables)} but no record of migrations",
-                next_step="Use another database or schema; this one has other tables with names of Holdfast.",
-            )
+            from holdfast.store.unknown import other_tables  # noqa: PLC0415 - most databases have none
+
+            raise other_tables(tables)
         return {}
     rows = store.execute(connection, "SELECT number, digest FROM holdfast_migrations ORDER BY number")
     applied = {int(number): str(digest) for number, digest in rows}
-    if not applied:
-        raise SchemaVersionError(
-            "the table holdfast_migrations is empty, so the version of the schema is unknown",
-            next_step="Restore the table holdfast_migrations from a backup.",
-        )
     known = {migration.number: migration.digest for migration in migrations(store.dialect)}
-    unknown = sorted(applied.keys() - known.keys())
-    if unknown:
-        raise SchemaVersionError(
-            f"the schema of the ledger is newer: it has migration {unknown[-1]:04d}, this Holdfast {max(known):04d}",
-            next_step="Upgrade Holdfast on this machine.",
-            context={"ledger": unknown[-1], "holdfast": max(known)},
-        )
-    changed = [number for number, digest in applied.items() if known[number] != digest]
-    if changed:
-        raise SchemaVersionError(
-            f"migration {changed[0]:04d} of the ledger differs from migration {changed[0]:04d} of this Holdfast",
-            next_step="Use the version of Holdfast that created this ledger.",
-            context={"changed": changed},
-        )
+    if not applied or not applied.items() <= known.items():
+        from holdfast.store.unknown import other_version  # noqa: PLC0415 - most ledgers are of a known version
+
+        raise other_version(applied, known)
     return applied
 
 

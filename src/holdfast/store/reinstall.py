@@ -17,20 +17,21 @@ def rewrite_enforcement(store: Store[Any], transaction: Transaction, *, indexes:
     """Rewrite the digests of the machines, every trigger and the sequences; with `indexes`, only the lost indexes."""
     connection = transaction.connection
     epoch = epoch_of(store, connection)
-    statements = (
-        lost_indexes(store, connection)
-        if indexes
-        else [
-            *machine_rows(), *shut_doors(store, connection), *store.foreign_enforcement(connection, epoch),
-            *store.enforcement(connection, epoch),
-        ]
-    )  # fmt: skip
+    statements = lost_indexes(store, connection) if indexes else rewritten(store, connection, epoch)
     for statement in statements:
         store.execute(connection, statement)
     if not indexes:
         for table, _, greatest in behind(transaction):
             store.upkeep.begin_numbers(connection, table)
             transaction.run("advance_sequence", table=table, value=greatest)
+
+
+def rewritten(store: Store[Any], connection: Any, epoch: int) -> list[str]:
+    """Return the statements that write the digests of the machines and every trigger again, and drop foreign ones."""
+    return [
+        *machine_rows(), *shut_doors(store, connection), *store.foreign_enforcement(connection, epoch),
+        *store.enforcement(connection, epoch),
+    ]  # fmt: skip
 
 
 def behind(reading: Reading) -> list[tuple[str, int, int]]:

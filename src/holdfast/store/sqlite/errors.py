@@ -3,6 +3,7 @@
 Invariants: no error quotes data of the ledger; a refusal by a trigger or a CHECK names its code.
 """
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def schema_damage(path: Path, error: sqlite3.OperationalError) -> StoreDamagedEr
 
 def _of_the_file(path: Path, text: str, name: str) -> HoldfastError | None:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreBusyError(f"another process holds the write lock of {path}")
+        return busy(path)
     if name.startswith("SQLITE_READONLY"):
         return StoreReadOnlyError(f"{path} is not writable")
     if name.startswith("SQLITE_NOTADB") and not _was_a_ledger(path):
@@ -57,6 +58,22 @@ def _of_the_file(path: Path, text: str, name: str) -> HoldfastError | None:
     if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
         return StoreUnavailableError(f"{path}: {text}", context={"sqlite": name})
     return None
+
+
+def busy(path: Path, within: str = "") -> StoreBusyError:
+    """Return the error for a write lock that was not free; it names the process that holds it, if that is known."""
+    from holdfast.store.sqlite.holders import writer  # noqa: PLC0415 - it reads the locks of the whole system
+
+    pid = writer(str(path))
+    own = f"process {pid}, another thread of this process," if pid == os.getpid() else f"process {pid}"
+    holder = "another process or thread" if pid is None else own
+    return StoreBusyError(
+        f"could not get the write lock of {path}{within}: {holder} holds it",
+        next_step=None
+        if pid is None
+        else f"Try again. If the error repeats: `ps -fp {pid}` shows what process {pid} is.",
+        context={"path": str(path), "pid": pid},
+    )
 
 
 def _damaged(path: Path, text: str, name: str) -> StoreDamagedError:

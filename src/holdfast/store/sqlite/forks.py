@@ -12,10 +12,10 @@ refused to the child as long as it stays open there.
 import os
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import StoreUnavailableError
 from holdfast.store.pool import Pool
 
 WAIT_S = 2.0  # how long a fork waits for transactions to end
@@ -23,7 +23,7 @@ WAIT_S = 2.0  # how long a fork waits for transactions to end
 _pools: weakref.WeakSet[Pool[Any]] = weakref.WeakSet()
 _one_fork_at_a_time = threading.Lock()
 _held: list[Pool[Any]] = []
-_inherited: dict[int, tuple[int, int]] = {}  # files that were open when this process was forked: device and inode
+_inherited: dict[int, os.stat_result] = {}  # by descriptor: the files that were open when this process was forked
 
 
 def close_for_forks(pool: Pool[Any]) -> None:
@@ -33,28 +33,10 @@ def close_for_forks(pool: Pool[Any]) -> None:
 
 def refuse_inherited(path: Path) -> None:
     """Raise if a file was open when this process was forked, and still is."""
-    if not _inherited:
-        return
-    try:
-        file = _identity(path.stat())
-    except FileNotFoundError:
-        return
-    if any(file == seen and _still_open(number, seen) for number, seen in _inherited.items()):
-        raise StoreUnavailableError(
-            f"{path} was open when this process was forked, and SQLite cannot share it with the parent",
-            next_step="Fork outside of transactions and close your own connections to the file first, or use spawn.",
-        )
+    if _inherited:
+        from holdfast.store.sqlite.inherited import refuse  # noqa: PLC0415 - most processes are not forked children
 
-
-def _identity(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_dev, stat.st_ino
-
-
-def _still_open(number: int, seen: tuple[int, int]) -> bool:
-    try:
-        return _identity(os.fstat(number)) == seen
-    except OSError:
-        return False
+        refuse(path, _inherited)
 
 
 def _before() -> None:
@@ -76,10 +58,8 @@ def _after_in_child() -> None:
     _one_fork_at_a_time.release()
     _inherited.clear()
     for number in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
-        try:
-            _inherited[number] = _identity(os.fstat(number))
-        except OSError:
-            continue  # the listing's own
+        with suppress(OSError):  # the listing's own
+            _inherited[number] = os.fstat(number)
 
 
 os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -1,7 +1,8 @@
 """The store on an embedded SQLite file.
 
 Invariants: WAL mode and synchronous=FULL are asserted at open, so a commit that returned is on disk; every write is
-`BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer starves; times are text in one format.
+`BEGIN IMMEDIATE` under the turnstile, so no upgrade can deadlock and no writer starves; a commit to a file that was
+replaced, or whose log was deleted, is not acknowledged; times are text in one format.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import (
-    ConnectionUnfitError,
     DurabilityError,
     EffectError,
     HoldfastError,
@@ -29,8 +29,9 @@ from holdfast.core.records import time_text
 from holdfast.store.effects import Effect, require_rows
 from holdfast.store.migrations import unique_indexes
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
+from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
-from holdfast.store.sqlite.watch import LogWatch
+from holdfast.store.sqlite.watch import log_watch
 from holdfast.store.statements import encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
 
@@ -41,7 +42,7 @@ SQLITE_OLDEST = (3, 40, 0)
 CHECKPOINT_PAGES = 4000  # a write-ahead log of 16 MiB
 BUSY_S = 30.0
 SWITCH_S = 0.002
-_FULL = 2
+FULL = 2
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "9p", "fuse.sshfs"})
 MOUNTS = Path("/proc/self/mounts")
 
@@ -59,32 +60,26 @@ class SqliteStore(Store[sqlite3.Connection]):
                 f"SQLite {sqlite3.sqlite_version} is too old",
                 next_step="Use a Python that is built with SQLite 3.40 or newer.",
             )
-        self.path = path
         self._create = create
         try:
+            self.path = (
+                path.resolve()
+            )  # as SQLite does: the log and the locks are named after the file, not after a link
             self._refuse_unusable(create=create)
         except OSError as error:  # a name that is too long, a directory that may not be entered
             raise StoreUnavailableError(f"cannot access {path}: {error.strerror}") from error
-        self._turnstile = Turnstile(path, BUSY_S)
+        self._turnstile = Turnstile(self.path, BUSY_S)
+        self._files = LedgerFiles(self.path)
         close_for_forks(self.pool)
         self._statements = statements(self.dialect)
 
     def _refuse_unusable(self, *, create: bool) -> None:
-        if not self.path.parent.is_dir():
-            raise StoreUnavailableError(
-                f"there is no directory {self.path.parent}",
-                next_step="Create the directory, or correct the path.",
-            )
-        if self.path.is_dir():
-            raise StoreUnavailableError(f"{self.path} is a directory", next_step="Name a file inside it.")
-        if not create and not self.path.exists():
-            raise NotALedgerError(f"there is no ledger at {self.path}")
-        system = file_system_of(self.path.parent.resolve())
-        if system in NETWORK_FILE_SYSTEMS:
-            raise DurabilityError(
-                f"{self.path} is on a network file system ({system}), where SQLite's locks and syncs cannot be trusted",
-                next_step="Put the ledger on a local disk, or use PostgreSQL.",
-            )
+        fit = self.path.is_file() or (create and self.path.parent.is_dir() and not self.path.exists())
+        system = file_system_of(self.path.parent)
+        if not fit or system in NETWORK_FILE_SYSTEMS:
+            from holdfast.store.sqlite.unusable import unusable  # noqa: PLC0415 - most paths are usable
+
+            raise unusable(self.path, system, create=create)
 
     def now(self) -> datetime:
         return (self.clock or host_clock)()
@@ -134,17 +129,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         return connection.in_transaction
 
     def require_fit(self, connection: Any) -> None:
-        if not isinstance(connection, sqlite3.Connection):
-            raise ConnectionUnfitError(f"a sqlite3 connection is needed, not a {type(connection).__name__}")
-        # The ledger must be the main file, not an attached one: in WAL mode a commit of two files is not atomic.
-        files = [file for _, name, file in plain_cursor(connection).execute("PRAGMA database_list") if name == "main"]
-        if [self.path.resolve()] != [Path(file).resolve() for file in files]:
-            raise ConnectionUnfitError(f"the connection is to another file than {self.path}")
-        [synchronous] = plain_cursor(connection).execute("PRAGMA main.synchronous").fetchone()
-        if synchronous < _FULL:
-            raise ConnectionUnfitError("the connection does not have synchronous=FULL")
-        if not connection.in_transaction:
-            raise ConnectionUnfitError("the connection has no open transaction; begin one with BEGIN IMMEDIATE")
+        from holdfast.store.sqlite.borrowed import require_fit  # noqa: PLC0415 - most connections are the store's own
+
+        require_fit(self._files, connection)
 
     def stored(self, moment: datetime | None) -> str | None:
         return None if moment is None else time_text(moment)
@@ -162,7 +149,7 @@ class SqliteStore(Store[sqlite3.Connection]):
         return datetime.fromisoformat(cast("str", value))
 
     def watch(self) -> Watch:
-        return LogWatch(self.path)
+        return log_watch(self.path)
 
     def close(self) -> None:
         super().close()
@@ -181,13 +168,15 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def _open(self) -> sqlite3.Connection:
         refuse_inherited(self.path)
+        self._files.opening()
         connection = sqlite3.connect(
             self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         try:
             self._assert_durable(connection)
+            self._files.opened(connection)
         except BaseException:
-            connection.close()
+            self._disconnect(connection)
             raise
         return connection
 
@@ -204,8 +193,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         connection.execute("PRAGMA foreign_keys = ON")
         # Fewer checkpoints: each costs two fsyncs, and writes pages that the next moves of the same jobs change again.
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")  # a log that has grown shrinks again
         [synchronous] = connection.execute("PRAGMA synchronous").fetchone()
-        if mode != "wal" or synchronous != _FULL:
+        if mode != "wal" or synchronous != FULL:
             raise DurabilityError(
                 f"{self.path}: journal_mode={mode}, synchronous={synchronous}; WAL and FULL are needed",
                 context={"journal_mode": mode, "synchronous": synchronous},
@@ -223,9 +213,11 @@ class SqliteStore(Store[sqlite3.Connection]):
                     raise
                 time.sleep(SWITCH_S)
             else:
+                connection.execute("SELECT 1 FROM sqlite_master").fetchall()  # the first read creates the log
                 return str(mode)
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
+        self._files.closing(connection)
         connection.close()
 
     @contextmanager
@@ -242,6 +234,18 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def _begin_reading(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN")
+        self._files.require_same()
+
+    def take(self) -> sqlite3.Connection:
+        """Take a connection from the pool; raise LedgerFileError as long as the file is not the one that was opened."""
+        if self._files.changed:
+            self._files.require_same()
+            self._files.changed = False
+        return super().take()
+
+    def _commit_or_say(self, connection: sqlite3.Connection) -> None:
+        super()._commit_or_say(connection)
+        self._files.require_same()  # before the commit is acknowledged
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         connection.execute("COMMIT")

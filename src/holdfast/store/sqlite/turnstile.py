@@ -28,6 +28,7 @@ class Turnstile:
     """The turnstile of one file, shared by the threads of this process."""
 
     def __init__(self, database: Path, wait_s: float) -> None:
+        self._database = database
         self._gate = Path(f"{database}-gate")
         self._turn = Path(f"{database}-turn")
         self._wait_s = wait_s
@@ -91,9 +92,9 @@ class Turnstile:
                 return
 
     def _busy(self) -> StoreBusyError:
-        return StoreBusyError(
-            f"could not get the write lock {self._turn} within {self._wait_s:g} s; another process or thread holds it"
-        )
+        from holdfast.store.sqlite.errors import busy  # noqa: PLC0415 - most turns come
+
+        return busy(self._database, f" within {self._wait_s:g} s")
 
 
 _all: weakref.WeakSet[Turnstile] = weakref.WeakSet()
