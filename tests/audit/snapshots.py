@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.audit.files.restore import Restored, RestoreRequest, restore
 from holdfast.audit.files.snapshot import create
 from holdfast.core.commands import Complete
-from holdfast.core.machines import PROCEDURE, STEP, SWITCH, VALUE
+from holdfast.core.machines import JOB, PROCEDURE, STEP, SWITCH, VALUE, JobState
 from holdfast.core.records import time_text
 from holdfast.store import Declared, Lease, Store, Submission, create_store, open_store
 from holdfast.testing import VirtualClock
@@ -28,7 +28,7 @@ NewUrl = Callable[[str], str]  # the fixture `new_url`
 KINDS = ("sqlite", "postgres")
 TRAVELLING = (
     "meta", "operations", "queues", "grants", "approvers", "procedures", "steps", "collections", "values", "evidence",
-    "switches", "calls", "jobs", "aborted", "checkpoints", "seals", "archives", "journal",
+    "switches", "calls", "jobs", "aborted", "checkpoints", "erased", "seals", "archives", "journal",
 )  # fmt: skip
 BIG = '{"big":1606938044258990275541962092341162602522202993782792835301377,"ключ":"значение 🪸","small":1e-300}'
 THIRD = 1 / 3
@@ -66,13 +66,14 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
 
 
 def _write_by_hand(url: str) -> None:
-    """Write what no verb writes alone: runs, steps, values and switches, one in each of their states."""
+    """Write what no verb writes alone: runs, steps, values and switches in each of their states, an erasure."""
     client = Client(url)
     try:
         hand = Hand(client)
         for machine in (PROCEDURE, STEP, VALUE, SWITCH):
             for state in sorted(machine.states):
                 hand.put(machine, state)
+        hand.erased(hand.put(JOB, JobState.SUCCEEDED))
         client.commit()
     finally:
         client.close()

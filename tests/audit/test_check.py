@@ -187,7 +187,10 @@ def test_an_id_twice_and_a_column_that_lacks_what_it_needs(
         ("database", "COLUMN holdfast_counts.queue"),
         ("database", "TABLE holdfast_calls"),
         ("database", "CONSTRAINT holdfast_calls_replaces_fkey"),
-        ("database", "CONSTRAINT holdfast_checkpoints_job_id_fkey"),
+        *(
+            ("database", f"CONSTRAINT holdfast_{table}_job_id_fkey")
+            for table in ("checkpoints", "erased", "tracebacks")
+        ),
     }
 
 
@@ -344,7 +347,7 @@ def test_a_database_without_a_ledger_is_a_typed_error(empty_url: str) -> None:
 
 
 def test_a_ledger_of_another_version_is_a_typed_error(rich_ledger: tuple[str, Rich]) -> None:
-    url = changed_by_hand(rich_ledger[0], "UPDATE holdfast_migrations SET number = 1000")
+    url = changed_by_hand(rich_ledger[0], "UPDATE holdfast_migrations SET number = 1000 WHERE number = 1")
     with connect(url) as store, pytest.raises(SchemaVersionError):
         check(store)
 

@@ -283,6 +283,20 @@ class Hand:
         self.take(GRANT, grant, GRANT.path("consume", GrantState.ACTIVE), **columns)
         return grant
 
+    def erased(self, job: int, key_hash: str = "hash") -> None:
+        """Erase what a client submitted with a job: its payload, its key, its result."""
+        grant, move_id = self.born(GRANT, action="erase"), self.unique("erase")
+        self.take(GRANT, grant, GRANT.path("approve", GrantState.DRAFT))
+        self.take(GRANT, grant, GRANT.path("consume", GrantState.ACTIVE), move_id=move_id)
+        self.client.run(DOOR)
+        row = {"job_id": job, "client": "raw", "key_hash": key_hash, "erased_at": AT, "actor": "ann",
+               "reason": "by request", "grant_id": grant, "move_id": move_id}  # fmt: skip
+        marks = ", ".join("?" for _ in row)
+        self.client.run(f"INSERT INTO holdfast_erased ({', '.join(row)}) VALUES ({marks})", *row.values())
+        self.client.run("UPDATE holdfast_calls SET payload = NULL, key = NULL WHERE job_id = ?", job)
+        self.client.run("UPDATE holdfast_jobs SET result = NULL WHERE job_id = ?", job)
+        self.client.run(SHUT)
+
     def governed(self) -> dict[str, object]:
         """Return a grant and the move that has consumed it: what a governed write needs."""
         move_id = self.unique("governed")

@@ -315,7 +315,7 @@ def test_what_a_ledger_held_before_its_triggers_is_there_after_them(empty_url: s
         TELLING.format("PROCEDURE", 1, "NULL", "planned", "plan", "p1", "NULL"),
     )
     with connect(empty_url) as store:
-        assert migrate(store) == ()
+        assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
     with open_store(empty_url) as store:
         assert check(store).violations == ()
         with store.transaction() as transaction:

@@ -263,7 +263,8 @@ def test_what_a_record_says_of_its_last_move_is_kept(
     guarded = GUARDED_BY_NAME[machine.name]
     subject = hand.put(machine, state)
     times = {"updated_at": LATER, "run_at": LATER, "due_at": LATER, "last_attempt_at": LATER, "started_at": LATER}
-    other = times.get(column, "rewritten") if column != "grant_id" else hand.consumed_grant()
+    others: dict[str, object] = {**times, "lost": 9}
+    other = others.get(column, "rewritten") if column != "grant_id" else hand.consumed_grant()
     update = f"UPDATE {guarded.table} SET {column} = ? WHERE {guarded.id} = ?"
     checked = column in ("due_at", "resting", "successor_code", "successor_version", "consumed_by")
     with untouched(client, guarded.table):

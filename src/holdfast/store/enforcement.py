@@ -20,6 +20,8 @@ from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import GRANT, GrantState, ProcedureState
 from holdfast.store.tables import EVIDENCE, KEPT_SETTINGS, Guarded
 
+ERASE = "erase"  # the action of a grant to erase the data of a job
+
 
 class Refusal(StrEnum):
     """The codes of the refusals: the SQLSTATE on PostgreSQL, the first word of the message on SQLite."""
@@ -157,6 +159,18 @@ def evidence_violation(old: str, new: str) -> Violation:
     """Return the violation of an UPDATE of evidence that does more than declare it void."""
     changed = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in EVIDENCE)
     return Violation(Refusal.APPEND_ONLY, f"{old}.voided_at IS NOT NULL OR {changed}")
+
+
+def traceback_violation(new: str) -> Violation:
+    """Return the violation of an INSERT of a traceback whose attempt does not exist."""
+    made = f"r.job_id = {new}.job_id AND r.attempts >= {new}.attempt"
+    return Violation(Refusal.ILLEGAL_BIRTH, f"NOT EXISTS (SELECT 1 FROM {{schema}}holdfast_jobs r WHERE {made})")
+
+
+def erasure_violation(new: str, no_door: str) -> Violation:
+    """Return the violation of an INSERT of an erasure: it needs the door, and a grant that the same move consumed."""
+    erases = f"{granted_by_move(new)[:-1]} AND g.action = {sql_text(ERASE)})"
+    return Violation(Refusal.GRANT_REQUIRED, f"{no_door} OR NOT {erases}")
 
 
 def lease_violation(old: str, new: str) -> Violation:

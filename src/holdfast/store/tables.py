@@ -102,7 +102,7 @@ def _table(
 ALL = (
     _table("meta", "name value", shared=True),
     _table("operations", "operation version defaults declared_at:time", shared=True),
-    _table("queues", "queue paused_at:time? paused_by? reason?", shared=True),
+    _table("queues", "queue paused_at:time? paused_by? reason? depth_max:whole?", shared=True),
     _table(
         "grants",
         "grant_id:whole state version:whole action! target! scope! requested_by! approved_by? consumed_by?"
@@ -158,7 +158,7 @@ ALL = (
         " due_at:time? resting? status? lease_owner? lease_token:whole? lease_expires_at:time? last_attempt_at:time?"
         " started_at:time? progress:real? progress_note? cancel_asked_at:time? result? last_error_code?"
         " last_error_message? excuse_code? excuse_message? quarantine_code? replay_reason? updated_at:time event actor"
-        " reason? move_id grant_id:whole? history_from:whole!",
+        " reason? move_id grant_id:whole? history_from:whole! cancel_by? cancel_reason? cancel_move_id? lost:whole?",
     ),
     _table(
         "aborted",
@@ -168,6 +168,7 @@ ALL = (
         key=2,
     ),
     _table("checkpoints", "job_id:whole name value exec_id:whole created_at:time", key=2),
+    _table("erased", "job_id:whole! client! key_hash?! erased_at:time! actor! reason! grant_id:whole! move_id!"),
     _table(
         "seals",
         "seal_id:whole format:whole epoch:whole last_xid:whole last_seq:whole low_seq:whole high_seq:whole rows:whole"
@@ -206,6 +207,12 @@ ALL = (
         "leases",
         "name holder token:whole acquired_at:time expires_at:time",
         stays="which leases are held is true of one place only",
+    ),
+    _table(
+        "tracebacks",
+        "job_id:whole! attempt:whole! text!",
+        key=2,
+        stays="may quote what a handler worked on; it does not leave the database",
     ),
     _table("counts", "operation queue state n:whole", key=3, stays="counted anew from the jobs that arrive"),
     _table(
@@ -288,6 +295,9 @@ GUARDED = (
             "last_error_code",
             "quarantine_code",
             "grant_id",
+            "cancel_asked_at",
+            "cancel_by",
+            "lost",
         ),
         attempt="attempts",
         # What a heartbeat, a progress note and a request to cancel change; `store.joint` limits the last two further.

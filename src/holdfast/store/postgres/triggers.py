@@ -14,6 +14,7 @@ from holdfast.store.enforcement import (
     Refusal,
     Violation,
     birth_violations,
+    erasure_violation,
     evidence_violation,
     granted,
     just_moved,
@@ -21,6 +22,7 @@ from holdfast.store.enforcement import (
     move_violations,
     setting_violations,
     sql_texts,
+    traceback_violation,
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
@@ -40,6 +42,7 @@ _WRITTEN_HERE = (
 SEALS = "holdfast_seals"
 HISTORY = (SEALS, "holdfast_archives")
 EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
+TRACEBACKS, ERASED = "holdfast_tracebacks", "holdfast_erased"
 META = "holdfast_meta"
 JOBS, CALLS, ABORTED, REFUSE = "holdfast_jobs", "holdfast_calls", "holdfast_aborted", "holdfast_refuse"
 JOURNAL_COLUMNS = (
@@ -68,6 +71,9 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies["holdfast_journal_delete"] = _unless_door(schema, Refusal.APPEND_ONLY, "OLD")
     bodies["holdfast_seals_follow"] = _follow(schema)
     bodies[f"{EVIDENCE}_update"] = _if(evidence_violation("OLD", "NEW"), f"'{EVIDENCE} ' || OLD.evidence_id")
+    bodies[f"{TRACEBACKS}_insert"] = _if(_in(schema, traceback_violation("NEW")), f"'{TRACEBACKS} ' || NEW.job_id")
+    erased = _in(schema, erasure_violation("NEW", _no_door(schema)))
+    bodies[f"{ERASED}_insert"] = _if(erased, f"'{ERASED} ' || NEW.job_id")
     bodies[f"{LEASES}_update"] = _if(lease_violation("OLD", "NEW"), f"'{LEASES} ' || OLD.name")
     bodies[f"{LEASES}_delete"] = _raise(Refusal.NEVER_DELETED, "TG_OP || ' of ' || TG_TABLE_NAME")
     bodies[f"{META}_update"], bodies[f"{META}_delete"] = _setting_changed(schema), _setting_deleted(schema)
@@ -131,6 +137,13 @@ def triggers() -> dict[tuple[str, str], str]:
         texts[table, f"{table}_truncate"] = before_truncate(table)
     for table, delete in ((EVIDENCE, "holdfast_journal_refuse"), (LEASES, f"{LEASES}_delete")):
         texts[table, f"{table}_update"] = f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_update()"
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
+        texts[table, f"{table}_truncate"] = before_truncate(table)
+    for table, delete in ((TRACEBACKS, "holdfast_delete"), (ERASED, "holdfast_journal_refuse")):
+        texts[table, f"{table}_insert"] = f"BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_insert()"
+        texts[table, f"{table}_update"] = (
+            f"BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
+        )
         texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {delete}()"
         texts[table, f"{table}_truncate"] = before_truncate(table)
     for act in ("UPDATE", "DELETE"):
@@ -263,6 +276,10 @@ def _function(check: str, write: str) -> str:
 
 def _changed_once(schema: str, table: str) -> str:
     return _unless_door(schema, Refusal.WRITE_ONCE, "NULL", f"'{table} ' || OLD.job_id")
+
+
+def _in(schema: str, violation: Violation) -> Violation:
+    return Violation(violation.refusal, violation.condition.format(schema=schema))
 
 
 def _differs(columns: Sequence[str]) -> str:

@@ -203,6 +203,9 @@ BEGIN
             AND n.last_error_code IS NULL
             AND n.quarantine_code IS NULL
             AND n.grant_id IS NULL
+            AND n.cancel_asked_at IS NULL
+            AND n.cancel_by IS NULL
+            AND n.lost IS NULL
           )
         )
         AND door IS NULL
@@ -471,6 +474,10 @@ BEGIN
               OR n.reason IS DISTINCT FROM o.reason
               OR n.move_id IS DISTINCT FROM o.move_id
               OR n.grant_id IS DISTINCT FROM o.grant_id
+              OR n.cancel_by IS DISTINCT FROM o.cancel_by
+              OR n.cancel_reason IS DISTINCT FROM o.cancel_reason
+              OR n.cancel_move_id IS DISTINCT FROM o.cancel_move_id
+              OR n.lost IS DISTINCT FROM o.lost
               OR (
                 o.state <> 'running'
                 AND (
@@ -621,6 +628,41 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'HF004',
       MESSAGE = 'HF004 history cannot be changed or deleted, only appended: '
         || 'holdfast_evidence ' || OLD.evidence_id;
+  END IF;
+  RETURN NEW;
+END
+$holdfast$;
+
+-- function: holdfast_tracebacks_insert
+CREATE FUNCTION holdfast_tracebacks_insert LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_jobs r
+      WHERE r.job_id = NEW.job_id
+      AND r.attempts >= NEW.attempt
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF002',
+      MESSAGE = 'HF002 a new record must have an unused id and key, an initial state and its event: '
+        || 'holdfast_tracebacks ' || NEW.job_id;
+  END IF;
+  RETURN NEW;
+END
+$holdfast$;
+
+-- function: holdfast_erased_insert
+CREATE FUNCTION holdfast_erased_insert LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    OR NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.move_id = NEW.move_id
+      AND g.action = 'erase'
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF009',
+      MESSAGE = 'HF009 this change needs a grant that the same move has consumed: '
+        || 'holdfast_erased ' || NEW.job_id;
   END IF;
   RETURN NEW;
 END
@@ -2357,6 +2399,30 @@ CREATE TRIGGER holdfast_leases_delete BEFORE DELETE ON holdfast_leases FOR EACH 
 
 -- trigger: holdfast_leases holdfast_leases_truncate
 CREATE TRIGGER holdfast_leases_truncate BEFORE TRUNCATE ON holdfast_leases FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- trigger: holdfast_tracebacks holdfast_tracebacks_insert
+CREATE TRIGGER holdfast_tracebacks_insert BEFORE INSERT ON holdfast_tracebacks FOR EACH ROW EXECUTE FUNCTION holdfast_tracebacks_insert();
+
+-- trigger: holdfast_tracebacks holdfast_tracebacks_update
+CREATE TRIGGER holdfast_tracebacks_update BEFORE UPDATE ON holdfast_tracebacks FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
+
+-- trigger: holdfast_tracebacks holdfast_tracebacks_delete
+CREATE TRIGGER holdfast_tracebacks_delete BEFORE DELETE ON holdfast_tracebacks FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
+
+-- trigger: holdfast_tracebacks holdfast_tracebacks_truncate
+CREATE TRIGGER holdfast_tracebacks_truncate BEFORE TRUNCATE ON holdfast_tracebacks FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- trigger: holdfast_erased holdfast_erased_insert
+CREATE TRIGGER holdfast_erased_insert BEFORE INSERT ON holdfast_erased FOR EACH ROW EXECUTE FUNCTION holdfast_erased_insert();
+
+-- trigger: holdfast_erased holdfast_erased_update
+CREATE TRIGGER holdfast_erased_update BEFORE UPDATE ON holdfast_erased FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
+
+-- trigger: holdfast_erased holdfast_erased_delete
+CREATE TRIGGER holdfast_erased_delete BEFORE DELETE ON holdfast_erased FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();
+
+-- trigger: holdfast_erased holdfast_erased_truncate
+CREATE TRIGGER holdfast_erased_truncate BEFORE TRUNCATE ON holdfast_erased FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
 -- trigger: holdfast_meta holdfast_meta_update
 CREATE TRIGGER holdfast_meta_update BEFORE UPDATE ON holdfast_meta FOR EACH ROW EXECUTE FUNCTION holdfast_meta_update();

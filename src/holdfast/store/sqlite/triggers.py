@@ -13,6 +13,7 @@ from holdfast.store.enforcement import (
     Refusal,
     Violation,
     birth_violations,
+    erasure_violation,
     evidence_violation,
     granted,
     just_moved,
@@ -21,6 +22,7 @@ from holdfast.store.enforcement import (
     setting_violations,
     sql_text,
     sql_texts,
+    traceback_violation,
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
@@ -38,6 +40,8 @@ def triggers(epoch: str) -> dict[str, str]:
         *_job_triggers(epoch),
         *_call_triggers(),
         *_aborted_triggers(),
+        *_traceback_triggers(),
+        *_erased_triggers(),
         *machines,
         *_journal_triggers(),
         *_history_triggers(),
@@ -105,6 +109,23 @@ def _aborted_triggers() -> Iterator[str]:
     yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [by_hand])
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
     yield _never_deleted(table)
+
+
+def _traceback_triggers() -> Iterator[str]:
+    table = "holdfast_tracebacks"
+    again = Violation(Refusal.ILLEGAL_BIRTH, _there(table, ("job_id", "attempt")))
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [again, _local(traceback_violation("NEW"))])
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
+    yield _never_deleted(table)
+
+
+def _erased_triggers() -> Iterator[str]:
+    table = "holdfast_erased"
+    again = " OR ".join(_there(table, columns) for columns in (("job_id",), ("client", "key_hash")))
+    births = [Violation(Refusal.ILLEGAL_BIRTH, again), _local(erasure_violation("NEW", NO_DOOR))]
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", births)
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [_always(Refusal.APPEND_ONLY)])
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [_always(Refusal.APPEND_ONLY)])
 
 
 def _once(guarded: Guarded) -> str:

@@ -17,6 +17,9 @@ WHEN (
         AND NEW.last_error_code IS NULL
         AND NEW.quarantine_code IS NULL
         AND NEW.grant_id IS NULL
+        AND NEW.cancel_asked_at IS NULL
+        AND NEW.cancel_by IS NULL
+        AND NEW.lost IS NULL
       )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -40,6 +43,9 @@ BEGIN
         AND NEW.last_error_code IS NULL
         AND NEW.quarantine_code IS NULL
         AND NEW.grant_id IS NULL
+        AND NEW.cancel_asked_at IS NULL
+        AND NEW.cancel_by IS NULL
+        AND NEW.lost IS NULL
       )
     )
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
@@ -292,6 +298,10 @@ WHEN (
           OR NEW.reason IS DISTINCT FROM OLD.reason
           OR NEW.move_id IS DISTINCT FROM OLD.move_id
           OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
+          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
+          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
+          OR NEW.lost IS DISTINCT FROM OLD.lost
           OR (
             OLD.state <> 'running'
             AND (
@@ -527,6 +537,10 @@ BEGIN
           OR NEW.reason IS DISTINCT FROM OLD.reason
           OR NEW.move_id IS DISTINCT FROM OLD.move_id
           OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.cancel_by IS DISTINCT FROM OLD.cancel_by
+          OR NEW.cancel_reason IS DISTINCT FROM OLD.cancel_reason
+          OR NEW.cancel_move_id IS DISTINCT FROM OLD.cancel_move_id
+          OR NEW.lost IS DISTINCT FROM OLD.lost
           OR (
             OLD.state <> 'running'
             AND (
@@ -783,6 +797,90 @@ WHEN (
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_tracebacks_insert
+CREATE TRIGGER holdfast_tracebacks_insert BEFORE INSERT ON holdfast_tracebacks
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_tracebacks WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1)
+  ) OR (
+    NOT EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = NEW.job_id AND r.attempts >= NEW.attempt)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    EXISTS (SELECT 1 FROM holdfast_tracebacks WHERE job_id = NEW.job_id AND attempt = NEW.attempt AND 1);
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_jobs r WHERE r.job_id = NEW.job_id AND r.attempts >= NEW.attempt);
+END;
+
+-- trigger: holdfast_tracebacks_update
+CREATE TRIGGER holdfast_tracebacks_update BEFORE UPDATE ON holdfast_tracebacks
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
+    1;
+END;
+
+-- trigger: holdfast_tracebacks_delete
+CREATE TRIGGER holdfast_tracebacks_delete BEFORE DELETE ON holdfast_tracebacks
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_erased_insert
+CREATE TRIGGER holdfast_erased_insert BEFORE INSERT ON holdfast_erased
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_erased WHERE job_id = NEW.job_id AND 1)
+    OR EXISTS (SELECT 1 FROM holdfast_erased WHERE client = NEW.client AND key_hash = NEW.key_hash AND 1)
+  ) OR (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    OR NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.move_id = NEW.move_id
+      AND g.action = 'erase'
+    )
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    EXISTS (SELECT 1 FROM holdfast_erased WHERE job_id = NEW.job_id AND 1)
+    OR EXISTS (SELECT 1 FROM holdfast_erased WHERE client = NEW.client AND key_hash = NEW.key_hash AND 1);
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    OR NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.move_id = NEW.move_id
+      AND g.action = 'erase'
+    );
+END;
+
+-- trigger: holdfast_erased_update
+CREATE TRIGGER holdfast_erased_update BEFORE UPDATE ON holdfast_erased
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
+    1;
+END;
+
+-- trigger: holdfast_erased_delete
+CREATE TRIGGER holdfast_erased_delete BEFORE DELETE ON holdfast_erased
+WHEN (
+    1
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF004 history cannot be changed or deleted, only appended') WHERE
+    1;
 END;
 
 -- trigger: holdfast_grants_birth

@@ -1,0 +1,93 @@
+"""A ledger of schema version 1 is upgraded: nothing of it is lost, it is what a new ledger is, and work goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import Execution, Ledger, Operations
+from holdfast.audit.check.runner import check
+from holdfast.audit.seals.verify import verify
+from holdfast.core.errors import SchemaVersionError
+from holdfast.core.machines import JobState
+from holdfast.store import connect, open_store
+from holdfast.store.migrations import migrate, migrations
+from tests.enforcement.raw import Client
+from tests.enforcement.schema import tables_of
+from tests.support.old_ledgers import build
+
+GENERATED = {"holdfast_migrations", "holdfast_machines", "holdfast_transitions"}
+
+
+@pytest.fixture
+def old_url(empty_url: str) -> str:
+    """The URL of a ledger of schema version 1, on each database in turn."""
+    build(empty_url, 1)
+    return empty_url
+
+
+def rows_of(url: str, columns: dict[str, list[str]] | None = None) -> dict[str, list[dict[str, object]]]:
+    """Return every row of the tables that hold records, with the given columns or all of them."""
+    client = Client(url)
+    found = {}
+    for table in tables_of(client):
+        if table in GENERATED or (columns and table not in columns):
+            continue
+        cursor = client.connection.execute(f"SELECT * FROM {table}")
+        names = [column[0] for column in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        if columns:
+            rows = [{name: row[name] for name in columns[table]} for row in rows]
+        found[table] = sorted(rows, key=repr)
+    client.close()
+    return found
+
+
+def states(ledger: Ledger) -> dict[str | None, JobState]:
+    with ledger.store.reading() as reading:
+        return {job.key: job.state for job in reading.lists.jobs(limit=100)}
+
+
+def test_an_old_ledger_is_refused_until_it_is_migrated(old_url: str) -> None:
+    with pytest.raises(SchemaVersionError) as caught:
+        open_store(old_url)
+    assert caught.value.context == {"missing": [migration.number for migration in migrations("sqlite")[1:]]}
+
+
+def test_an_upgrade_keeps_every_row_and_leaves_a_sound_ledger(old_url: str) -> None:
+    before = rows_of(old_url)
+    with connect(old_url) as store:
+        assert migrate(store) == tuple(migration.name for migration in migrations(store.dialect)[1:])
+    columns = {table: list(rows[0]) if rows else [] for table, rows in before.items()}
+    assert rows_of(old_url, columns) == before
+    with open_store(old_url) as store:
+        with store.transaction() as transaction:
+            assert len(transaction.executions.recover(actor="reaper")) == 3
+        report = check(store)
+        assert report.ok, report.violations
+        assert verify(store).ok
+
+
+def test_work_goes_on_after_an_upgrade(old_url: str) -> None:
+    with connect(old_url) as store:
+        migrate(store)
+    operations = Operations()
+
+    @operations.operation("echo")
+    def echo(_run: Execution, /, **_: object) -> str:
+        return "again"
+
+    with Ledger(old_url, operations) as ledger:
+        before = states(ledger)
+        assert before["waiting"] is JobState.PENDING
+        same = ledger.submit("echo", {"of": "done"}, client="web", key="done")
+        assert not same.is_new
+        assert ledger.submit("echo", {"of": "new"}, client="web", key="new").is_new
+        ledger.run_until_idle()
+        after = states(ledger)
+        for key in ("waiting", "replayed", "released", "retried", "replacing", "new", "committed"):
+            assert after[key] is JobState.SUCCEEDED, key
+        assert after["scheduled"] is JobState.SUCCEEDED
+        for key in ("failed", "quarantined", "cancelled", "poisoned"):
+            assert after[key] is before[key], key
+        report = check(ledger.store)
+        assert report.ok, report.violations
