@@ -139,7 +139,7 @@ def test_the_restore_is_on_record(source: str, target: str, new_url: NewUrl, tmp
     snapshot = taken(old, tmp_path / "a.snapshot", clock)
     made = put(snapshot, new, clock, who="ana", why="the disk died")
     with open_store(new, clock) as store, store.reading() as reading:
-        rows = reading.journal.of(2, "MAINTENANCE")
+        rows = reading.journal.of(3, "MAINTENANCE")
         assert [(row.event, row.actor) for row in rows] == [("open", "ana"), ("restore", "ana"), ("shut", "ana")]
         assert rows[0].reason == "the disk died"
         assert rows[1].reason
@@ -181,7 +181,7 @@ def test_work_goes_on_after_a_restore(source: str, target: str, new_url: NewUrl,
             assert attempt.job.job_id == fresh.job_id
             assert attempt.execution.lease_token > max(tokens)
             with transaction.maintenance.open(who="keeper", why="a look") as door:
-                assert door == 3  # one before the snapshot, one of the restore
+                assert door == 4  # two before the snapshot, one of the restore
     with open_store(new, clock):
         pass
 
