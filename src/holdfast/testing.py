@@ -30,6 +30,7 @@ from holdfast.engine.ledger import Ledger
 from holdfast.engine.operations import LEASE_S, Call
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.world import POINTS, Crash, World
+from holdfast.scheduling import Firer, save_declared
 from holdfast.store import Lease
 
 __all__ = ["POINTS", "Crash", "VirtualClock", "begin", "crash_at", "drain", "virtual_world"]
@@ -127,17 +128,20 @@ def virtual_world(clock: VirtualClock | None = None, *, seed: int = 0) -> World:
 def drain(ledger: Ledger, *, until: datetime | None = None) -> int:
     """Run every due job in this thread, and return the number of attempts.
 
-    Jobs with an expired lease are recovered first. With `until` the clock moves forward, from one due job or expiring
-    lease to the next, and stops at that time. Raises InputError if the ledger is not on a virtual clock.
+    Jobs with an expired lease are recovered first, and due ticks of schedules are fired. With `until` the clock moves
+    forward, from one due job, tick or expiring lease to the next, and stops at that time. Raises InputError if the
+    ledger is not on a virtual clock.
     """
     clock = _clock_of(ledger)
+    firer = _firer(ledger)
     attempts = ledger.run_until_idle()
     while until is not None:
-        moment = _next_moment(ledger)
+        moment = min((at for at in (_next_moment(ledger), firer.turn()) if at is not None), default=None)
         if moment is None or moment > until:
             clock.advance_to(max(until, clock()))
             break
         clock.advance_to(max(moment, clock()))
+        firer.turn()
         attempts += ledger.run_until_idle()
     return attempts
 
@@ -169,6 +173,15 @@ def begin(ledger: Ledger, call: Call, *, lease_s: float = LEASE_S) -> Execution:
     if not claimed:
         raise InputError(f"Job {receipt.job_id} is not due, or has ended")
     return Execution(ledger, claimed[0])
+
+
+def _firer(ledger: Ledger) -> Firer:
+    """Fire what is due, and return what fires the rest."""
+    if ledger.scheduled:
+        save_declared(ledger, actor="test")
+    firer = Firer(ledger)
+    firer.turn()
+    return firer
 
 
 def _clock_of(ledger: Ledger) -> VirtualClock:

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.entries import entry_edges
 from holdfast.core.machine import Edge, Machine
-from holdfast.core.machines import JOB, MACHINES, entry_edges
+from holdfast.core.machines import JOB, MACHINES
 from holdfast.diagrams import Arrow, Diagram, diagrams, find
 from holdfast.diagrams.__main__ import main as write_page
 from holdfast.diagrams.layout import Slot, lay_out
@@ -169,7 +170,7 @@ def test_json_has_exactly_the_edges_of_the_table(machine: Machine) -> None:
 def test_json_of_all_machines_is_a_list() -> None:
     values = holdfast("machines", "--json").json
     assert [value["machine"] for value in values] == [
-        "JOB", "ENTRY", "EXECUTION", "GRANT", "PROCEDURE", "STEP", "VALUE", "SWITCH",
+        "JOB", "ENTRY", "EXECUTION", "GRANT", "PROCEDURE", "STEP", "VALUE", "SWITCH", "SETTING",
     ]  # fmt: skip
 
 

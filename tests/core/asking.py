@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core import commands as ask
 from holdfast.core import governed
 from holdfast.core.decide import CANCELLED, Refused, Step, decide
-from holdfast.core.governed import Grant, PerformedStep, ProcedureRun, RegistryValue, Switch
+from holdfast.core.governed import Grant, PerformedStep, ProcedureRun, RegistryValue, Setting, Switch
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
     EXECUTION,
@@ -21,6 +21,7 @@ from holdfast.core.machines import (
     JOB,
     OPEN,
     PROCEDURE,
+    SETTING,
     STEP,
     SWITCH,
     VALUE,
@@ -28,6 +29,7 @@ from holdfast.core.machines import (
     GrantState,
     JobState,
     ProcedureState,
+    SettingState,
     StepState,
     SwitchState,
     ValueState,
@@ -39,7 +41,7 @@ TICK = timedelta(microseconds=1)
 TOKEN = 7
 
 
-def _made(kind: Any, **fields: object) -> Any:
+def _made(kind: Any, /, **fields: object) -> Any:
     """Make a record; what is not given is None."""
     return kind(**{**dict.fromkeys(kind.__struct_fields__), **fields})
 
@@ -113,6 +115,14 @@ def switch(state: SwitchState) -> Switch:
     return made
 
 
+def setting(state: SettingState) -> Setting:
+    made: Setting = _made(
+        Setting, setting_id=5, kind="schedule", name="nightly", value="{}", state=state, version=1, actor="ann",
+        reason="r", created_at=NOW, updated_at=NOW,
+    )  # fmt: skip
+    return made
+
+
 def value(state: ValueState) -> RegistryValue:
     made: RegistryValue = _made(
         RegistryValue, value_id=6, operation_code="o", protocol_version="1.0.0", state=state, version=1,
@@ -129,7 +139,7 @@ def asked(machine: Machine, source: str | None, event: str) -> Step | None:
     question = {
         JOB.name: _of_a_job, EXECUTION.name: _of_an_execution, GRANT.name: _of_a_grant,
         PROCEDURE.name: _of_a_procedure, STEP.name: _of_a_step, VALUE.name: _of_a_value,
-        SWITCH.name: _of_a_switch,
+        SWITCH.name: _of_a_switch, SETTING.name: _of_a_setting,
     }[machine.name](source, event)  # fmt: skip
     if question is None:
         return None
@@ -147,6 +157,7 @@ def unasked(machine: Machine) -> set[str]:
     """The events that no command asks for: the births that the store writes without a decision."""
     births = {
         GRANT.name: "request", PROCEDURE.name: "plan", STEP.name: "perform", VALUE.name: "admit", SWITCH.name: "throw",
+        SETTING.name: "set",
     }  # fmt: skip
     return {births[machine.name]} if machine.name in births else set()
 
@@ -230,6 +241,10 @@ def _of_a_step(source: str | None, event: str) -> Question | None:
 
 def _of_a_switch(source: str | None, event: str) -> Question | None:
     return None if source is None else (switch(SwitchState(source)), governed.SwitchEvent(event, 4))
+
+
+def _of_a_setting(source: str | None, event: str) -> Question | None:
+    return None if source is None else (setting(SettingState(source)), governed.SettingEvent(event))
 
 
 def _of_a_value(source: str | None, event: str) -> Question | None:

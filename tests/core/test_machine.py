@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
+from holdfast.core.entries import ENTRY_STATUS, entry_edges
 from holdfast.core.errors import InvalidStateTransitionError, MachineError
 from holdfast.core.machine import Edge, Machine, Row, Rule
 from holdfast.core.machines import (
     COMMITTED,
-    ENTRY_STATUS,
     EXECUTION,
     GRANT,
     JOB,
@@ -29,7 +29,6 @@ from holdfast.core.machines import (
     JobState,
     StepState,
     SwitchState,
-    entry_edges,
 )
 
 # -- what a declaration refuses ---------------------------------------------------------------------------------------
@@ -235,6 +234,10 @@ EDGES = {
     "SWITCH": """
         ∅ → on
         on → off""",
+    "SETTING": """
+        ∅ → active
+        active → replaced
+        active → removed""",
 }
 
 EVENTS = {
@@ -289,6 +292,11 @@ EVENTS = {
         "throw": {"∅ → on"},
         "lift": {"on → off"},
     },
+    "SETTING": {
+        "set": {"∅ → active"},
+        "replace": {"active → replaced"},
+        "remove": {"active → removed"},
+    },
 }
 
 
@@ -329,6 +337,7 @@ def test_what_is_final_and_what_is_governed() -> None:
         "STEP": {"undone"},
         "VALUE": {"superseded", "retired"},
         "SWITCH": {"off"},
+        "SETTING": {"replaced", "removed"},
     }
     assert {name: {str(edge) for edge in machine.governed_edges} for name, machine in MACHINES.items()} == {
         "JOB": {"quarantined → pending"},
@@ -338,6 +347,7 @@ def test_what_is_final_and_what_is_governed() -> None:
         "STEP": set(),
         "VALUE": {"∅ → active", "active → superseded", "active → retired"},
         "SWITCH": {"on → off"},
+        "SETTING": set(),
     }
 
 

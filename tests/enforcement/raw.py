@@ -21,6 +21,7 @@ from holdfast.core.machines import (
     GRANT,
     JOB,
     PROCEDURE,
+    SETTING,
     STEP,
     SWITCH,
     VALUE,
@@ -319,6 +320,8 @@ class Hand:
             return {"run_id": self.born(PROCEDURE), "number": 0, "name": "S0", "outcome": "{}"}
         if machine is SWITCH:
             return {"name": self.unique("switch"), "thrown_by": "raw"}
+        if machine is SETTING:
+            return {"kind": "schedule", "name": self.unique("setting"), "value": "{}"}
         assert machine is VALUE
         return {
             "vocab_id": self.unique("vocab"), "collection": self.collection(), "operation_code": self.unique("code"),

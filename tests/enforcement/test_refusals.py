@@ -21,6 +21,7 @@ from holdfast.core.machines import (
     JOB,
     MACHINES,
     PROCEDURE,
+    SETTING,
     STEP,
     SWITCH,
     VALUE,
@@ -123,8 +124,9 @@ def test_insert_or_replace_cannot_replace_a_record_by_its_id(sqlite_client: Clie
         (STEP, {"number": 1}),
         (VALUE, {"operation_code": "o", "act_type": "a"}),
         (SWITCH, {"name": "s"}),
+        (SETTING, {"kind": "k", "name": "s"}),
     ],
-    ids=["PROCEDURE", "VALUE", "VALUE by id", "GRANT", "STEP", "VALUE by act", "SWITCH"],
+    ids=["PROCEDURE", "VALUE", "VALUE by id", "GRANT", "STEP", "VALUE by act", "SWITCH", "SETTING"],
 )
 def test_insert_or_replace_cannot_replace_a_record_by_its_key(
     sqlite_client: Client, machine: Machine, columns: dict[str, object]
@@ -311,6 +313,7 @@ def test_update_or_replace_cannot_push_out_another_job(sqlite_client: Client) ->
         (STEP, "version", {}),
         (VALUE, "version", {}),
         (SWITCH, "version", {}),
+        (SETTING, "version", {}),
     ],
 )
 def test_a_number_that_only_grows_is_never_made_smaller(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.machines import EntryStatus, entry_edges
+from holdfast.core.entries import EntryStatus, entry_edges
 from holdfast.model.checker import Graph
 from holdfast.model.published import FAIR, OPERATIONS, State
 from tests.model.runs import explored

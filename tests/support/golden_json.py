@@ -261,6 +261,14 @@ class _Scenario:
         run("switch throw", "operation:noop", *ANN, db=db)
         run("switch list", db=db)
         run("switch lift", "operation:noop", *ANN, db=db)
+        why = ("--reason", "nightly work")
+        run("schedules add", "nightly", "0 2 29 2 *", "noop", '{"full": true}', "--tz", "Europe/Berlin", *why, db=db)
+        run("schedules trigger", "nightly", db=db)
+        run("schedules pause", "nightly", *why, db=db)
+        run("schedules list", db=db)
+        run("schedules resume", "nightly", *why, db=db)
+        run("schedules remove", "nightly", *why, db=db)
+        run("schedules history", "nightly", db=db)
 
     def _nodd(self) -> None:
         holdfast("init", "--db", "nodd.db")

@@ -52,6 +52,9 @@ COMMANDS = {
     "retry": Command("Operate", "holdfast.cli.commands.job:retry", "Retry a failed job if it has attempts left."),
     "pause": Command("Operate", "holdfast.cli.commands.queue:pause", "Pause a queue; jobs that are running continue."),
     "resume": Command("Operate", "holdfast.cli.commands.queue:resume", "Resume a paused queue."),
+    "schedules": Command(
+        "Work", "holdfast.cli.commands.schedules:schedules", "Submit work at certain times: list, add, pause, history."
+    ),
     "stalled": Command(
         "Operate", "holdfast.cli.commands.stalled:stalled", "List running jobs whose lease has expired."
     ),

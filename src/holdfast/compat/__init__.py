@@ -10,6 +10,7 @@ from holdfast.compat.states import VALID_TRANSITIONS, JobStatus, StateTransition
 from holdfast.compat.validator import StateMachineValidator
 from holdfast.compat.wal import Wal, WalRecovery
 from holdfast.compat.wal_entries import Boundary, WalEntry, WalOperation
+from holdfast.core.entries import EntryStatus
 from holdfast.core.errors import (
     IdempotencyConflictError,
     InvalidStateTransitionError,
@@ -19,7 +20,6 @@ from holdfast.core.errors import (
     StateTransitionRaceError,
     WalRecoveringError,
 )
-from holdfast.core.machines import EntryStatus
 from holdfast.store.effects import Effect
 
 __all__ = [

@@ -14,8 +14,8 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.core.digest import Json
+from holdfast.core.entries import ENTRY_STATUS, EntryStatus
 from holdfast.core.errors import InputError, ResultExpiredError
-from holdfast.core.machines import ENTRY_STATUS, EntryStatus
 from holdfast.core.records import Job
 from holdfast.engine.operations import Call
 from holdfast.store.effects import Effect, Params, staged

@@ -22,9 +22,10 @@ import msgspec
 from holdfast.compat.wal_entries import WalOperation
 from holdfast.core.commands import Complete, Expire, Finish, Retry
 from holdfast.core.decide import Refused
+from holdfast.core.entries import ENTRY_STATUS, EntryStatus
 from holdfast.core.errors import HoldfastError, JobNotFoundError, StateTransitionRaceError, invariant
 from holdfast.core.log_names import OPERATION_PREFIX, QUEUE_PREFIX
-from holdfast.core.machines import ENTRY_STATUS, EntryStatus, ExecutionStatus, JobState
+from holdfast.core.machines import ExecutionStatus, JobState
 from holdfast.core.records import Attempt, Execution, Job
 from holdfast.engine.tasks import CallTask, Points
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
@@ -124,7 +125,7 @@ class EntryMover:
             held = self._moved(transaction, entry_id, lambda token: Complete(token, result))
             if not isinstance(held, Attempt):
                 return held
-            transaction.apply([effects])
+            transaction.apply(effects)
             if followups:
                 transaction.jobs.submit(followups)
             return self._job(transaction, entry_id)

@@ -17,6 +17,7 @@
     │   ├── KeyInvalidError
     │   ├── FileThereError
     │   ├── SpecInvalidError             an invalid selection or manifest, with the path of the field
+    │   ├── ScheduleInvalidError
     │   ├── ExtraMissingError            an optional package that is not installed
     │   └── MachineError                 a transition table that contradicts itself
     ├── JobNotFoundError                 exit 1 (also a KeyError)
@@ -205,6 +206,13 @@ class SpecInvalidError(InputError):
 
     code = "spec_invalid"
     next_step = "Correct the field in the message."
+
+
+class ScheduleInvalidError(InputError):
+    """A schedule that never ticks, or that names an unknown time zone or policy."""
+
+    code = "schedule_invalid"
+    next_step = "Write five cron fields such as '0 2 * * *', '@daily', or an interval such as 'every 15m'."
 
 
 class ExtraMissingError(InputError):

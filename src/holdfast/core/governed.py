@@ -17,12 +17,14 @@ from holdfast.core.machines import (
     GRANT,
     JOB,
     PROCEDURE,
+    SETTING,
     STEP,
     SWITCH,
     VALUE,
     GrantState,
     JobState,
     ProcedureState,
+    SettingState,
     StepState,
     SwitchState,
     ValueState,
@@ -167,6 +169,21 @@ class Switch(msgspec.Struct, frozen=True):
     updated_at: datetime
 
 
+class Setting(msgspec.Struct, frozen=True):
+    """One value of a setting that the whole fleet follows; `value` is JSON."""
+
+    setting_id: int
+    kind: str
+    name: str
+    value: str
+    state: SettingState
+    version: int
+    actor: str
+    reason: str
+    created_at: datetime
+    updated_at: datetime
+
+
 class Approver(msgspec.Struct, frozen=True):
     """A person who may approve grants; their public key proves that an approval is theirs."""
 
@@ -218,6 +235,12 @@ class SwitchEvent(msgspec.Struct, frozen=True):
 
     event: str
     grant_id: int | None
+
+
+class SettingEvent(msgspec.Struct, frozen=True):
+    """Replace or remove the active value of a setting."""
+
+    event: str
 
 
 class ValueEvent(msgspec.Struct, frozen=True):
@@ -285,6 +308,13 @@ def _switch_event(switch: Switch, command: SwitchEvent, _now: datetime) -> Answe
     if command.grant_id is None:
         return Refused("grant_required", f"switch {switch.name}: {command.event} requires a grant of its own")
     return Move(steps=(record_step(SWITCH, switch.switch_id, command.event, switch.state, switch.version),))
+
+
+@guards(SettingEvent)
+def _setting_event(setting: Setting, command: SettingEvent, _now: datetime) -> Answer:
+    if not SETTING.allows(command.event, setting.state):
+        return wrong_state(SETTING, setting.setting_id, command.event, setting.state)
+    return Move(steps=(record_step(SETTING, setting.setting_id, command.event, setting.state, setting.version),))
 
 
 @guards(ValueEvent)

@@ -6,9 +6,10 @@ it alone; a route is a path of two or more edges.
 
 import msgspec
 
+from holdfast.core.entries import ENTRY_STATUS, entry_edges
 from holdfast.core.errors import InputError
 from holdfast.core.machine import Machine
-from holdfast.core.machines import ENTRY_STATUS, JOB, MACHINES, JobState, entry_edges
+from holdfast.core.machines import JOB, MACHINES, JobState
 
 
 class Arrow(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast")
 
 T = TypeVar("T")
+Op = TypeVar("Op", bound=Operation[..., Any])
 
 URL_VARIABLE = "HOLDFAST_URL"
 DEFAULT_URL = "holdfast.db"
@@ -65,6 +66,7 @@ class Ledger:
         _ledgers.add(self)
         self._opened: OpenedLedger | None = None
         self._progress: dict[int, tuple[records.Execution, float, str | None]] = {}
+        self.scheduled: dict[str, Any] = {}  # the schedules that this program declares, by name
         if self.operations.get("noop") is None:
             self.operations.add(Operation(_noop, name="noop"))
 
@@ -80,6 +82,12 @@ class Ledger:
     ) -> Callable[[Callable[Concatenate[Execution, P], R]], Operation[P, R]]:
         """Declare a handler as an operation of this ledger; see `Operations.operation`."""
         return self.operations.operation(name, **settings)
+
+    def schedule(self, when: str, **settings: Any) -> Callable[[Op], Op]:
+        """Submit an operation at the times of a cron expression or an interval; see `holdfast.scheduling.declare`."""
+        from holdfast.engine.above import declared_schedule  # noqa: PLC0415 - only in a program that has schedules
+
+        return declared_schedule(self, when, **settings)
 
     # -- submitting ---------------------------------------------------------------------------------------------------
 
@@ -259,10 +267,9 @@ class Ledger:
         """Return the calls that a job staged as submissions under keys of its own: `<job_id>/<n>`."""
         return keyed(attempt.job.job_id, self._open().prepared(calls, transaction))
 
-    def submit_followups(self, transaction: Transaction, attempt: Attempt, calls: Sequence[Call]) -> None:
-        """Submit a job's staged calls in a given transaction."""
-        if calls:
-            self._open().submit_in(transaction, calls, attempt.job.job_id)
+    def submit_in(self, transaction: Transaction, calls: Sequence[Call], parent: int | None = None) -> list[Admission]:
+        """Submit calls in a transaction of this ledger; with `parent`, as the follow-ups of that job."""
+        return self._open().submit_in(transaction, calls, parent) if calls else []
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

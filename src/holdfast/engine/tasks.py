@@ -17,7 +17,7 @@ from holdfast.core.commands import Commit, Complete, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
 from holdfast.store import Admission, Lease, Submission, Transaction
-from holdfast.store.requests import Effect
+from holdfast.store.effects import Effect, in_turn
 
 if TYPE_CHECKING:
     from holdfast.engine.events import Transition
@@ -125,9 +125,9 @@ class EndTask(Task[Move | Refused]):
             task for task, answer in zip(tasks, answers, strict=True)
             if (task.effects or task.followups) and isinstance(answer, Move)
         ]  # fmt: skip
-        staged = [task.effects for task in more if task.effects]
-        if staged:
-            transaction.apply(staged)
+        effects = in_turn([task.effects for task in more if task.effects])
+        if effects:
+            transaction.apply(effects)
         leading = [task for task in more if task.followups]
         if leading:
             admissions = _submitted([task.followups for task in leading], transaction)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from holdfast.core.commands import Claim, Complete, Expire, Fail, Submit
 from holdfast.core.decide import Move
-from holdfast.core.machines import ENTRY_STATUS, EntryStatus, JobState
+from holdfast.core.entries import ENTRY_STATUS, EntryStatus
+from holdfast.core.machines import JobState
 from holdfast.model.checker import Model, Promise
 from holdfast.model.rules import Budget, Try, Work, at, judged, moved, tried, with_at
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import permutations
 from typing import NamedTuple
 
-from holdfast.core.machines import EntryStatus
+from holdfast.core.entries import EntryStatus
 from holdfast.model.checker import Model, Promise
 
 OPERATIONS = ("Create", "Update", "Delete", "SendMessage")

@@ -5,15 +5,14 @@ that reads or writes rows, and does not end the transaction; it cannot name a ta
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import groupby
 
-from holdfast.core.errors import EffectError
-from holdfast.store.requests import Effect, Params
+import msgspec
 
-__all__ = ["Effect", "Params", "as_pyformat", "groups", "in_turn", "require_rows", "staged"]
+from holdfast.core.errors import EffectError
 
 FIRST_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "SELECT"})
 
@@ -25,6 +24,16 @@ _TOKEN = re.compile(
       | (?P<percent>%)""",
     re.VERBOSE | re.DOTALL,
 )
+
+Params = Mapping[str, object] | Sequence[object]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """One statement with its parameters; `rows` is the row count that it must have, None for any."""
+
+    sql: str
+    params: Params
+    rows: int | None = None
 
 
 def staged(sql: str, params: Params | None, rows: int | None) -> Effect:

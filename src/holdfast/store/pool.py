@@ -25,12 +25,10 @@ class Pool(Generic[Connection]):
         self._idle: list[Connection] = []
         self._out = 0
         self._holds = 0
-        # Entered as a lock: an exception from a signal handler while a condition is entered would leave it locked.
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
 
     def take(self) -> Connection:
-        with self._lock:
+        with self._changed:
             while self._holds:
                 self._changed.wait()
             self._out += 1
@@ -44,7 +42,7 @@ class Pool(Generic[Connection]):
 
     def give(self, connection: Connection, *, sound: bool) -> None:
         """Return a connection to the pool; if it is not sound, close it and the idle ones, which may be lost too."""
-        with self._lock:
+        with self._changed:
             if sound and not self._closed and not self._holds:
                 self._idle.append(connection)
                 self._out -= 1
@@ -64,25 +62,25 @@ class Pool(Generic[Connection]):
 
     def hold(self, wait_s: float) -> None:
         """Close all connections and let `take` wait until `release`; wait up to `wait_s` for those in use."""
-        with self._lock:
+        with self._changed:
             self._holds += 1
         self._drop_idle()
-        with self._lock:
+        with self._changed:
             self._changed.wait_for(lambda: self._out == 0, wait_s)
 
     def release(self) -> None:
         """Let connections be taken again."""
-        with self._lock:
+        with self._changed:
             self._holds -= 1
             self._changed.notify_all()
 
     def _drop_idle(self) -> None:
-        with self._lock:
+        with self._changed:
             idle, self._idle = self._idle, []
         for connection in idle:
             self._disconnect(connection)
 
     def _one_less(self) -> None:
-        with self._lock:
+        with self._changed:
             self._out -= 1
             self._changed.notify_all()

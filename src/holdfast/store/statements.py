@@ -49,6 +49,7 @@ COLUMNS = {
     "run_columns": ("governed:ProcedureRun", "p"),
     "step_columns": ("governed:PerformedStep", "t"),
     "switch_columns": ("governed:Switch", "w"),
+    "setting_columns": ("governed:Setting", "s"),
     "approver_columns": ("governed:Approver", "a"),
     "evidence_columns": ("governed:Evidence", "v"),
     "collection_columns": ("governed:Collection", "c"),

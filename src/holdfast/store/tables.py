@@ -20,10 +20,12 @@ from holdfast.core.machines import (
     GRANT,
     JOB,
     PROCEDURE,
+    SETTING,
     STEP,
     SWITCH,
     VALUE,
     GrantState,
+    SettingState,
     StepState,
     SwitchState,
     ValueState,
@@ -146,6 +148,13 @@ ALL = (
         " move_id grant_id:whole? history_from:whole!",
         numbered=True,
     ),
+    _table(
+        "settings",
+        "setting_id:whole kind! name! value! state version:whole created_at:time! updated_at:time event actor reason"
+        " move_id history_from:whole!",
+        numbered=True,
+    ),
+    _table("ticks", "schedule tick_at:time outcome job_id:whole? at:time", key=2),
     _table(
         "calls",
         "job_id:whole operation_version! client! key?! payload?! digest! max_attempts:whole! replay_attempts:whole!"
@@ -329,4 +338,5 @@ GUARDED = (
         at_rest=("standing", "updated_at"),
     ),
     _guarded(SWITCH, "switches", alone=(("name",), (SwitchState.ON,)), put_back=True, one_a_grant=True),
+    _guarded(SETTING, "settings", alone=(("kind", "name"), (SettingState.ACTIVE,))),
 )

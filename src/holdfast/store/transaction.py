@@ -6,16 +6,18 @@ is first used, so that a process loads only the modules that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.store.requests import Declared, Effect
+from holdfast.store.effects import Effect
+from holdfast.store.requests import Declared
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
+    from holdfast.store.verbs.configuration import ConfigurationReads, ConfigurationWrites
     from holdfast.store.verbs.counts import CountReads, CountWrites
     from holdfast.store.verbs.executions import ExecutionReads, ExecutionWrites
     from holdfast.store.verbs.grants import GrantReads, GrantWrites
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.store.verbs.replay import ReplayReads, ReplayWrites
     from holdfast.store.verbs.retention import RetentionReads, RetentionWrites
     from holdfast.store.verbs.runs import RunReads, RunWrites
+    from holdfast.store.verbs.schedules import ScheduleReads, ScheduleWrites
     from holdfast.store.verbs.seals import SealReads, SealWrites
     from holdfast.store.verbs.settings import SettingReads, SettingWrites
     from holdfast.store.verbs.switches import SwitchReads, SwitchWrites
@@ -44,15 +47,13 @@ class Group(Generic[Verbs_co]):
 
     def __init__(self, home: str) -> None:
         self._module, self._class = home.split(":")
-        self._verbs: Callable[[Reading], Verbs_co] | None = None
 
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, session: Reading, _owner: type | None = None) -> Verbs_co:
-        if self._verbs is None:
-            self._verbs = getattr(import_module(f"holdfast.store.verbs.{self._module}"), self._class)
-        verbs = session.__dict__[self._name] = self._verbs(session)  # the next access finds this, not the descriptor
+        verbs: Verbs_co = getattr(import_module(f"holdfast.store.verbs.{self._module}"), self._class)(session)
+        session.__dict__[self._name] = verbs  # the next access finds this, not the descriptor
         return verbs
 
 
@@ -71,6 +72,8 @@ class Reading:
     leases: Group[LeaseReads] = Group("leases:LeaseReads")
     runs: Group[RunReads] = Group("runs:RunReads")
     switches: Group[SwitchReads] = Group("switches:SwitchReads")
+    configuration: Group[ConfigurationReads] = Group("configuration:ConfigurationReads")
+    schedules: Group[ScheduleReads] = Group("schedules:ScheduleReads")
     registry: Group[RegistryReads] = Group("registry:RegistryReads")
     replay: Group[ReplayReads] = Group("replay:ReplayReads")
     quarantine: Group[QuarantineReads] = Group("quarantine:QuarantineReads")
@@ -126,6 +129,8 @@ class Transaction(Reading):
     leases: Group[LeaseWrites] = Group("leases:LeaseWrites")
     runs: Group[RunWrites] = Group("runs:RunWrites")
     switches: Group[SwitchWrites] = Group("switches:SwitchWrites")
+    configuration: Group[ConfigurationWrites] = Group("configuration:ConfigurationWrites")
+    schedules: Group[ScheduleWrites] = Group("schedules:ScheduleWrites")
     registry: Group[RegistryWrites] = Group("registry:RegistryWrites")
     replay: Group[ReplayWrites] = Group("replay:ReplayWrites")
     retention: Group[RetentionWrites] = Group("retention:RetentionWrites")
@@ -143,11 +148,9 @@ class Transaction(Reading):
         """Whether the transaction is still open; a statement of a caller may have ended it."""
         return self.store.is_open(self.connection)
 
-    def apply(self, staged: Sequence[Sequence[Effect]]) -> None:
-        """Apply the effects of each of some executions that commit in this transaction."""
-        from holdfast.store.effects import in_turn  # noqa: PLC0415 - many handlers stage none
-
-        self.store.apply(self.connection, in_turn(staged))
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Apply the effects of executions that commit in this transaction."""
+        self.store.apply(self.connection, effects)
 
     def savepoint(self) -> AbstractContextManager[None]:
         """Return a block; if it raises, only the writes of the block are undone."""

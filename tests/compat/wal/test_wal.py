@@ -24,6 +24,7 @@ from holdfast.compat import (
     WalOperation,
 )
 from holdfast.core.commands import Fail
+from holdfast.core.entries import ENTRY_STATUS
 from holdfast.core.errors import (
     EffectError,
     InputError,
@@ -32,7 +33,7 @@ from holdfast.core.errors import (
     RefusedError,
     StoreUnavailableError,
 )
-from holdfast.core.machines import ENTRY_STATUS, JobState
+from holdfast.core.machines import JobState
 from holdfast.core.records import Attempt
 from holdfast.governance.switches import lift, throw
 from holdfast.store import Lease, Submission

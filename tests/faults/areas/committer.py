@@ -91,7 +91,7 @@ FAULTS = (
     SeededFault(
         id="committer.effects_not_applied",
         meaning="A job succeeds and its effects are not applied.",
-        patches=(Patch(TASKS, "EndTask.write", "transaction.apply(staged)", "pass"),),
+        patches=(Patch(TASKS, "EndTask.write", "transaction.apply(effects)", "pass"),),
         tests=(f"{TESTS}::test_no_job_sees_another_half_done",),
         databases=BOTH,
     ),
@@ -105,7 +105,7 @@ FAULTS = (
     SeededFault(
         id="committer.durable_work_written_again",
         meaning="What was committed is written again because a subscriber failed afterwards.",
-        patches=(Patch(FILE, "Committer._write", "not_published(error)", "raise error"),),
+        patches=(Patch(FILE, "Committer._write", "logger.exception(", "raise RuntimeError("),),
         tests=(f"{TESTS}::test_what_goes_wrong_after_the_commit_repeats_nothing",),
         databases=BOTH,
     ),

@@ -2,7 +2,7 @@
 
 Invariants: --db wins over the URL in the application, that over HOLDFAST_URL; the first line says which ledger, queues
 and operations this worker serves; the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a worker
-that has abandoned too many threads replaces itself by a new process; a worker never creates a ledger.
+that has abandoned too many threads replaces itself by a new process.
 """
 
 import logging
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import Answer, Location, command
-from holdfast.cli.logs import log_handler
 from holdfast.cli.options import ledger_url
+from holdfast.cli.output import clean
 from holdfast.core.errors import HoldfastError, InputError
 from holdfast.store.urls import shown
 
@@ -70,9 +70,8 @@ def worker(
     from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
     from holdfast.engine.worker.worker import Worker  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ledger = load(app, location)
-    ledger.create = False  # in the wrong folder a worker would serve a new, empty ledger
     queues = queue or ledger.queues()
     made = Worker(
         ledger,
@@ -85,7 +84,7 @@ def worker(
     serves = _serves(ledger, queues, concurrency)
     if not as_json:
         facts = [f"{name} {', '.join(of) if isinstance(of, list) else of}" for name, of in serves.items()]
-        logger.info("worker %s: %s", made.worker_id, "; ".join(facts))
+        logger.info("worker %s: %s", made.worker_id, clean("; ".join(facts)))
     with _stopped_by_signals(made):
         attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:

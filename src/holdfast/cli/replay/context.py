@@ -16,7 +16,6 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.documents import invalid
-from holdfast.cli.logs import log_handler
 from holdfast.cli.options import ledger_url, opened
 from holdfast.cli.replay.flags import GlobalFlags, LogLevel
 from holdfast.cli.replay.formats import OutputFormat, require_writable
@@ -155,7 +154,8 @@ def selection_named(selection: Selection) -> Iterator[None]:
 def _logging(level: LogLevel | None) -> Iterator[None]:
     """Write Holdfast's log to standard error while a command runs."""
     root = logging.getLogger("holdfast")
-    handler = log_handler()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     before = root.level
     root.addHandler(handler)
     root.setLevel(LEVELS[level or LogLevel.WARN])

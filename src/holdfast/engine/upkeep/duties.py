@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.steps import Steps
+from holdfast.engine.above import scheduling
 from holdfast.engine.upkeep.budget import SHARE, Budget
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def keeping(
     ledger: Ledger, periods: Periods | None, also: Sequence[Duty], actor: str, stopped: threading.Event
 ) -> Callable[[], None]:
     """Return what does the duties until the keeper stops, in this thread or in a child process."""
+    if ledger.scheduled:
+        scheduling().save_declared(ledger, actor=actor)
     if periods is None or not periods.in_child:
         return Duties(ledger, periods, also, actor, stopped).keep
     from holdfast.engine.upkeep.child import ChildDuties  # noqa: PLC0415 - only on request
@@ -108,6 +111,8 @@ class Duties:
         self._all = [*self._own, *also]
         self._begun: list[_Begun] = []  # those that end in time first, then the one that has waited longest
         self._look_at = self._budget.clock()
+        self._firer: Any = None  # of schedules, if the ledger has any
+        self._tick_in_s: float | None = None
         self._last_seq: int | None = None
 
     def keep(self) -> None:
@@ -133,12 +138,16 @@ class Duties:
         if clock() >= self._look_at:
             self._look_at = clock() + self._periods.look_s
             self._look()
+        if self._firer is not None:
+            tick_at = self._firer.turn()
+            self._tick_in_s = None if tick_at is None else (tick_at - self._ledger.store.now()).total_seconds()
         while not self._stopped.is_set() and clock() < self._look_at:
             begun = next((one for one in self._begun if self._wait_s(one) <= 0), None)
             if begun is None:
                 break
             self._step(begun)
-        return max(0.0, min([self._look_at - clock(), *map(self._wait_s, self._begun)]))
+        waits = [self._look_at - clock(), *map(self._wait_s, self._begun)]
+        return max(0.0, min(waits if self._tick_in_s is None else [*waits, self._tick_in_s]))
 
     # -- the duties ---------------------------------------------------------------------------------------------------
 
@@ -212,6 +221,8 @@ class Duties:
         with self._ledger.store.reading() as reading:
             taken = {name: at for name, at in reading.settings.read().items() if name.startswith("duty:")}
             self._budget.busy = self._has_work(reading)
+            if self._firer is None and reading.schedules.any():
+                self._firer = scheduling().Firer(self._ledger)
         now = self._ledger.store.now()
         begun = {one.duty.name for one in self._begun}
         due = []

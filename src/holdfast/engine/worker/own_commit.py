@@ -26,5 +26,5 @@ def completed_in(connection: Any, ledger: Ledger, attempt: Attempt, calls: Seque
         [answer] = transaction.executions.move([(attempt, complete)], actor=attempt.execution.lease_owner)
         if isinstance(answer, Refused):
             raise LeaseLostError(answer.message)
-        ledger.submit_followups(transaction, attempt, calls)
+        ledger.submit_in(transaction, calls, attempt.job.job_id)
     return answer

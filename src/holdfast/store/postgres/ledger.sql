@@ -28,7 +28,7 @@ DELETE FROM holdfast_journal WHERE seq = ANY (ARRAY(SELECT json_array_elements_t
 -- name: lock_records
 -- A client may have written rows with numbers of its own choice: the next numbers must be greater.
 LOCK TABLE holdfast_calls, holdfast_jobs, holdfast_aborted, holdfast_grants, holdfast_procedures, holdfast_steps,
-  holdfast_values, holdfast_switches
+  holdfast_values, holdfast_switches, holdfast_settings
   IN SHARE ROW EXCLUSIVE MODE;
 SELECT setval('holdfast_journal_seq', greatest(nextval('holdfast_journal_seq'), (SELECT max(seq) FROM holdfast_journal)));
 SELECT setval(s.id, greatest(nextval(s.id), (SELECT max(job_id) FROM holdfast_calls)))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -35,9 +36,8 @@ from holdfast.core.errors import (
 )
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import Refusal
-from holdfast.store.postgres.connection import LedgerConnection, array, quoted_element
 from holdfast.store.postgres.schema import PostgresSchema
-from holdfast.store.postgres.watch import ListenWatch
+from holdfast.store.postgres.watch import Announcer, ListenWatch, quoted_element
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
 from holdfast.store.transaction import Transaction
@@ -54,8 +54,6 @@ _DATABASE = (
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
-_NAMED = re.compile(r"%\((\w+)\)s")
-INSERT_JOB = "insert_job"
 _DAMAGED = {"XX001", "XX002"}  # data_corrupted, index_corrupted
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
@@ -67,8 +65,11 @@ class PostgresStore(PostgresSchema):
 
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
+        self._announcer = Announcer(self._open, self._channel)
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
+        self._plans_due: WeakKeyDictionary[psycopg.Connection[tuple[Any, ...]], tuple[float, float]]
+        self._plans_due = WeakKeyDictionary()
         self._identity: list[int] | None = None
 
     @contextmanager
@@ -77,18 +78,19 @@ class PostgresStore(PostgresSchema):
         connection = self.take()
         sound = False
         try:
+            connection.autocommit = True
             self._begin(connection)
-            transaction = _Alone(self, connection)
+            transaction = Transaction(self, connection)
             yield transaction
-            if self.is_open(connection):  # because of another statement, such as a read of the key's job
-                self._commit_or_say(connection)
+            connection.autocommit = False
+            sound = True
             self.operations.update(transaction.learned)
-            sound = self._announced(connection, transaction.queues_to_announce)
+            self._announce_or_log(transaction.queues_to_announce)
         except HoldfastError:
-            sound = self._rolled_back(connection)
+            sound = self._no_longer_alone(connection)
             raise
         except Exception as error:
-            sound = self._rolled_back(connection)
+            sound = self._no_longer_alone(connection)
             translated = self.translated(error)
             if isinstance(translated, StoreUnavailableError):
                 raise CommitUnknownError(f"the connection was lost during a statement: {translated}") from error
@@ -96,17 +98,13 @@ class PostgresStore(PostgresSchema):
         finally:
             self.pool.give(connection, sound=sound)
 
-    def take(self) -> LedgerConnection:
-        """Take a connection from the pool, with the answers to its announcements read."""
-        connection = super().take()
-        try:
-            connection.settle()
-        except BaseException as error:
-            self.pool.give(connection, sound=False)
-            if not isinstance(error, psycopg.Error):
-                raise
-            connection = super().take()  # a lost connection is dropped with the idle ones: this one is new
-        return connection
+    @staticmethod
+    def _no_longer_alone(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+        """Let the next user of the connection begin transactions again; return whether it can be used."""
+        with suppress(psycopg.Error):
+            connection.autocommit = False
+            return not connection.closed
+        return False
 
     def now(self) -> datetime:
         """Return the time of the database: read at each new connection, and continued by the monotonic clock."""
@@ -127,15 +125,9 @@ class PostgresStore(PostgresSchema):
             raise StoreDamagedError(_first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
 
-    def insert_job(self, connection: LedgerConnection, params: Params) -> list[tuple[int]]:
-        """Run the statement that submits one job, and commit it; return its id, or no row if its key is in use."""
-        text, names = _numbered(self._prefix())
-        values = [None if (value := params[name]) is None else str(value) for name in names]
-        return [(int(job_id),) for (job_id,) in connection.ask(INSERT_JOB, text, values) if job_id is not None]
-
     def complete_jobs(self, connection: Any, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
         ids, tokens, results = zip(*rows, strict=True)
-        arrays = {"ids": array(ids), "tokens": array(tokens), "results": array(map(quoted_element, results))}
+        arrays = {"ids": _array(ids), "tokens": _array(tokens), "results": _array(map(quoted_element, results))}
         [[written]] = self.run(connection, "complete_jobs", params | arrays)
         return int(written)
 
@@ -170,7 +162,7 @@ class PostgresStore(PostgresSchema):
 
     def is_open(self, connection: Any) -> bool:
         # INERROR is open too: it can be rolled back to a savepoint.
-        return connection.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+        return bool(connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR))
 
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, psycopg.Connection):
@@ -220,9 +212,9 @@ class PostgresStore(PostgresSchema):
     def moment(self, value: object) -> datetime:
         return cast("datetime", value)
 
-    def announce(self, connection: LedgerConnection, queues: set[str]) -> None:
+    def announce(self, queues: set[str]) -> None:
         if queues:
-            connection.announce(self._channel, queues)
+            self._announcer.announce(queues)
 
     def announce_inside(self, connection: Any, queues: set[str]) -> None:
         for queue in sorted(queues):
@@ -233,6 +225,10 @@ class PostgresStore(PostgresSchema):
         from holdfast.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415 - beside the path of a job
 
         return PostgresUpkeep(self)
+
+    def close(self) -> None:
+        self._announcer.close()
+        super().close()
 
     def watch(self) -> Watch:
         return ListenWatch(self._open, self._channel)
@@ -263,11 +259,9 @@ class PostgresStore(PostgresSchema):
             return StoreUnavailableError(_without_password(text, self.url))
         return None
 
-    def _open(self) -> LedgerConnection:
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
-            connection = LedgerConnection.connect(
-                self.url, connect_timeout=CONNECT_S, application_name="holdfast", client_encoding="UTF8"
-            )
+            connection = psycopg.connect(self.url, connect_timeout=CONNECT_S, application_name="holdfast")
         except psycopg.ProgrammingError as error:
             raise BadUrlError(f"the PostgreSQL URL is invalid: {_without_password(str(error), self.url)}") from None
         try:
@@ -277,7 +271,7 @@ class PostgresStore(PostgresSchema):
             raise
         return connection
 
-    def _prepare(self, connection: LedgerConnection) -> None:
+    def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         if connection.info.server_version < POSTGRES_OLDEST:
             raise StoreError(
                 f"PostgreSQL {connection.info.server_version // 10000} is not supported",
@@ -301,58 +295,37 @@ class PostgresStore(PostgresSchema):
             )
         self._server_time = at, read_at
 
-    def _disconnect(self, connection: LedgerConnection) -> None:
-        with suppress(psycopg.Error):
-            connection.settle()
+    def _disconnect(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.close()
 
-    def _begin(self, connection: LedgerConnection) -> None:
+    def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Discard old query plans; psycopg begins the transaction with the first statement.
 
         A plan that was made while a table was small would scan the whole table after it has grown. Plans are discarded
         at intervals that double with the age of the connection, up to ten seconds.
         """
+        due, age_s = self._plans_due.get(connection, (0.0, 0.0))
         now = time.monotonic()
-        if now >= connection.plans_due:
-            if connection.plans_due:
+        if now >= due:
+            if due:
                 with suppress(psycopg.OperationalError):  # the first statement reports a lost connection
-                    connection.command("DISCARD PLANS")
-            connection.plans_age_s = min(max(2 * connection.plans_age_s, PLANS_S_MIN), PLANS_S_MAX)
-            connection.plans_due = now + connection.plans_age_s
+                    connection.execute("DISCARD PLANS")
+            age_s = min(max(2 * age_s, PLANS_S_MIN), PLANS_S_MAX)
+            self._plans_due[connection] = now + age_s, age_s
 
-    def _begin_reading(self, connection: LedgerConnection) -> None:
+    def _begin_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
-    def _end_reading(self, connection: LedgerConnection) -> None:
+    def _end_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         # Commit, not roll back: after a rollback psycopg forgets the prepared statements of the connection.
         if not connection.closed:
             connection.commit()
 
-    def _commit(self, connection: LedgerConnection) -> None:
+    def _commit(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.commit()
 
-    def _rollback(self, connection: LedgerConnection) -> None:
+    def _rollback(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
-        connection.forget()
-
-
-class _Alone(Transaction):
-    """A transaction of one statement, which commits itself."""
-
-    store: PostgresStore
-
-    def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
-        if name == INSERT_JOB:
-            return list(self.store.insert_job(self.connection, params))
-        return super().run(name, **params)
-
-
-@cache
-def _numbered(prefix: str) -> tuple[str, list[str]]:
-    """Return the statement that submits one job with numbered parameters, and their names in order."""
-    [text] = _qualified_statements(prefix)[INSERT_JOB]
-    names = list(dict.fromkeys(_NAMED.findall(text)))
-    return _NAMED.sub(lambda name: f"${names.index(name[1]) + 1}", text), names
 
 
 @cache
@@ -375,3 +348,8 @@ def _without_password(text: str, url: str) -> str:
         # The text of a URL that cannot be parsed may quote any part of it.
         return "cannot parse it"
     return text.replace(str(password), "***") if password else text
+
+
+def _array(elements: Iterable[object]) -> str:
+    """Return an array as PostgreSQL writes it: a tenth of the cost of a Python list as a parameter."""
+    return "{" + ",".join(map(str, elements)) + "}"

@@ -19,30 +19,6 @@ $holdfast$;
 -- function: holdfast_journal_written
 CREATE FUNCTION holdfast_journal_written LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF NOT (pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT (
-      n.machine = 'JOB'
-      AND EXISTS (
-        SELECT 1 FROM {schema}holdfast_jobs r
-        WHERE r.job_id = n.subject
-        AND r.move_id = n.move_id
-        AND r.version = n.version
-        AND n.version >= r.history_from
-        AND (
-          r.xmin = pg_current_xact_id()::xid
-          OR CASE
-          WHEN (
-            (pg_current_xact_id()::text::bigint >> 32) << 32
-          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
-          THEN pg_xact_status(
-            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
-          ) = 'in progress'
-          ELSE false
-          END
-        )
-      )
-    ))) THEN
-    RETURN NULL;
-  END IF;
   IF (pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine
       WHEN 'JOB' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_jobs r
@@ -142,6 +118,25 @@ BEGIN
       WHEN 'SWITCH' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_switches r
         WHERE r.switch_id = n.subject
+        AND r.move_id = n.move_id
+        AND r.version = n.version
+        AND n.version >= r.history_from
+        AND (
+          r.xmin = pg_current_xact_id()::xid
+          OR CASE
+          WHEN (
+            (pg_current_xact_id()::text::bigint >> 32) << 32
+          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
+          THEN pg_xact_status(
+            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
+          ) = 'in progress'
+          ELSE false
+          END
+        )
+      )
+      WHEN 'SETTING' THEN EXISTS (
+        SELECT 1 FROM {schema}holdfast_settings r
+        WHERE r.setting_id = n.subject
         AND r.move_id = n.move_id
         AND r.version = n.version
         AND n.version >= r.history_from
@@ -2262,6 +2257,231 @@ BEGIN
 END
 $holdfast$;
 
+-- function: holdfast_settings_once
+CREATE FUNCTION holdfast_settings_once LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF (
+      NEW.setting_id <> OLD.setting_id
+      AND NOT EXISTS (
+        SELECT 1 FROM {schema}holdfast_maintenance m
+        WHERE m.xid = pg_current_xact_id()::text::bigint
+      )
+    )
+    OR (
+      (
+        NEW.kind IS DISTINCT FROM OLD.kind
+        OR NEW.name IS DISTINCT FROM OLD.name
+        OR NEW.value IS DISTINCT FROM OLD.value
+        OR NEW.created_at IS DISTINCT FROM OLD.created_at
+        OR NEW.history_from IS DISTINCT FROM OLD.history_from
+      )
+      AND NOT EXISTS (
+        SELECT 1 FROM {schema}holdfast_maintenance m
+        WHERE m.xid = pg_current_xact_id()::text::bigint
+      )
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF006',
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'holdfast_settings ' || OLD.setting_id;
+  END IF;
+  RETURN NEW;
+END
+$holdfast$;
+
+-- function: holdfast_settings_born
+CREATE FUNCTION holdfast_settings_born LANGUAGE plpgsql AS $holdfast$
+DECLARE
+  bad record;
+BEGIN
+  SELECT n.setting_id AS id, NULL::text AS source, n.state AS target, n.event,
+      CASE
+      WHEN
+        (NOT (((n.state = 'active' AND n.event = 'set' AND n.version = 1))))
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF002 a new record must have an unused id and key, an initial state and its event'
+      END AS refusal
+    INTO bad FROM new_rows n
+    WHERE (
+        (NOT (((n.state = 'active' AND n.event = 'set' AND n.version = 1))))
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+      );
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
+      MESSAGE = bad.refusal || ': SETTING ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
+        || ' to ' || bad.target || ' by ' || bad.event;
+  END IF;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SETTING', n.setting_id, n.version,
+      NULL::text, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      n.updated_at
+    FROM new_rows n
+    WHERE NOT EXISTS (SELECT 1 FROM {schema}holdfast_maintenance m WHERE m.xid = pg_current_xact_id()::text::bigint)
+    ORDER BY 4;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_settings_moved
+CREATE FUNCTION holdfast_settings_moved LANGUAGE plpgsql AS $holdfast$
+DECLARE
+  bad record;
+BEGIN
+  SELECT n.setting_id AS id, o.state AS source, n.state AS target, n.event,
+      CASE
+      WHEN
+        n.setting_id <> o.setting_id
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
+      WHEN
+        (n.version < o.version)
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF007 this number cannot decrease'
+      WHEN
+        n.state IS DISTINCT FROM o.state
+        AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
+        THEN 'HF008 a change of state needs a new move_id, a higher version and a later updated_at'
+      WHEN
+        (
+          (
+            n.state IS DISTINCT FROM o.state
+            AND NOT (
+              (
+                o.state = 'active'
+                AND n.state = 'replaced'
+                AND n.event IN ('replace')
+                AND n.version = o.version + 1
+              )
+              OR (
+                o.state = 'active'
+                AND n.state = 'removed'
+                AND n.event IN ('remove')
+                AND n.version = o.version + 1
+              )
+            )
+          )
+          OR (n.state = o.state AND n.version <> o.version)
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF001 the transition table does not allow this event between these states and versions'
+      WHEN
+        (
+          (
+            n.state = o.state
+            AND (
+              n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF006 this column cannot be changed'
+      END AS refusal
+    INTO bad FROM old_rows o JOIN new_rows n ON n.setting_id = o.setting_id
+    WHERE (
+        n.setting_id <> o.setting_id
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+      ) OR (
+        (n.version < o.version)
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+      ) OR (
+        n.state IS DISTINCT FROM o.state
+        AND (n.move_id = o.move_id OR n.updated_at < o.updated_at OR n.version <= o.version)
+      ) OR (
+        (
+          (
+            n.state IS DISTINCT FROM o.state
+            AND NOT (
+              (
+                o.state = 'active'
+                AND n.state = 'replaced'
+                AND n.event IN ('replace')
+                AND n.version = o.version + 1
+              )
+              OR (
+                o.state = 'active'
+                AND n.state = 'removed'
+                AND n.event IN ('remove')
+                AND n.version = o.version + 1
+              )
+            )
+          )
+          OR (n.state = o.state AND n.version <> o.version)
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+      ) OR (
+        (
+          (
+            n.state = o.state
+            AND (
+              n.updated_at IS DISTINCT FROM o.updated_at
+              OR n.event IS DISTINCT FROM o.event
+              OR n.actor IS DISTINCT FROM o.actor
+              OR n.reason IS DISTINCT FROM o.reason
+              OR n.move_id IS DISTINCT FROM o.move_id
+            )
+          )
+        )
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+      );
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
+      MESSAGE = bad.refusal || ': SETTING ' || bad.id || ', ' || coalesce(bad.source, 'nothing')
+        || ' to ' || bad.target || ' by ' || bad.event;
+  END IF;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT {epoch}, pg_current_xact_id()::text::bigint, 'SETTING', n.setting_id, n.version,
+      o.state, n.state, n.event, n.actor, n.reason, NULL::integer, n.move_id,
+      (NULL)::bigint,
+      (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint),
+      n.updated_at
+    FROM old_rows o JOIN new_rows n ON n.setting_id = o.setting_id
+    WHERE n.state <> o.state
+    ORDER BY 4;
+  RETURN NULL;
+END
+$holdfast$;
+
 -- trigger: holdfast_jobs holdfast_jobs_once
 CREATE TRIGGER holdfast_jobs_once AFTER UPDATE OF operation, queue, priority, history_from ON holdfast_jobs FOR EACH ROW WHEN (new.operation IS DISTINCT FROM old.operation OR new.queue IS DISTINCT FROM old.queue OR new.priority IS DISTINCT FROM old.priority OR new.history_from IS DISTINCT FROM old.history_from) EXECUTE FUNCTION holdfast_jobs_once();
 
@@ -2319,6 +2539,15 @@ CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches REFERENC
 -- trigger: holdfast_switches holdfast_switches_moved
 CREATE TRIGGER holdfast_switches_moved AFTER UPDATE ON holdfast_switches REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_switches_moved();
 
+-- trigger: holdfast_settings holdfast_settings_once
+CREATE TRIGGER holdfast_settings_once BEFORE UPDATE OF setting_id, kind, name, value, created_at, history_from ON holdfast_settings FOR EACH ROW EXECUTE FUNCTION holdfast_settings_once();
+
+-- trigger: holdfast_settings holdfast_settings_born
+CREATE TRIGGER holdfast_settings_born AFTER INSERT ON holdfast_settings REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_settings_born();
+
+-- trigger: holdfast_settings holdfast_settings_moved
+CREATE TRIGGER holdfast_settings_moved AFTER UPDATE ON holdfast_settings REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_settings_moved();
+
 -- trigger: holdfast_aborted holdfast_aborted_written
 CREATE TRIGGER holdfast_aborted_written AFTER INSERT ON holdfast_aborted REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION holdfast_aborted_written();
 
@@ -2372,6 +2601,12 @@ CREATE TRIGGER holdfast_switches_delete BEFORE DELETE ON holdfast_switches FOR E
 
 -- trigger: holdfast_switches holdfast_switches_truncate
 CREATE TRIGGER holdfast_switches_truncate BEFORE TRUNCATE ON holdfast_switches FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- trigger: holdfast_settings holdfast_settings_delete
+CREATE TRIGGER holdfast_settings_delete BEFORE DELETE ON holdfast_settings FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
+
+-- trigger: holdfast_settings holdfast_settings_truncate
+CREATE TRIGGER holdfast_settings_truncate BEFORE TRUNCATE ON holdfast_settings FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
 
 -- trigger: holdfast_journal holdfast_journal_update
 CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();

@@ -38,6 +38,10 @@ SELECT step_id, state, version, history_from, created_at, updated_at
 SELECT switch_id, state, version, history_from, created_at, updated_at
   FROM holdfast_switches WHERE switch_id > :after ORDER BY switch_id LIMIT :n;
 
+-- name: settings_to_check
+SELECT setting_id, state, version, history_from, created_at, updated_at
+  FROM holdfast_settings WHERE setting_id > :after ORDER BY setting_id LIMIT :n;
+
 -- name: ids_twice
 SELECT 'JOB', job_id, count(*) FROM holdfast_jobs GROUP BY job_id HAVING count(*) > 1
 UNION ALL
@@ -123,6 +127,7 @@ SELECT g.machine, g.subject, g.seq, g.epoch, g.xid
    WHEN 'STEP' THEN EXISTS (SELECT 1 FROM holdfast_steps r WHERE r.step_id = g.subject)
    WHEN 'VALUE' THEN EXISTS (SELECT 1 FROM holdfast_values r WHERE r.value_id = g.subject)
    WHEN 'SWITCH' THEN EXISTS (SELECT 1 FROM holdfast_switches r WHERE r.switch_id = g.subject)
+   WHEN 'SETTING' THEN EXISTS (SELECT 1 FROM holdfast_settings r WHERE r.setting_id = g.subject)
    ELSE g.machine = 'MAINTENANCE' END
  ORDER BY g.seq;
 
@@ -154,6 +159,7 @@ SELECT n.name, max(n.number)
         UNION ALL SELECT 'steps', max(step_id) FROM holdfast_steps
         UNION ALL SELECT 'values', max(value_id) FROM holdfast_values
         UNION ALL SELECT 'switches', max(switch_id) FROM holdfast_switches
+        UNION ALL SELECT 'settings', max(setting_id) FROM holdfast_settings
         UNION ALL SELECT 'evidence', max(evidence_id) FROM holdfast_evidence
         UNION ALL SELECT 'journal', max(seq) FROM holdfast_journal
         UNION ALL SELECT 'journal', max(high_seq) FROM holdfast_seals
@@ -161,7 +167,8 @@ SELECT n.name, max(n.number)
             WHEN 'JOB' THEN 'calls'
             WHEN 'GRANT' THEN 'grants' WHEN 'PROCEDURE' THEN 'procedures'
             WHEN 'STEP' THEN 'steps' WHEN 'VALUE' THEN 'values'
-            WHEN 'SWITCH' THEN 'switches' WHEN 'MAINTENANCE' THEN 'maintenance' END, max(g.subject)
+            WHEN 'SWITCH' THEN 'switches' WHEN 'SETTING' THEN 'settings'
+            WHEN 'MAINTENANCE' THEN 'maintenance' END, max(g.subject)
           FROM holdfast_journal g GROUP BY g.machine) n
  WHERE n.name IS NOT NULL AND n.number IS NOT NULL GROUP BY n.name ORDER BY n.name;
 

@@ -55,6 +55,8 @@ UPDATE holdfast_steps AS r SET history_from = k.value ->> 1
   FROM json_each(:steps) k WHERE r.step_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_switches AS r SET history_from = k.value ->> 1
   FROM json_each(:switches) k WHERE r.switch_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
+UPDATE holdfast_settings AS r SET history_from = k.value ->> 1
+  FROM json_each(:settings) k WHERE r.setting_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 UPDATE holdfast_values AS r SET history_from = k.value ->> 1
   FROM json_each(:registry) k WHERE r.value_id = k.value ->> 0 AND r.history_from < k.value ->> 1;
 

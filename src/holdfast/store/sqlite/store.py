@@ -10,29 +10,30 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import (
     DurabilityError,
+    EffectError,
     HoldfastError,
     NotALedgerError,
     StoreDamagedError,
     StoreError,
+    StoreReadOnlyError,
     StoreUnavailableError,
 )
 from holdfast.core.records import time_text
+from holdfast.store.effects import Effect, require_rows
 from holdfast.store.migrations import unique_indexes
-from holdfast.store.requests import Effect
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import log_watch
 from holdfast.store.statements import encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
-from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
@@ -83,11 +84,6 @@ class SqliteStore(Store[sqlite3.Connection]):
     def now(self) -> datetime:
         return (self.clock or host_clock)()
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Yield a transaction, begun when this process and thread have the turn to write."""
-        yield from self._turnstile.around(self._transaction())
-
     def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         try:
@@ -116,9 +112,18 @@ class SqliteStore(Store[sqlite3.Connection]):
         return [column[0] for column in cursor.description or ()], cursor.fetchall()
 
     def apply(self, connection: sqlite3.Connection, effects: Sequence[Effect]) -> None:
-        from holdfast.store.sqlite.effects import apply  # noqa: PLC0415 - many handlers stage none
-
-        apply(self, connection, effects)
+        for effect in effects:
+            try:
+                cursor = connection.execute(effect.sql, effect.params)
+                cursor.fetchall()
+            except sqlite3.Error as error:
+                unavailable = self.translate(error)
+                if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
+                    raise unavailable from error
+                raise EffectError(f"the database refused an effect: {error}") from error
+            require_rows(effect, cursor.rowcount)
+            if not connection.in_transaction:
+                raise EffectError(f"an effect ended the transaction: {effect.sql[:80]}")
 
     def is_open(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
@@ -214,6 +219,15 @@ class SqliteStore(Store[sqlite3.Connection]):
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         self._files.closing(connection)
         connection.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._turnstile.turn())
+            except PermissionError as error:
+                raise StoreReadOnlyError(f"the lock files {self.path}-gate and -turn are not writable") from error
+            yield
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -2182,6 +2182,202 @@ BEGIN
     (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
 END;
 
+-- trigger: holdfast_settings_birth
+CREATE TRIGGER holdfast_settings_birth BEFORE INSERT ON holdfast_settings
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_settings WHERE setting_id = NEW.setting_id AND 1)
+  ) OR (
+    NEW.state IN ('active')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_settings
+      WHERE kind = NEW.kind
+      AND name = NEW.name
+      AND state IN ('active')
+      AND setting_id IS NOT NEW.setting_id
+    )
+  ) OR (
+    (NOT (((NEW.state = 'active' AND NEW.event = 'set' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    EXISTS (SELECT 1 FROM holdfast_settings WHERE setting_id = NEW.setting_id AND 1);
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    NEW.state IN ('active')
+    AND EXISTS (
+      SELECT 1 FROM holdfast_settings
+      WHERE kind = NEW.kind
+      AND name = NEW.name
+      AND state IN ('active')
+      AND setting_id IS NOT NEW.setting_id
+    );
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    (NOT (((NEW.state = 'active' AND NEW.event = 'set' AND NEW.version = 1))))
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_settings_once
+CREATE TRIGGER holdfast_settings_once BEFORE UPDATE OF
+    kind,
+    name,
+    value,
+    created_at,
+    history_from
+  ON holdfast_settings
+WHEN (
+    (
+      NEW.kind IS DISTINCT FROM OLD.kind
+      OR NEW.name IS DISTINCT FROM OLD.name
+      OR NEW.value IS DISTINCT FROM OLD.value
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      NEW.kind IS DISTINCT FROM OLD.kind
+      OR NEW.name IS DISTINCT FROM OLD.name
+      OR NEW.value IS DISTINCT FROM OLD.value
+      OR NEW.created_at IS DISTINCT FROM OLD.created_at
+      OR NEW.history_from IS DISTINCT FROM OLD.history_from
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_settings_move
+CREATE TRIGGER holdfast_settings_move BEFORE UPDATE ON holdfast_settings
+WHEN (
+    NEW.setting_id <> OLD.setting_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version)
+  ) OR (
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'active'
+            AND NEW.state = 'replaced'
+            AND NEW.event IN ('replace')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'removed'
+            AND NEW.event IN ('remove')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    NEW.setting_id <> OLD.setting_id AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
+    (NEW.version < OLD.version) AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF008 a change of state needs a new move_id, a higher version and a later updated_at') WHERE
+    NEW.state IS DISTINCT FROM OLD.state
+    AND (NEW.move_id = OLD.move_id OR NEW.updated_at < OLD.updated_at OR NEW.version <= OLD.version);
+  SELECT RAISE(ABORT, 'HF001 the transition table does not allow this event between these states and versions') WHERE
+    (
+      (
+        NEW.state IS DISTINCT FROM OLD.state
+        AND NOT (
+          (
+            OLD.state = 'active'
+            AND NEW.state = 'replaced'
+            AND NEW.event IN ('replace')
+            AND NEW.version = OLD.version + 1
+          )
+          OR (
+            OLD.state = 'active'
+            AND NEW.state = 'removed'
+            AND NEW.event IN ('remove')
+            AND NEW.version = OLD.version + 1
+          )
+        )
+      )
+      OR (NEW.state = OLD.state AND NEW.version <> OLD.version)
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    (
+      (
+        NEW.state = OLD.state
+        AND (
+          NEW.updated_at IS DISTINCT FROM OLD.updated_at
+          OR NEW.event IS DISTINCT FROM OLD.event
+          OR NEW.actor IS DISTINCT FROM OLD.actor
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.move_id IS DISTINCT FROM OLD.move_id
+        )
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_settings_delete
+CREATE TRIGGER holdfast_settings_delete BEFORE DELETE ON holdfast_settings
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_settings_born
+CREATE TRIGGER holdfast_settings_born AFTER INSERT ON holdfast_settings
+WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    ({epoch}, 0, 'SETTING', NEW.setting_id, NEW.version,
+    NULL, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
+-- trigger: holdfast_settings_moved
+CREATE TRIGGER holdfast_settings_moved AFTER UPDATE OF state ON holdfast_settings
+WHEN OLD.state <> NEW.state
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+  VALUES
+    ({epoch}, 0, 'SETTING', NEW.setting_id, NEW.version,
+    OLD.state, NEW.state, NEW.event, NEW.actor, NEW.reason, NULL, NEW.move_id,
+    NULL,
+    (SELECT maintenance_id FROM holdfast_maintenance), NEW.updated_at);
+END;
+
 -- trigger: holdfast_journal_insert
 CREATE TRIGGER holdfast_journal_insert BEFORE INSERT ON holdfast_journal
 WHEN (
@@ -2240,6 +2436,14 @@ WHEN (
         THEN EXISTS (
           SELECT 1 FROM holdfast_switches r
           WHERE r.switch_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND r.version = NEW.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'SETTING'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_settings r
+          WHERE r.setting_id = NEW.subject
           AND r.move_id = NEW.move_id
           AND r.version = NEW.version
           AND NEW.version >= r.history_from
@@ -2317,6 +2521,14 @@ BEGIN
         THEN EXISTS (
           SELECT 1 FROM holdfast_switches r
           WHERE r.switch_id = NEW.subject
+          AND r.move_id = NEW.move_id
+          AND r.version = NEW.version
+          AND NEW.version >= r.history_from
+        )
+        WHEN 'SETTING'
+        THEN EXISTS (
+          SELECT 1 FROM holdfast_settings r
+          WHERE r.setting_id = NEW.subject
           AND r.move_id = NEW.move_id
           AND r.version = NEW.version
           AND NEW.version >= r.history_from

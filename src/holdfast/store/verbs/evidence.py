@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.errors import invariant
 from holdfast.core.governed import Approver, Grant
 from holdfast.core.machine import Machine
-from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE
+from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, SETTING, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job
 from holdfast.core.seals import Seal
 from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
@@ -348,8 +348,9 @@ _OTHERS = {
     STEP.name: "steps_to_check",
     VALUE.name: "values_to_check",
     SWITCH.name: "switches_to_check",
+    SETTING.name: "settings_to_check",
 }
-OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH)
+OTHERS = (GRANT, PROCEDURE, STEP, VALUE, SWITCH, SETTING)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.errors import PlanStaleError
-from holdfast.core.machines import GRANT, JOB, PROCEDURE, STEP, SWITCH, VALUE, ProcedureState
+from holdfast.core.machines import GRANT, JOB, PROCEDURE, SETTING, STEP, SWITCH, VALUE, ProcedureState
 from holdfast.core.records import time_text
 from holdfast.core.seals import Archive, Seal
 from holdfast.store.statements import encoded
@@ -35,6 +35,7 @@ _HISTORIES = {
     STEP.name: "steps",
     VALUE.name: "registry",
     SWITCH.name: "switches",
+    SETTING.name: "settings",
 }
 
 
