@@ -154,7 +154,11 @@ def crash_at(point: str) -> Iterator[None]:
     the block ends before the point is reached.
     """
     if point not in POINTS:
-        raise InputError(f"Unknown crash point {point!r}", next_step=f"Choose one of {', '.join(POINTS)}.")
+        raise InputError(
+            f"Unknown crash point {point!r}",
+            next_step=f"Choose one of {', '.join(POINTS)}.",
+            context={"point": point},
+        )
     try:
         with _PLAN.adding(point):
             yield
@@ -171,7 +175,7 @@ def begin(ledger: Ledger, call: Call, *, lease_s: float = LEASE_S) -> Execution:
     lease = Lease(owner=f"test-{ledger.world.new_name()}", seconds=lease_s)
     claimed = ledger.perform(lambda transaction: transaction.executions.claim_these([receipt.job_id], lease))
     if not claimed:
-        raise InputError(f"Job {receipt.job_id} is not due, or has ended")
+        raise InputError(f"Job {receipt.job_id} is not due, or has ended", context={"job_id": receipt.job_id})
     return Execution(ledger, claimed[0])
 
 
@@ -189,6 +193,7 @@ def _clock_of(ledger: Ledger) -> VirtualClock:
     if not isinstance(clock, VirtualClock):
         raise InputError(
             "The ledger is not on a virtual clock",
+            context={"clock": type(clock).__name__},
             next_step="Use the fixture holdfast_ledger, or Ledger(url, world=virtual_world()).",
         )
     return clock

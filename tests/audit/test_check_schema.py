@@ -186,8 +186,9 @@ def test_defaults_that_cannot_be_read_are_told_when_they_are_asked_for(
 ) -> None:
     url, _ = rich_ledger
     by_hand(url, "UPDATE holdfast_operations SET defaults = '{' WHERE operation = 'echo'")
-    with Ledger(url) as ledger, pytest.raises(StoreDamagedError, match="the defaults of the operation 'echo'"):
+    with Ledger(url) as ledger, pytest.raises(StoreDamagedError) as caught:
         ledger.submit("echo", {})
+    assert caught.value.context == {"where": "the row 'echo' of the table holdfast_operations"}
     with connect(url, rich_clock) as store, store.reading() as reading, pytest.raises(StoreDamagedError):
         reading.operations.declared()
 

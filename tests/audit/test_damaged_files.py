@@ -232,7 +232,7 @@ def test_a_header_that_names_another_format_is_damage(bench: Bench, value: int) 
     data = bytearray(bench.whole)
     data[47] = value
     for act in (look, write, judged):
-        with pytest.raises(StoreDamagedError, match="unsupported file format") as caught:  # SQLite's own words
+        with pytest.raises(StoreDamagedError) as caught:
             act(bench.put(bytes(data)), bench.clock)
         assert caught.value.context == {"sqlite": "SQLITE_ERROR"}
     outcome = holdfast("check", "--db", str(bench.put(bytes(data))), "--json")

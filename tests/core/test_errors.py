@@ -218,6 +218,6 @@ def test_an_invariant_raises_also_where_assert_is_compiled_away() -> None:
     invariant(True, "holds")
     invariant([0], "anything true holds")
     for broken in (False, None, 0, ""):
-        with pytest.raises(BrokenError, match="the sky fell") as caught:
+        with pytest.raises(BrokenError) as caught:
             invariant(broken, "the sky fell")
-        assert caught.value.exit_code == 1
+        assert (caught.value.exit_code, caught.value.message) == (1, "the sky fell")

@@ -144,21 +144,25 @@ def test_foreign_tables_under_our_names_are_refused_and_left_as_they_are(
 ) -> None:
     run_raw(empty_url, FOREIGN, "INSERT INTO holdfast_other VALUES (1)")
     before = everything_in(empty_url)
-    with pytest.raises(NotALedgerError, match="holdfast_other") as caught:
+    with pytest.raises(NotALedgerError) as caught:
         open_it(empty_url)
     assert (caught.value.code, caught.value.exit_code) == ("not_a_ledger", 4)
+    assert caught.value.context == {"tables": ["holdfast_other"]}
     assert everything_in(empty_url) == before
 
 
 def test_an_empty_database_is_not_a_ledger(empty_url: str) -> None:
     if empty_url.startswith("sqlite"):
-        with pytest.raises(NotALedgerError, match="there is no ledger at"):
+        path = Path(urlsplit(empty_url).path[1:])
+        with pytest.raises(NotALedgerError) as missing:
             open_store(empty_url)
-        assert not Path(urlsplit(empty_url).path[1:]).exists()
+        assert missing.value.context == {"path": str(path)}
+        assert not path.exists()
     run_raw(empty_url, "CREATE TABLE mine (n integer)")
     before = everything_in(empty_url)
-    with pytest.raises(NotALedgerError, match="contains no ledger") as caught:
+    with pytest.raises(NotALedgerError) as caught:
         open_store(empty_url)
+    assert caught.value.context == {"tables": []}
     assert caught.value.hint == "Create one with `holdfast init`."
     assert everything_in(empty_url) == before
 

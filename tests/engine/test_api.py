@@ -337,10 +337,12 @@ def test_a_declaration_that_makes_no_sense_is_refused_at_once() -> None:
     for name, settings in senseless:
         with pytest.raises(InputError):
             operations.operation(name, **settings)(handler)
-    with pytest.raises(InputError, match="first parameter"):
+    with pytest.raises(InputError) as refused:
         operations.operation("two")(lambda: None)  # type: ignore[arg-type, misc]
-    with pytest.raises(InputError, match="by name"):
+    assert refused.value.context == {"operation": "two"}
+    with pytest.raises(InputError) as refused:
         operations.operation("two")(lambda run, *rest: None)
+    assert refused.value.context == {"parameter": "rest"}
     assert len(operations) == 1
 
 

@@ -176,8 +176,9 @@ def test_positional_arguments_defaults_and_names(sqlite_url: str) -> None:
         ledger.run_until_idle(concurrency=1)
         assert seen == [(1, None, "3"), (1, [2], "x"), (1, None, "y")]
         assert take.call(1).payload == {"first": 1}
-        with pytest.raises(ArgumentsError, match="multiple values"):
+        with pytest.raises(ArgumentsError) as refused:
             take.call(1, first=2)  # type: ignore[misc]
+        assert refused.value.context == {"operation": "take"}
 
 
 def test_any_keywords_are_taken_unchecked_where_the_handler_says_so(sqlite_url: str) -> None:
@@ -200,8 +201,9 @@ def test_a_name_that_only_a_type_checker_sees_hides_no_other(sqlite_url: str) ->
         def take(run: Execution, context: Context, width: int) -> None: ...
 
         assert take.call(context="anything", width=1).payload == {"context": "anything", "width": 1}  # type: ignore[arg-type]
-        with pytest.raises(ArgumentsError, match=r"\$\.width"):
+        with pytest.raises(ArgumentsError) as refused:
             take.call(context="anything", width="1")  # type: ignore[arg-type]
+        assert refused.value.context == {"operation": "take"}
 
 
 def _nested(levels: int) -> list[Any]:

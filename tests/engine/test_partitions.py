@@ -145,8 +145,10 @@ def test_a_ledger_that_ran_out_of_partitions_refuses_work_until_it_has_another(
     ledger: Ledger, shell: psycopg.Connection[Any]
 ) -> None:
     reach(shell, END)
-    with pytest.raises(RefusedByDatabaseError, match="no partition"):
+    with pytest.raises(RefusedByDatabaseError) as refused:
         ledger.submit("noop", {}, client="c", key="a")
+    assert isinstance(refused.value.__cause__, psycopg.errors.CheckViolation)
+    assert refused.value.__cause__.diag.table_name == "holdfast_journal"
     assert extend_journal(ledger.store) == P1
     assert ledger.submit("noop", {}, client="c", key="a").is_new
     assert ledger.run_until_idle() == 1

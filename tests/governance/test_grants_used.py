@@ -361,36 +361,37 @@ SLIP = Slip(
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    "text, field",
     [
-        (b"", "Input data was truncated"),
-        (b"[]", "Expected `object`"),
-        (b"\xff\xfe", "malformed"),
-        (b"[" * 100_000, "65536 bytes"),
-        ({"holdfast_slip": 2}, "its version is 2"),
-        ({"executor": 7}, r"Expected `str`, got `int` - at `\$.executor`"),
-        ({"more": "words"}, "unknown field `more`"),
-        ({"target": None}, r"at `\$.target`"),
-        ({"nonce": " "}, r"at `\$.nonce`"),
-        ({"reason": "a\0b"}, r"at `\$.reason`"),
-        ({"expires_at": "tomorrow"}, r"at `\$.expires_at`"),
-        ({"issued_at": "2030-01-01T00:00:00"}, r"at `\$.issued_at`"),
-        ({"expires_at": "2031-01-01T00:00:00.000000Z"}, "more than 30 days"),
-        ({"signature": "00"}, "one of signature and public_key"),
-        ({"public_key": "00"}, "one of signature and public_key"),
+        (b"", None),
+        (b"[]", None),
+        (b"\xff\xfe", None),
+        (b"[" * 100_000, None),
+        ({"holdfast_slip": 2}, "holdfast_slip"),
+        ({"executor": 7}, "executor"),
+        ({"more": "words"}, None),
+        ({"target": None}, "target"),
+        ({"nonce": " "}, "nonce"),
+        ({"reason": "a\0b"}, "reason"),
+        ({"expires_at": "tomorrow"}, "expires_at"),
+        ({"issued_at": "2030-01-01T00:00:00"}, "issued_at"),
+        ({"expires_at": "2031-01-01T00:00:00.000000Z"}, "expires_at"),
+        ({"signature": "00"}, "public_key"),
+        ({"public_key": "00"}, "signature"),
     ],
 )
-def test_a_file_that_is_no_slip_is_refused(tmp_path: Path, text: bytes | dict[str, Any], words: str) -> None:
+def test_a_file_that_is_no_slip_is_refused(tmp_path: Path, text: bytes | dict[str, Any], field: str | None) -> None:
     path = tmp_path / "slip.json"
     sound = msgspec.to_builtins(SLIP)
     path.write_bytes(text if isinstance(text, bytes) else json.dumps({**sound, **text}).encode())
-    with pytest.raises(SpecInvalidError, match=words) as caught:
+    with pytest.raises(SpecInvalidError) as caught:
         read_slip(path)
-    assert caught.value.exit_code == 2
+    assert (caught.value.exit_code, caught.value.context) == (2, {"path": str(path), "field": field})
     path.write_text(json.dumps(sound))
     assert read_slip(path) == SLIP
 
 
 def test_a_slip_that_is_not_there_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError) as caught:
         read_slip(tmp_path / "missing")
+    assert caught.value.context == {"path": str(tmp_path / "missing")}

@@ -106,7 +106,7 @@ def _refuse_constant(name: str) -> Json:
 def _refuse_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise PayloadNotJsonError("an object has a duplicate key")
+        raise PayloadNotJsonError("an object has a duplicate key", context={"keys": len(pairs)})
     return fields
 
 

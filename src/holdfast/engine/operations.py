@@ -278,10 +278,10 @@ class Operations:
 def _arguments_type(name: str, fn: Callable[..., Any], signature: inspect.Signature) -> type[msgspec.Struct]:
     parameters = list(signature.parameters.values())
     if not parameters:
-        raise InputError(f"{name}: the first parameter of a handler must be the execution")
+        raise InputError(f"{name}: a handler needs a parameter for the execution", context={"operation": name})
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
-            raise InputError(f"{name}: parameter {parameter.name!r} must be one that can be given by name")
+            raise InputError(f"{name}: a parameter cannot be given by name", context={"parameter": parameter.name})
     fields: list[Any] = []
     for parameter in parameters[1:]:
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:

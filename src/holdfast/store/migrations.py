@@ -134,7 +134,7 @@ def require_ledger(store: Store[Any], connection: Any) -> None:
     """Raise a StoreError unless the database contains a ledger with the schema of this version."""
     applied = _applied(store, connection)
     if not applied:
-        raise NotALedgerError("the database contains no ledger")
+        raise NotALedgerError("the database contains no ledger", context={"tables": []})
     missing = [m.number for m in migrations(store.dialect) if m.number not in applied]
     if missing:
         raise SchemaVersionError(

@@ -13,6 +13,7 @@ def other_tables(tables: set[str]) -> NotALedgerError:
     return NotALedgerError(
         f"the database has a table {min(tables)} but no record of migrations",
         next_step="Use another database or schema; this one has other tables with names of Holdfast.",
+        context={"tables": sorted(tables)},
     )
 
 

@@ -110,15 +110,18 @@ def read_slip(path: Path) -> Slip:
         slip = msgspec.json.decode(text, type=Slip)
         _require_sound(slip)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SpecInvalidError(f"{path} is not a valid slip: {error}", context={"path": str(path)}) from None
+        field = str(error).partition(" - at `$.")[2].rstrip("`") or None
+        context = {"path": str(path), "field": field}
+        raise SpecInvalidError(f"{path} is not a valid slip: {error}", context=context) from None
     return slip
 
 
 def _require_sound(slip: Slip) -> None:
     if slip.holdfast_slip != VERSION:
-        raise msgspec.ValidationError(f"its version is {slip.holdfast_slip}; this Holdfast reads version {VERSION}")
+        raise msgspec.ValidationError(f"this Holdfast reads version {VERSION} - at `$.holdfast_slip`")
     if (slip.signature is None) != (slip.public_key is None):
-        raise msgspec.ValidationError("it has only one of signature and public_key")
+        missing = "signature" if slip.signature is None else "public_key"
+        raise msgspec.ValidationError(f"it has only one of signature and public_key - at `$.{missing}`")
     for field, word in msgspec.structs.asdict(slip).items():
         if isinstance(word, str) and (not word.strip() or "\0" in word) and field != "rollback_plan":
             raise msgspec.ValidationError(f"the text must not be empty - at `$.{field}`")

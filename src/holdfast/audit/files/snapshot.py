@@ -201,7 +201,8 @@ class SnapshotFile:
             self._file = path.open("rb")
         except (OSError, ValueError) as error:
             raise SnapshotInvalidError(
-                f"{path} cannot be read: {getattr(error, 'strerror', error)}", context={"kind": "unreadable"}
+                f"{path} cannot be read: {getattr(error, 'strerror', error)}",
+                context={"kind": "unreadable", "path": str(path)},
             ) from error
         try:
             self._size = os.fstat(self._file.fileno()).st_size

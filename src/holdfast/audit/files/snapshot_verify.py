@@ -104,7 +104,7 @@ class SealedHistory:
         self._passed: list[int] = []
         self._noted: str | None = None  # the setting seal_head
         self._archived = 0  # the last seal whose rows may be missing
-        self._flaws: list[str] = []
+        self._flaws: list[dict[str, object]] = []
 
     def take_setting(self, row: Row) -> None:
         """Take a row of the settings."""
@@ -116,11 +116,11 @@ class SealedHistory:
         seal = Seal(*row)
         number = len(self.seals) + 1
         if seal.seal_id != number or seal.previous != self.head or (self._ends and seal.end <= self._ends[-1]):
-            self._flaws.append(f"seal {seal.seal_id} does not follow the seal before it")
+            self._add("order", seal.seal_id, f"seal {seal.seal_id} does not follow the seal before it")
         if seal_hash(seal) != seal.hash:
-            self._flaws.append(f"the fields of seal {seal.seal_id} do not have its hash")
+            self._add("hash", seal.seal_id, f"the fields of seal {seal.seal_id} do not have its hash")
         elif seal.format != ROW_FORMAT:
-            self._flaws.append(f"seal {seal.seal_id} has row format {seal.format}, which this Holdfast does not know")
+            self._add("format", seal.seal_id, f"this Holdfast does not know the row format {seal.format} of a seal")
         self.seals.append(seal)
         self._ends.append(seal.end)
         self._passed.append(0)
@@ -144,20 +144,25 @@ class SealedHistory:
         self._passed[index] += 1
         if self._passed[index] == self.seals[index].rows:
             if hashed.hexdigest() != self.seals[index].digest:
-                self._flaws.append(f"the rows of seal {index + 1} differ from those that were sealed")
+                self._add("rows", index + 1, f"the rows of seal {index + 1} differ from those that were sealed")
             del self._open[index]
+
+    def _add(self, kind: str, seal_id: int, message: str) -> None:
+        self._flaws.append({"kind": kind, "seal_id": seal_id, "message": message})
 
     def finish(self) -> None:
         """Raise SealsBrokenError unless every sealed row was taken, and no other."""
         if self._noted != (f"{len(self.seals)} {self.head}" if self.seals else None):
-            self._flaws.append(f"the last seal is {len(self.seals)}, but the setting seal_head is {self._noted!r}")
+            text = f"the last seal is {len(self.seals)}, but the setting seal_head is {self._noted!r}"
+            self._add("head", len(self.seals), text)
         for seal, passed in zip(self.seals, self._passed, strict=True):
             # The rows of an archived block are removed later; on PostgreSQL with their partition.
             if passed > seal.rows or (passed < seal.rows and seal.seal_id > self._archived):
-                self._flaws.append(f"seal {seal.seal_id} has {seal.rows} rows, but the snapshot has {passed}")
+                text = f"seal {seal.seal_id} has {seal.rows} rows, but the snapshot has {passed}"
+                self._add("count", seal.seal_id, text)
         if self._flaws:
             raise SealsBrokenError(
-                f"the history in the snapshot differs from its seals: {self._flaws[0]}",
+                f"the history in the snapshot differs from its seals: {self._flaws[0]['message']}",
                 next_step="Restore an older snapshot: holdfast snapshot restore FILE …. Keep this one as evidence.",
                 context={"flaws": self._flaws[:20]},
             )

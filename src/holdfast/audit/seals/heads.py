@@ -61,7 +61,7 @@ def read_head(path: Path, *, public_key: Path | None = None) -> SignedHead:
 
     With a public key the head must be signed with that key.
     """
-    return _HeadFile(path, public_key).head(str(path), read_small(path, HeadInvalidError))
+    return _HeadFile(path, public_key).head(read_small(path, HeadInvalidError))
 
 
 def read_heads(path: Path, *, public_key: Path | None = None) -> list[SignedHead]:
@@ -70,43 +70,42 @@ def read_heads(path: Path, *, public_key: Path | None = None) -> list[SignedHead
     lines = [(n, line) for n, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
     kept = _HeadFile(path, public_key)
     if len(lines) <= 1 or not _is_json(lines[0][1]):  # one head may be written over several lines
-        return [kept.head(str(path), text)]
-    return [kept.head(f"line {n} of {path}", line) for n, line in lines]
+        return [kept.head(text)]
+    return [kept.head(line, n) for n, line in lines]
 
 
 class _HeadFile:
     """A file with heads, and the key that must have signed them."""
 
     def __init__(self, path: Path, public_key: Path | None) -> None:
-        self._context = {"path": str(path)}
+        self._path = path
         self._key_file = public_key
         self._key = public_key_text(public_key) if public_key is not None else None
 
-    def head(self, where: str, text: bytes) -> SignedHead:
-        """Return the head in a text, with its signature verified."""
+    def head(self, text: bytes, number: int | None = None) -> SignedHead:
+        """Return the head in a text, or on a line with a number, with its signature verified."""
+        where = f"line {number} of {self._path}" if number else str(self._path)
+        context: dict[str, object] = {"path": str(self._path), **({"line": number} if number else {})}
         try:
             head = msgspec.json.decode(text, type=SignedHead)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise HeadInvalidError(f"{where} does not hold a head: {error}", context=self._context) from None
+            raise HeadInvalidError(f"{where} does not hold a head: {error}", context=context) from None
         if (head.signature is None) != (head.public_key is None):
-            raise HeadInvalidError(f"{where} has only one of signature and public_key", context=self._context)
+            raise HeadInvalidError(f"{where} has only one of signature and public_key", context=context)
         if self._key is not None and head.public_key is None:
-            raise HeadInvalidError(f"the head in {where} is not signed", context=self._context)
+            raise HeadInvalidError(f"the head in {where} is not signed", context=context)
         if self._key is not None and head.public_key != self._key:
             raise HeadInvalidError(
                 f"the head in {where} was not signed with the key of {self._key_file}",
-                context={**self._context, "signed_by": head.public_key, "expected": self._key},
+                context={**context, "signed_by": head.public_key, "expected": self._key},
             )
-        if head.signature is not None and head.public_key is not None:
-            self._require_signature(where, head, head.signature, head.public_key)
-        return head
-
-    def _require_signature(self, where: str, head: SignedHead, signature: str, public_key: str) -> None:
-        if not verified(signed_bytes(head), signature, public_key):
+        if head.signature is None or head.public_key is None:
+            return head
+        if not verified(signed_bytes(head), head.signature, head.public_key):
             raise HeadInvalidError(
-                f"the signature in {where} is wrong: the head or its signature was changed",
-                context=self._context,
+                f"the signature in {where} is wrong: the head or its signature was changed", context=context
             )
+        return head
 
 
 def _is_json(line: bytes) -> bool:

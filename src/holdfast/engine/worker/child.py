@@ -177,10 +177,12 @@ class _ChildExecution(_RemoteExecution):
 
     def _request(self, *request: object) -> object:
         if os.getpid() != self._pid:
-            raise InputError("an execution cannot be used in a fork of its process")
+            raise InputError("an execution cannot be used in a fork of its process", context={"pid": self._pid})
         with self._turn:
             if self._ended:
-                raise LeaseLostError(f"the attempt at job {self.job.job_id} has ended")
+                raise LeaseLostError(
+                    f"the attempt at job {self.job.job_id} has ended", context={"job_id": self.job.job_id}
+                )
             self._channel.send({"request": request})
             reply = self._channel.receive()
         if reply is None:

@@ -143,7 +143,7 @@ class Execution:
         """Complete this job inside the caller's own transaction; it counts when the caller commits."""
         self._refuse_late()
         if self.staged.effects:
-            raise InputError("effects are staged already: use staged effects or run.commit, not both")
+            raise InputError("use staged effects or run.commit, not both", context={"staged": len(self.staged.effects)})
         from holdfast.engine.worker.own_commit import completed_in  # noqa: PLC0415 - few handlers do it themselves
 
         self._connection = connection

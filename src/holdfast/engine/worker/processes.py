@@ -50,7 +50,10 @@ def slots_of(executor: str | Executor, size: int, on_end: OnEnd) -> Slots:
         return ProcessSlots(size, on_end)
     if isinstance(executor, Executor):
         return ExecutorSlots(executor, on_end)
-    raise InputError(f"{executor!r} is not an executor: use 'threads', 'processes' or a concurrent.futures.Executor")
+    raise InputError(
+        f"{executor!r} is not an executor: use 'threads', 'processes' or a concurrent.futures.Executor",
+        context={"executor": str(executor)},
+    )
 
 
 def _name(running: HeldAttempt) -> str:

@@ -19,6 +19,7 @@ from holdfast.core.environments import DEV, PROD
 from holdfast.core.errors import InputError, StateTransitionRaceError
 from holdfast.core.governed import ProcedureRun
 from holdfast.core.machines import ProcedureState
+from holdfast.core.records import time_text
 from holdfast.core.selection import ReplayMode, Selection
 from holdfast.engine.events import Bus, Transition
 from holdfast.engine.world import World
@@ -274,7 +275,11 @@ class ReplayRunner:
             self._hooks.sleep(min((moment - now).total_seconds(), self._policy.lease_s / 3))
             before, now = now, self._store.now()
             if now == before:
-                raise InputError("the clock of the ledger does not advance", next_step="Give a sleep that advances it.")
+                raise InputError(
+                    "the clock of the ledger does not advance",
+                    next_step="Give a sleep that advances it.",
+                    context={"now": time_text(now)},
+                )
             if now < moment:
                 with self._store.transaction() as transaction:
                     self._held(transaction)

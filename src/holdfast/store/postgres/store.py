@@ -166,11 +166,13 @@ class PostgresStore(PostgresSchema):
 
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, psycopg.Connection):
-            raise ConnectionUnfitError(f"a psycopg connection is needed, not a {type(connection).__name__}")
+            raise ConnectionUnfitError(f"{connection!r} is not a psycopg connection", context={"needs": "psycopg"})
         if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
-            raise ConnectionUnfitError("the connection is in autocommit mode; begin a transaction first")
+            raise ConnectionUnfitError(
+                "begin a transaction: it is in autocommit mode", context={"needs": "transaction"}
+            )
         if connection.info.transaction_status == TransactionStatus.INERROR:
-            raise ConnectionUnfitError("the transaction has failed; roll it back first")
+            raise ConnectionUnfitError("the transaction has failed; roll it back first", context={"needs": "rollback"})
         [isolation, durable, *database] = cast(
             "tuple[str, str, int, int]",
             connection.cursor(row_factory=tuple_row)
@@ -180,11 +182,13 @@ class PostgresStore(PostgresSchema):
             .fetchone(),
         )
         if isolation != "read committed":
-            raise ConnectionUnfitError(f"the transaction is {isolation}; READ COMMITTED is needed")
+            raise ConnectionUnfitError(f"READ COMMITTED is needed, not {isolation}", context={"needs": "isolation"})
         if durable not in ("on", "remote_apply"):
-            raise ConnectionUnfitError(f"synchronous_commit is {durable}; on is needed")
+            raise ConnectionUnfitError(
+                f"synchronous_commit is {durable}; on is needed", context={"needs": "synchronous_commit"}
+            )
         if database != self._database():
-            raise ConnectionUnfitError("the connection is to another database than that of the ledger")
+            raise ConnectionUnfitError("the connection is to another database", context={"needs": "database"})
 
     def _database(self) -> list[int]:
         """Return the identity of the database: its cluster and its oid. Another database may have the same tables."""

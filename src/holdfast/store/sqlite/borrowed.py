@@ -19,14 +19,18 @@ def require_fit(files: LedgerFiles, connection: Any) -> None:
     Raise LedgerFileError if the path names another file than the one that the store has opened.
     """
     if not isinstance(connection, sqlite3.Connection):
-        raise ConnectionUnfitError(f"a sqlite3 connection is needed, not a {type(connection).__name__}")
+        raise ConnectionUnfitError(
+            f"a sqlite3 connection is needed, not a {type(connection).__name__}", context={"needs": "sqlite3"}
+        )
     # The ledger must be the main file, not an attached one: in WAL mode a commit of two files is not atomic.
     main = [file for _, name, file in plain_cursor(connection).execute("PRAGMA database_list") if name == "main"]
     if [Path(files.path)] != [Path(file).resolve() for file in main]:
-        raise ConnectionUnfitError(f"the connection is to another file than {files.path}")
+        raise ConnectionUnfitError(f"the connection is to another file than {files.path}", context={"needs": "file"})
     [synchronous] = plain_cursor(connection).execute("PRAGMA main.synchronous").fetchone()
     if synchronous < FULL:
-        raise ConnectionUnfitError("the connection does not have synchronous=FULL")
+        raise ConnectionUnfitError("the connection does not have synchronous=FULL", context={"needs": "synchronous"})
     if not connection.in_transaction:
-        raise ConnectionUnfitError("the connection has no open transaction; begin one with BEGIN IMMEDIATE")
+        raise ConnectionUnfitError(
+            "the connection has no open transaction; begin one with BEGIN IMMEDIATE", context={"needs": "transaction"}
+        )
     require_file(files)

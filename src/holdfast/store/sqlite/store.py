@@ -187,7 +187,7 @@ class SqliteStore(Store[sqlite3.Connection]):
             if "holdfast_migrations" not in tables and (tables or not self._create):
                 # Check this before the pragma, which would write to a file that is not a ledger.
                 also = f", but has a table {min(tables)}" if tables else ""
-                raise NotALedgerError(f"{self.path} contains no ledger{also}")
+                raise NotALedgerError(f"{self.path} contains no ledger{also}", context={"tables": sorted(tables)})
             mode = self._switched_to_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
