@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import clauses
 from tests.support.attacks import KINDS
 from tests.support.ledgers import new_ledger
+from tests.support.pgbouncer import PGBOUNCER
 from tests.support.postgres import Server, tmpfs_directory
 from tests.support.power import STRACE
 from tests.support.thinning import left_out
@@ -62,6 +63,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             "NOT TESTED: strace is not installed, so the tests of power loss and of failing disks did not run."
             " On Debian: apt-get install strace"
+        )
+    if PGBOUNCER is None:
+        terminalreporter.write_line(
+            "NOT TESTED: pgbouncer is not installed, so the tests of a ledger behind a real transaction pooler did not"
+            " run. On Debian: apt-get install pgbouncer"
         )
 
 

@@ -134,6 +134,7 @@ def _serves(ledger: "Ledger", queues: Sequence[str], concurrency: int) -> dict[s
         "queues": list(queues),
         "operations": sorted(f"{operation.name}@{operation.version}" for operation in ledger.operations),
         "concurrency": concurrency,
+        **({"pooler": "yes, so it polls for work"} if getattr(ledger.store, "pooled", False) else {}),
     }
 
 

@@ -1,7 +1,8 @@
 """The store on PostgreSQL, for a fleet.
 
-Invariants: READ COMMITTED with synchronous_commit=on; leases expire by the clock of the database, not of the workers;
-claims lock with SKIP LOCKED, so workers do not wait for each other.
+Invariants: READ COMMITTED with synchronous_commit=on; behind a transaction pooler nothing of a session is used; leases
+expire by the clock of the database, not of the workers; claims lock with SKIP LOCKED, so workers do not wait for each
+other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -37,6 +37,15 @@ from holdfast.core.errors import (
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import Refusal
 from holdfast.store.postgres.schema import PostgresSchema
+from holdfast.store.postgres.session import (
+    NoWatch,
+    facts,
+    readable_times,
+    say_pooled,
+    set_in_transaction,
+    use_no_session,
+    use_session,
+)
 from holdfast.store.postgres.watch import Announcer, ListenWatch, quoted_element
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
@@ -65,6 +74,7 @@ class PostgresStore(PostgresSchema):
 
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
+        self.pooled = False  # a pooler is between this process and the server
         self._announcer = Announcer(self._open, self._channel)
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
@@ -75,6 +85,10 @@ class PostgresStore(PostgresSchema):
     @contextmanager
     def alone(self) -> Iterator[Transaction]:
         """Yield a transaction whose one statement commits itself: one round trip instead of three."""
+        if self.pooled:  # what the statement needs must be set in its transaction
+            with self.transaction() as transaction:
+                yield transaction
+            return
         connection = self.take()
         sound = False
         try:
@@ -164,6 +178,12 @@ class PostgresStore(PostgresSchema):
         # INERROR is open too: it can be rolled back to a savepoint.
         return bool(connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR))
 
+    @contextmanager
+    def borrowed(self, connection: Any) -> Iterator[Transaction]:
+        """Yield a transaction on a connection of the caller, who begins and commits it."""
+        with readable_times(connection), super().borrowed(connection) as transaction:
+            yield transaction
+
     def require_fit(self, connection: Any) -> None:
         if not isinstance(connection, psycopg.Connection):
             raise ConnectionUnfitError(f"{connection!r} is not a psycopg connection", context={"needs": "psycopg"})
@@ -235,7 +255,7 @@ class PostgresStore(PostgresSchema):
         super().close()
 
     def watch(self) -> Watch:
-        return ListenWatch(self._open, self._channel)
+        return NoWatch() if self.pooled else ListenWatch(self._open, self._channel)
 
     def translate(self, error: Exception) -> HoldfastError | None:
         if not isinstance(error, psycopg.Error):
@@ -265,7 +285,9 @@ class PostgresStore(PostgresSchema):
 
     def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
         try:
-            connection = psycopg.connect(self.url, connect_timeout=CONNECT_S, application_name="holdfast")
+            connection = psycopg.connect(
+                self.url, connect_timeout=CONNECT_S, application_name="holdfast", client_encoding="utf8"
+            )
         except psycopg.ProgrammingError as error:
             raise BadUrlError(f"the PostgreSQL URL is invalid: {_without_password(str(error), self.url)}") from None
         try:
@@ -281,33 +303,33 @@ class PostgresStore(PostgresSchema):
                 f"PostgreSQL {connection.info.server_version // 10000} is not supported",
                 next_step="Use PostgreSQL 14 or newer.",
             )
-        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
-        connection.execute("SET timezone TO 'UTC'")
-        # Pages of the ledger are in memory or on an SSD, so random reads cost little: prefer indexes.
-        connection.execute("SET random_page_cost TO 1.1")
-        # A lock of a user's table may delay one effect; it must not stop the ledger.
-        connection.execute(sql.SQL("SET lock_timeout TO {}").format(sql.Literal(f"{LOCK_S}s")))
-        read_at = time.monotonic()  # before the query: a time that lags would make due work look not due
-        [durable, at] = cast(
-            "tuple[str, datetime]",
-            connection.execute("SELECT current_setting('synchronous_commit'), statement_timestamp()").fetchone(),
-        )
-        connection.commit()
-        if durable not in ("on", "remote_apply"):
+        found = facts(connection)
+        if found.pooled:
+            use_no_session(connection)
+            if not self.pooled:
+                self.pooled = self._announcer.pooled = True
+                say_pooled()
+        else:
+            use_session(connection, self.schema, LOCK_S)
+        if found.synchronous_commit not in ("on", "remote_apply"):
             raise DurabilityError(
-                f"synchronous_commit is {durable}; on is needed", context={"synchronous_commit": durable}
+                f"synchronous_commit is {found.synchronous_commit}; on is needed",
+                context={"synchronous_commit": found.synchronous_commit},
             )
-        self._server_time = at, read_at
+        self._server_time = found.at, found.read_at
 
     def _disconnect(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.close()
 
     def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Discard old query plans; psycopg begins the transaction with the first statement.
+        """Discard old query plans, or set what a pooled transaction needs; psycopg begins it with the first statement.
 
         A plan that was made while a table was small would scan the whole table after it has grown. Plans are discarded
         at intervals that double with the age of the connection, up to ten seconds.
         """
+        if self.pooled:
+            set_in_transaction(connection, self.schema, LOCK_S)
+            return
         due, age_s = self._plans_due.get(connection, (0.0, 0.0))
         now = time.monotonic()
         if now >= due:
@@ -319,6 +341,8 @@ class PostgresStore(PostgresSchema):
 
     def _begin_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        if self.pooled:
+            set_in_transaction(connection, self.schema, LOCK_S)
 
     def _end_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         # Commit, not roll back: after a rollback psycopg forgets the prepared statements of the connection.

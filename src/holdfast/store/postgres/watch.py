@@ -75,6 +75,7 @@ class Announcer:
         self._lock = threading.Lock()
         self._connection: Any = None
         self._waiting: set[str] = set()
+        self.pooled = False  # behind a pooler a setting of the session would reach other clients
         self._thread: threading.Thread | None = None
 
     def announce(self, queues: set[str]) -> None:
@@ -124,7 +125,8 @@ class Announcer:
         connection = self._connect()
         connection.autocommit = True
         # A NOTIFY has a transaction of its own, and idle workers hear of it after its sync: nothing in it needs one.
-        connection.execute("SET synchronous_commit TO off")
+        if not self.pooled:
+            connection.execute("SET synchronous_commit TO off")
         return connection
 
     def _run(self) -> None:

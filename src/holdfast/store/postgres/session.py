@@ -1,0 +1,123 @@
+"""What a session of the ledger needs, whatever a role, a database or a pooler has set for it.
+
+A transaction pooler (PgBouncer with pool_mode=transaction, and others) gives each transaction another session of the
+server. What is set for a session would then be missing in the next transaction, and be found by another client.
+
+Invariants: on a connection of its own, the settings are those of the session; behind a pooler they are set in each
+transaction, for that transaction, and no prepared statement, LISTEN or other part of a session is used; the connection
+of a caller gets its own settings back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+import psycopg
+from psycopg import IsolationLevel
+from psycopg.pq import TransactionStatus
+
+from holdfast.store.store import Watch
+
+logger = logging.getLogger("holdfast")
+
+_NEEDED = {
+    "timezone": "UTC",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",  # it changes the text of triggers and indexes, which are compared
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    "statement_timeout": "0",  # a statement of the ledger that is cut off would only be sent again
+    # Pages of the ledger are in memory or on an SSD, so random reads cost little: prefer indexes.
+    "random_page_cost": "1.1",
+}
+_SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _NEEDED.items())
+_SET += ", set_config('search_path', pg_catalog.quote_ident(%(schema)s), %(local)s)"
+# A lock of a user's table may delay one effect; it must not stop the ledger.
+_SET += ", set_config('lock_timeout', %(lock)s, %(local)s)"
+
+
+class SessionFacts(NamedTuple):
+    """What a new connection says about its server."""
+
+    pooled: bool  # the server's process is another one than the client was told: a pooler is between them
+    synchronous_commit: str
+    at: datetime  # the time of the server
+    read_at: float  # the monotonic time just before
+
+
+def facts(connection: psycopg.Connection[tuple[Any, ...]]) -> SessionFacts:
+    """Read the facts of a new connection, under any settings; the transaction stays open."""
+    read_at = time.monotonic()  # before the query: a time that lags would make due work look not due
+    [pid, durable, seconds] = cast(
+        "tuple[int, str, float]",
+        connection.execute(
+            "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('synchronous_commit'),"
+            " extract(epoch FROM pg_catalog.statement_timestamp())::float8"
+        ).fetchone(),
+    )
+    return SessionFacts(pid != connection.info.backend_pid, durable, datetime.fromtimestamp(seconds, UTC), read_at)
+
+
+def use_session(connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float) -> None:
+    """Give the session of a new connection what the ledger needs, and end the transaction."""
+    connection.execute(_SET, {"schema": schema, "lock": f"{lock_s}s", "local": False})
+    connection.commit()
+
+
+def use_no_session(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """End the transaction of a new connection behind a pooler, and let it prepare no statements."""
+    connection.rollback()
+    connection.prepare_threshold = None
+    connection.isolation_level = IsolationLevel.READ_COMMITTED  # each BEGIN says so, whatever the default is
+    connection.read_only = False
+
+
+def set_in_transaction(connection: psycopg.Connection[tuple[Any, ...]], schema: str, lock_s: float) -> None:
+    """Give one transaction what the ledger needs: for a connection behind a pooler."""
+    connection.execute(_SET, {"schema": schema, "lock": f"{lock_s}s", "local": True})
+
+
+@contextmanager
+def readable_times(connection: Any) -> Iterator[None]:
+    """Let a caller's connection print times as the driver reads them, for a block of its transaction."""
+    style = connection.info.parameter_status("DateStyle") if isinstance(connection, psycopg.Connection) else None
+    if style is None or style.startswith("ISO") or connection.info.transaction_status != TransactionStatus.INTRANS:
+        yield
+        return
+    connection.execute("SET LOCAL datestyle TO 'ISO, MDY'")
+    yield
+    if connection.info.transaction_status == TransactionStatus.INTRANS:
+        connection.execute("SELECT pg_catalog.set_config('datestyle', %s, true)", (style,))
+
+
+class NoWatch(Watch):
+    """Notices nothing: behind a pooler a LISTEN is lost with the transaction, so idle workers poll."""
+
+    def fileno(self) -> int | None:
+        return None
+
+    def changed(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def say_pooled() -> None:
+    """Log that the ledger is behind a pooler, and what it does without."""
+    logger.warning(
+        "the ledger is behind a connection pooler (such as PgBouncer): it prepares no statements, sets what it needs in"
+        " each transaction, and does not LISTEN, so idle workers find new work by polling once a second."
+        " Connect workers to PostgreSQL directly for shorter waits and fewer round trips."
+    )
