@@ -74,7 +74,7 @@ def moments(url: str, job_id: int) -> list[str]:
 def test_show_has_the_same_shape_and_says_when(history: str) -> None:
     born, claimed, failed, *_ = moments(history, 2)
     shown = holdfast("show", "2", "--at", claimed, "--db", history, "--json").json
-    assert list(shown) == ["at", "job", "executions", "journal", "unknown", "archived_before"]
+    assert list(shown) == ["at", "job", "executions", "journal", "unknown", "archived_before", "payload", "tracebacks"]
     assert (shown["at"], shown["archived_before"], shown["unknown"]) == (claimed, None, ["run_at"])
     assert list(shown["job"]) == JOB_FIELDS
     assert {name: shown["job"][name] for name in ("state", "version", "attempts", "updated_at", "run_at")} == {

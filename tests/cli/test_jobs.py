@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -11,8 +12,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.cli.output import age
+from holdfast.core.commands import Fail
 from holdfast.core.records import Execution, JournalRow
-from holdfast.store import Submission, open_store
+from holdfast.store import Lease, Submission, open_store
+from holdfast.store.verbs.tracebacks import keep_tracebacks
 from tests.cli.commands import PROGRAM, at, clean_environment, holdfast
 from tests.cli.conftest import WORKER
 
@@ -130,7 +133,7 @@ def test_nothing_is_shortened_on_a_narrow_terminal(sqlite_ledger: str) -> None:
 
 def test_show_tells_the_whole_story(history: str) -> None:
     shown = holdfast("show", "2", "--db", history, "--json").json
-    assert list(shown) == ["job", "executions", "journal"]
+    assert list(shown) == ["job", "executions", "journal", "payload", "tracebacks"]
     assert list(shown["job"]) == JOB_FIELDS
     assert [list(execution) for execution in shown["executions"]] == [list(Execution.__struct_fields__)] * 2
     assert [execution["status"] for execution in shown["executions"]] == ["ABORTED", "ABORTED"]
@@ -171,6 +174,31 @@ def test_show_for_people(history: str) -> None:
     assert journal.splitlines()[0] == "journal"
     assert "attempt 2   IN_PROGRESS → ABORTED" in journal
     assert "job         running → failed" in journal
+
+
+def test_show_has_the_payload_without_secrets_and_where_it_failed(ledger: str) -> None:
+    payload = {"path": "a.png", "options": [{"api_key": "k-1", "url": "https://ann:pw@example.org/"}]}
+    with open_store(ledger) as store, store.transaction() as transaction:
+        submission = Submission(operation="noop", payload=json.dumps(payload), client="web", max_attempts=1)
+        [admission] = transaction.jobs.submit([submission])
+        [attempt] = transaction.executions.claim(Lease(owner=WORKER, seconds=30, n=1, queues=("default",), begin=True))
+        transaction.executions.move([(attempt, Fail(attempt.token, "io_error", "no"))], actor=WORKER)
+        text = '  File "jobs.py", line 7, in noop\n    open()\nOSError: no'
+        keep_tracebacks(transaction, [(admission.job_id, 1, text)])
+    shown = holdfast("show", "1", "--db", ledger, "--json").json
+    assert shown["payload"] == {"path": "a.png", "options": [{"api_key": "***", "url": "https://ann:***@example.org/"}]}
+    assert shown["tracebacks"] == [{"attempt": 1, "where": "jobs.py:7 in noop", "text": text}]
+    past = holdfast("show", "1", "--at", shown["job"]["created_at"], "--db", ledger, "--json").json
+    assert (past["payload"], past["tracebacks"]) == (shown["payload"], [])
+    hidden = holdfast("show", "1", "--no-payload", "--db", ledger, "--json").json
+    assert hidden["payload"] is None
+    people = holdfast("show", "1", "--db", ledger).out
+    assert '"api_key":"***"' in people
+    assert "jobs.py:7 in noop" in people
+    assert "OSError" not in people
+    assert "OSError: no" in holdfast("show", "1", "--traceback", "--no-payload", "--db", ledger).out
+    explained = holdfast("explain", "1", "--db", ledger, "--json").json
+    assert explained["findings"][0]["evidence"]["where"] == "jobs.py:7 in noop"
 
 
 def test_a_grant_a_reason_and_a_cancel_are_in_the_timeline(history: str) -> None:

@@ -5,13 +5,17 @@ not its text.
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
 
 from holdfast.audit.as_of import PastJob
+from holdfast.core.frames import where
 from holdfast.core.records import Job, time_text
+from holdfast.core.redaction import redacted_json, redacted_lines
 
+PAYLOAD_SHOWN_MAX = 65_536  # characters
 JOB_FIELDS = (
     "job_id", "operation", "client", "key", "queue", "state", "version", "attempts", "max_attempts", "priority",
     "run_at", "last_error_code", "last_error_message", "replay_reason", "result", "created_at", "updated_at",
@@ -28,6 +32,23 @@ def job_value(job: Job | PastJob) -> dict[str, object]:
 def result_value(job: Job | PastJob) -> object:
     """Return the stored result of a job, or None."""
     return None if job.result is None else json.loads(job.result)
+
+
+def payload_value(job: Job) -> object:
+    """Return the payload of a job without likely secrets, None if it was deleted; of a long one, the beginning."""
+    if job.payload is None:
+        return None
+    if len(job.payload) > PAYLOAD_SHOWN_MAX:
+        return redacted_lines(job.payload[:PAYLOAD_SHOWN_MAX], PAYLOAD_SHOWN_MAX) + "…"
+    return redacted_json(json.loads(job.payload))
+
+
+def traceback_values(traces: Mapping[int, str]) -> list[dict[str, object]]:
+    """Return where attempts failed, each with the number of the attempt."""
+    found = ((attempt, where(text), text) for attempt, text in traces.items())
+    return [
+        {"attempt": attempt, "where": str(place) if place else None, "text": text} for attempt, place, text in found
+    ]
 
 
 def row_value(row: msgspec.Struct) -> dict[str, object]:

@@ -7,7 +7,8 @@ Python; equal texts give equal results. In doubtful cases more text is removed, 
 import re
 from functools import cache
 
-from holdfast.core.secret_kinds import without_secrets
+from holdfast.core.digest import Json
+from holdfast.core.secret_kinds import HIDDEN, names_secret, without_secrets
 
 MESSAGE_MAX = 500
 READ_MAX = 8 * MESSAGE_MAX  # the characters that are read: a message can be megabytes long
@@ -48,6 +49,22 @@ def redacted(text: str) -> str:
     text = without_secrets(_printable_lines(_beginning(text, READ_MAX)))
     text = " ".join(text.split()).replace(TRACE, LEFT_OUT)
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 1] + "…"
+
+
+def redacted_lines(text: str, length_max: int) -> str:
+    """Return a text of several lines without likely secrets; of a longer one the end, which says most."""
+    if len(text) > length_max:
+        text = text[-length_max:].partition("\n")[2]
+    return without_secrets(_printable_lines(text))[-length_max:]
+
+
+def redacted_json(value: Json) -> Json:
+    """Return a JSON value with likely secrets replaced by `***`, at any depth, by their names and by their kinds."""
+    if isinstance(value, dict):
+        return {name: HIDDEN if names_secret(name) else redacted_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [redacted_json(item) for item in value]
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _beginning(text: str, length: int) -> str:

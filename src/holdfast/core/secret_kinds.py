@@ -121,6 +121,11 @@ def without_secrets(text: str) -> str:
     return _ADDRESS.sub(_without_password, text) if "@" in text else text
 
 
+def names_secret(name: str) -> bool:
+    """Return whether a name says that its value is secret, such as `api_key`."""
+    return _compiled(_NAME).search(name) is not None
+
+
 def _without_named(text: str) -> str:
     """Return the text without the values whose name says that they are secret."""
     is_secret, value = _compiled(_NAME).search, _compiled(_VALUE).match

@@ -10,8 +10,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Self, TypeVar, Unpack
 
@@ -53,6 +53,7 @@ class Ledger:
         schema: str = "public",
         create: bool = True,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        tracebacks: bool = True,
         world: World | None = None,
     ) -> None:
         self.url = None if url is None else _checked(url)  # None: HOLDFAST_URL, or else holdfast.db
@@ -61,6 +62,7 @@ class Ledger:
         self.create = create  # make or migrate the ledger at first use, if it is not there; False refuses instead
         self.world = world or World()
         self.payload_bytes_max = payload_bytes_max
+        self.tracebacks = tracebacks  # keep where a failed attempt failed; an operation can refuse it for itself
         self._lock = threading.RLock()
         self._bus: Bus | None = None
         _ledgers.add(self)
@@ -332,18 +334,11 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def bound_to(self, url: str | os.PathLike[str], *, world: World | None = None) -> Iterator[Ledger]:
+    def bound_to(self, url: str | os.PathLike[str], *, world: World | None = None) -> AbstractContextManager[Ledger]:
         """Use another database, and optionally another clock, inside a block: for tests."""
-        with self._lock:
-            before = self.url, self.world, self._opened
-            self.url, self.world, self._opened = _checked(url), world or self.world, None
-        try:
-            yield self
-        finally:
-            self.close()
-            with self._lock:
-                self.url, self.world, self._opened = before
+        from holdfast.engine.rebinding import bound  # noqa: PLC0415 - only in tests
+
+        return bound(self, _checked(url), world)
 
     def _in_use(self) -> OpenedLedger:
         """Return the opened ledger, with every operation declared to it."""

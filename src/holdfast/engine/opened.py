@@ -118,9 +118,10 @@ class OpenedLedger:
 
     def close(self) -> None:
         """End the waits and the submits of event loops that have not begun, and close the store."""
-        for attendant in (self.waiter, self.submitter):
-            if attendant is not None:
-                attendant.close()
+        if self.waiter is not None:
+            self.waiter.close()
+        if self.submitter is not None:
+            self.submitter.close()
         self.store.close()
 
     def check(self) -> None:

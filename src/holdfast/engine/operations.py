@@ -110,6 +110,7 @@ class Settings(TypedDict, total=False):
     timeout_s: float | None
     retry: RetryPolicy | None
     classify: Callable[[BaseException], FailureKind]
+    tracebacks: bool
 
 
 class Operation(Generic[P, R_co]):
@@ -129,6 +130,7 @@ class Operation(Generic[P, R_co]):
         timeout_s: float | None = None,
         retry: RetryPolicy | None = None,
         classify: Callable[[BaseException], FailureKind] = classify,
+        tracebacks: bool = True,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise InputError(
@@ -156,6 +158,7 @@ class Operation(Generic[P, R_co]):
         self.lease_s = lease_s
         self.timeout_s = timeout_s
         self.classify = classify
+        self.tracebacks = tracebacks  # keep where a failed attempt failed
         self.is_async = inspect.iscoroutinefunction(fn)
         self._signature = inspect.signature(fn)
         self._arguments = _arguments_type(name, fn, self._signature)

@@ -100,6 +100,7 @@ class EndTask(Task[Move | Refused]):
 
     order = 3
     admissions: Sequence[Admission] = ()  # of the follow-ups
+    traceback: str | None = None  # of a failure
 
     def __init__(
         self, attempt: Attempt, command: object, effects: Sequence[Effect] = (), followups: Sequence[Submission] = ()
@@ -123,7 +124,7 @@ class EndTask(Task[Move | Refused]):
             answers += transaction.executions.move(moves, actor=owner)
         more = [
             task for task, answer in zip(tasks, answers, strict=True)
-            if (task.effects or task.followups) and isinstance(answer, Move)
+            if (task.effects or task.followups or task.traceback) and isinstance(answer, Move)
         ]  # fmt: skip
         effects = in_turn([task.effects for task in more if task.effects])
         if effects:
@@ -133,6 +134,10 @@ class EndTask(Task[Move | Refused]):
             admissions = _submitted([task.followups for task in leading], transaction)
             for task, admitted in zip(leading, admissions, strict=True):
                 task.admissions = admitted
+        if any(task.traceback for task in more):
+            from holdfast.engine.worker.traces import keep  # noqa: PLC0415 - most attempts do not fail
+
+            keep(more, transaction)
         return answers
 
     def events(self, at: datetime) -> Iterator[Transition]:

@@ -14,7 +14,7 @@ from holdfast.core.records import Attempt, Execution, Job
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Explanation, Finding, FindingCode, verdict_of
 from holdfast.explain.pending import pending_findings
-from holdfast.explain.view import JobView, counted, failure_evidence, last_error, moment_text
+from holdfast.explain.view import JobView, counted, moment_text
 from holdfast.governance.quarantine import release_commands
 from holdfast.governance.reasons import Reason
 from holdfast.store.transaction import Reading
@@ -135,8 +135,8 @@ def _of_failed(seen: JobView) -> Iterator[Finding]:
             FindingCode.ATTEMPTS_SPENT,
             f"The job failed and has used {counted(job.max_attempts, 'automatic attempt')}",
         )
-    words += f" and is not retried automatically; last error: {last_error(job)}"
-    yield seen.finding(code, words, failure_evidence(job), f"holdfast retry {job.job_id}")
+    words += f" and is not retried automatically; last error: {seen.last_error}"
+    yield seen.finding(code, words, seen.failure_evidence, f"holdfast retry {job.job_id}")
 
 
 def _of_quarantined(seen: JobView) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def _of_quarantined(seen: JobView) -> Iterator[Finding]:
     who = f"by {by} " if by else ""
     why = f": {reason}" if reason else ""
     evidence: dict[str, object] = {
-        "code": job.quarantine_code, "reason": reason, "by": by, "at": moment_text(at), **failure_evidence(job)
+        "code": job.quarantine_code, "reason": reason, "by": by, "at": moment_text(at), **seen.failure_evidence
     }  # fmt: skip
     if job.quarantine_code == CANCELLED:
         yield seen.finding(FindingCode.CANCELLED, f"The job was cancelled {who}at {seen.when(at)}{why}", evidence)
@@ -157,7 +157,7 @@ def _of_quarantined(seen: JobView) -> Iterator[Finding]:
         words = f"The job was superseded {who}at {seen.when(at)}{f': {successor}' if successor else ''}"
         yield seen.finding(FindingCode.SUPERSEDED, f"{words}; no action is needed.", evidence)
     else:
-        error = f"; last error: {last_error(job)}" if job.last_error_code else ""
+        error = f"; last error: {seen.last_error}" if job.last_error_code else ""
         yield seen.finding(
             FindingCode.QUARANTINED,
             f"The job was quarantined as {job.quarantine_code} {who}at {seen.when(at)}{why}{error}",
@@ -193,7 +193,7 @@ def _budget_gone(seen: JobView) -> Finding:
         FindingCode.BUDGET_GONE,
         f"The job has used all {job.max_attempts} automatic attempts and all {job.replay_attempts} replays:"
         f" {counted(job.spent, 'attempt')} in total.",
-        failure_evidence(job),
+        seen.failure_evidence,
     )
 
 

@@ -12,7 +12,7 @@ from holdfast.core.protocol import ranked, speaks
 from holdfast.core.records import Job
 from holdfast.engine.worker.worker import POLL_S
 from holdfast.explain.explanation import Finding, FindingCode
-from holdfast.explain.view import JobView, counted, failure_evidence, last_error, moment_text
+from holdfast.explain.view import JobView, counted, moment_text
 from holdfast.governance.switches import stopping
 from holdfast.store.verbs.lists import WorkerRow
 
@@ -49,8 +49,8 @@ def pending_findings(seen: JobView) -> Iterator[Finding]:
     elif job.last_error_code is not None:
         yield seen.finding(
             FindingCode.FAILED_BEFORE,
-            f"{job.spent} of {counted(job.max_attempts, 'automatic attempt')} used; last error: {last_error(job)}",
-            failure_evidence(job),
+            f"{job.spent} of {counted(job.max_attempts, 'automatic attempt')} used; last error: {seen.last_error}",
+            seen.failure_evidence,
         )
     yield from _service(seen, may_start=pause is None and switch is None and job.run_at <= seen.now)
 
@@ -59,7 +59,7 @@ def _log_entry(seen: JobView, name: str) -> Finding:
     return seen.finding(
         FindingCode.LOG_ENTRY,
         f"The job is an entry of the write-ahead log {name}: the log executes it, at the latest when it recovers.",
-        {"log": name, "operation": seen.job.operation, **failure_evidence(seen.job)},
+        {"log": name, "operation": seen.job.operation, **seen.failure_evidence},
     )
 
 
@@ -76,7 +76,7 @@ def _not_due(seen: JobView) -> Finding:
     evidence = {
         "run_at": moment_text(job.run_at),
         "seconds": (job.run_at - seen.now).total_seconds(),
-        **failure_evidence(job),
+        **seen.failure_evidence,
     }
     evidence["excuse"] = last.error_code if last is not None and last.excused else None
     return seen.finding(FindingCode.NOT_DUE, f"The job is due at {seen.when(job.run_at)}.{why}", evidence)

@@ -5,13 +5,16 @@ Invariants: everything is read from one snapshot; nothing here writes.
 
 import shlex
 from datetime import datetime, timedelta
+from functools import cached_property
 
+from holdfast.core.frames import Where, where
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job, time_text
 from holdfast.engine.operations import LEASE_S
 from holdfast.engine.worker.heartbeat import BEATS_A_LEASE
 from holdfast.explain.explanation import Finding, FindingCode
 from holdfast.store.transaction import Reading
+from holdfast.store.verbs.tracebacks import tracebacks_of
 
 MISSED_BEATS = 3
 ALIVE_S = MISSED_BEATS * LEASE_S / BEATS_A_LEASE
@@ -34,6 +37,28 @@ class JobView:
             for worker in self.all_workers
             if worker.stopped_at is None and worker.seen_at >= max(since, lost.get(worker.worker_id, since))
         ]
+
+    @cached_property
+    def where(self) -> Where | None:
+        """Where the handler failed at the last failure, if that is known."""
+        traces = tracebacks_of(self.reading, self.job.job_id)
+        failures = [e for e in self.reading.lists.executions(self.job.job_id) if e.error_code and not e.excused]
+        return where(traces.get(failures[-1].attempt)) if failures else None
+
+    @property
+    def last_error(self) -> str:
+        """The last error in one line, with where it was raised."""
+        job = self.job
+        first = (job.last_error_message or "").partition("\n")[0]
+        error = ": ".join(filter(None, (job.last_error_code, first)))
+        return f"{error} (at {self.where})" if self.where else error
+
+    @property
+    def failure_evidence(self) -> dict[str, object]:
+        """The attempts and the last error of the job, as evidence; `where` if the handler's line is known."""
+        named = ("attempts", "spent", "max_attempts", "replay_attempts", "last_error_code", "last_error_message")
+        known = {"where": str(self.where)} if self.where else {}
+        return {**{name: getattr(self.job, name) for name in named}, **known}
 
     def finding(self, code: FindingCode, message: str, evidence: dict[str, object], then: str | None = None) -> Finding:
         """Return a finding. Without a better next command, it is `holdfast show`."""
@@ -65,15 +90,3 @@ _SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
 def moment_text(moment: datetime | None) -> str | None:
     """Return a time as evidence shows it."""
     return None if moment is None else time_text(moment)
-
-
-def last_error(job: Job) -> str:
-    """Return the last error in one line."""
-    first = (job.last_error_message or "").partition("\n")[0]
-    return ": ".join(filter(None, (job.last_error_code, first)))
-
-
-def failure_evidence(job: Job) -> dict[str, object]:
-    """Return the attempts and the last error of a job, as evidence."""
-    named = ("attempts", "spent", "max_attempts", "replay_attempts", "last_error_code", "last_error_message")
-    return {name: getattr(job, name) for name in named}

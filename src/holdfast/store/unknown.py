@@ -1,11 +1,11 @@
-"""Why the tables of a database are not those of a ledger that this version of Holdfast knows.
+"""Why the tables or triggers of a database are not those of a ledger that this version of Holdfast knows.
 
 Invariants: nothing is written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from holdfast.core.errors import NotALedgerError, SchemaVersionError
+from holdfast.core.errors import EnforcementDriftError, NotALedgerError, SchemaVersionError
 
 
 def other_tables(tables: set[str]) -> NotALedgerError:
@@ -36,4 +36,21 @@ def other_version(applied: Mapping[int, str], known: Mapping[int, str]) -> Schem
         f"migration {changed[0]:04d} of the ledger differs from migration {changed[0]:04d} of this Holdfast",
         next_step="Use the version of Holdfast that created this ledger.",
         context={"changed": changed},
+    )
+
+
+def older(missing: Sequence[int]) -> SchemaVersionError:
+    """Return the error for a ledger to which migrations have not been applied, given by their numbers."""
+    return SchemaVersionError(
+        f"the schema of the ledger is older than this Holdfast: migration {missing[0]:04d} is missing",
+        next_step="Run `holdfast migrate`.",
+        context={"missing": list(missing)},
+    )
+
+
+def other_enforcement(differing: Sequence[str]) -> EnforcementDriftError:
+    """Return the error for triggers, functions, indexes or machines that differ from this version's."""
+    return EnforcementDriftError(
+        f"the triggers or machines of the ledger differ from this version of Holdfast: {', '.join(differing)}",
+        context={"differs": list(differing)},
     )

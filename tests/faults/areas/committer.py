@@ -81,7 +81,7 @@ FAULTS = (
             Patch(
                 TASKS,
                 "EndTask.write",
-                "if (task.effects or task.followups) and isinstance(answer, Move)",
+                "if (task.effects or task.followups or task.traceback) and isinstance(answer, Move)",
                 "if task.effects or task.followups",
             ),
         ),

@@ -1,9 +1,9 @@
 """`holdfast show`, `cancel` and `retry`: show one job, cancel it, or retry it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,11 +13,14 @@ from holdfast.cli.command import Answer, Location, command
 from holdfast.cli.options import ID_MAX, At, Reason, actor
 from holdfast.cli.output import Column
 from holdfast.cli.times import past_moment
-from holdfast.cli.values import JOB_FIELDS, job_value, row_value
+from holdfast.cli.values import JOB_FIELDS, job_value, payload_value, row_value, traceback_values
+from holdfast.core.digest import canonical
+from holdfast.core.frames import where
 from holdfast.core.machine import NOTHING
 from holdfast.core.machines import EXECUTION, JOB
 from holdfast.core.records import Execution, Job, JournalRow, time_text
 from holdfast.store import Store
+from holdfast.store.verbs.tracebacks import tracebacks_of
 
 if TYPE_CHECKING:  # the engine is imported only by the commands that need it
     from holdfast.engine.ledger import Ledger
@@ -36,44 +39,64 @@ def show(
     *,
     job_id: JobId,
     at: At = None,
+    payload: Annotated[bool, typer.Option("--payload/--no-payload", help="Show the payload, without secrets.")] = True,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Print where each failed attempt failed.")] = False,
 ) -> Answer:
-    """Show one job with its attempts and its history.
+    """Show one job with its payload, its attempts and its history.
 
     The history contains the journal rows of the job (machine JOB) and of its executions (machine EXECUTION), in the
     order in which they were written; the rows of one move have the same seq. With --at, fields that the journal does
     not record are null.
     """
     with store.reading() as reading:
-        if at is not None:
-            past = job_at(reading, job_id, past_moment(at, "--at", store.now()), store.now())
-            return Answer(_past_value(past), lambda: _print_past(past))
+        now = store.now()
         job = reading.jobs.get(job_id)
+        more = More(payload_value(job) if payload else None, tracebacks_of(reading, job_id), print_traces=traceback)
+        if at is not None:
+            return _shown_at(job_at(reading, job_id, past_moment(at, "--at", now), now), more)
         executions = reading.lists.executions(job_id)
         journal = [*reading.journal.of(job_id), *reading.journal.of_executions(job_id)]
-        now = store.now()
     journal.sort(key=lambda row: (row.seq, row.machine == JOB.name))  # a move of both has one number
     value = {
         "job": job_value(job),
         "executions": [row_value(execution) for execution in executions],
         "journal": [row_value(row) for row in journal],
+        **more.value,
     }
-    return Answer(value, lambda: _print_job(job, executions, journal, now))
+    return Answer(value, lambda: _print_job(job, executions, journal, now, more))
 
 
-def _past_value(past: Past) -> dict[str, object]:
-    return {
+class More(NamedTuple):
+    """What is shown of a job beside its records."""
+
+    payload: object
+    traces: Mapping[int, str]
+    print_traces: bool
+
+    @property
+    def value(self) -> dict[str, object]:
+        """As a JSON object."""
+        return {"payload": self.payload, "tracebacks": traceback_values(self.traces)}
+
+
+def _shown_at(past: Past, more: More) -> Answer:
+    ended = {execution.attempt for execution in past.executions if execution.finished_at is not None}
+    more = more._replace(traces={attempt: text for attempt, text in more.traces.items() if attempt in ended})
+    value = {
         "at": time_text(past.at),
         "job": job_value(past.job),
         "executions": [row_value(execution) for execution in past.executions],
         "journal": [row_value(row) for row in past.journal],
         "unknown": [name for name in past.unknown if name in JOB_FIELDS],
         "archived_before": time_text(past.archived_before) if past.archived_before else None,
+        **more.value,
     }
+    return Answer(value, lambda: _print_past(past, more))
 
 
-def _print_past(past: Past) -> None:
+def _print_past(past: Past, more: More) -> None:
     output.line(f"State at {output.instant(past.at, parts='microseconds')} UTC")
-    _print_job(past.job, past.executions, past.journal, past.at)
+    _print_job(past.job, past.executions, past.journal, past.at, more)
     if past.archived_before is not None:
         output.line(f"History before {output.instant(past.archived_before, parts='microseconds')} UTC is archived.")
 
@@ -83,16 +106,20 @@ def _print_job(
     executions: Sequence[Execution] | Sequence[PastExecution],
     journal: Sequence[JournalRow],
     now: datetime,
+    more: More,
 ) -> None:
     output.console().print(
         output.styled(f"job {job.job_id}", "bold"), output.state(job.state), output.styled(job.operation)
     )
-    output.fields((name, value) for name, value in _facts(job, now) if value is not None)
+    facts = [*_facts(job, now), ("payload", None if more.payload is None else canonical(more.payload))]
+    output.fields((name, value) for name, value in facts if value is not None)
     if executions:
         output.line("")
-        _print_executions(executions, now)
+        _print_executions(executions, now, more.traces)
     output.line("")
     _print_journal(journal, {execution.exec_id: execution.attempt for execution in executions})
+    for attempt, text in more.traces.items() if more.print_traces else ():
+        output.line(f"\nattempt {attempt}\n{text}")
 
 
 def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
@@ -118,7 +145,9 @@ def _facts(job: Job | PastJob, now: datetime) -> list[tuple[str, str | None]]:
     ]
 
 
-def _print_executions(executions: Sequence[Execution] | Sequence[PastExecution], now: datetime) -> None:
+def _print_executions(
+    executions: Sequence[Execution] | Sequence[PastExecution], now: datetime, traces: Mapping[int, str]
+) -> None:
     output.table(
         [
             Column("ATTEMPT", right=True), Column("STATUS"), Column("OWNER"), Column("STARTED"), Column("DURATION"),
@@ -131,7 +160,8 @@ def _print_executions(executions: Sequence[Execution] | Sequence[PastExecution],
                 _lease(execution, now),
                 "" if execution.progress is None else f"{execution.progress:.0%} {execution.progress_note or ''}",
                 ": ".join(filter(None, (execution.error_code, execution.error_message)))
-                + (" (excused)" if execution.excused else ""),
+                + (" (excused)" if execution.excused else "")
+                + (f" (at {place})" if (place := where(traces.get(execution.attempt))) else ""),
             )
             for execution in executions
         ],

@@ -51,6 +51,7 @@ class Raised(msgspec.Struct, frozen=True, tag=True):
     then: Then = Then.DECIDE
     after_s: float = 0.0
     kind: FailureKind = FailureKind.UNKNOWN
+    traceback: str | None = None  # where it was raised, redacted
 
 
 # None: it completed the job itself, in a transaction of its own, or there is no handler here.

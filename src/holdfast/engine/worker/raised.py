@@ -11,6 +11,7 @@ from holdfast.engine.error_texts import error_code, error_message, short_code
 from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.worker.outcome import Raised, Then
 from holdfast.engine.worker.retry import Cancel, Quarantine, RetryAfter, Snooze
+from holdfast.engine.worker.traces import traceback_text
 
 # The same call would end the same way: no retry will help.
 HOPELESS = frozenset({"arguments_invalid", "payload_not_json", "payload_too_deep", "payload_too_large"})
@@ -22,15 +23,17 @@ def raised(error: BaseException, judge: Callable[[BaseException], FailureKind] =
     match error:
         case Snooze():
             return Raised(short_code(error.reason), message, Then.GIVE_BACK, error.seconds)
-        case RetryAfter():
-            return Raised(code, message, Then.RETRY, error.seconds)
         case Cancel():
             return Raised(CANCELLED, message, Then.CANCEL)
+    trace = traceback_text(error)
+    match error:
+        case RetryAfter():
+            return Raised(code, message, Then.RETRY, error.seconds, traceback=trace)
         case Quarantine():
-            return Raised(short_code(error.reason), message, Then.QUARANTINE)
+            return Raised(short_code(error.reason), message, Then.QUARANTINE, traceback=trace)
         case HoldfastError() if code in HOPELESS:
-            return Raised(code, message, Then.QUARANTINE)
+            return Raised(code, message, Then.QUARANTINE, traceback=trace)
     try:
-        return Raised(code, message, kind=FailureKind(judge(error)))
+        return Raised(code, message, kind=FailureKind(judge(error)), traceback=trace)
     except BaseException:  # noqa: BLE001 - the judge is the user's code too
-        return Raised(code, message)
+        return Raised(code, message, traceback=trace)

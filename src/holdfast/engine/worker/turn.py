@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.decide import Refused
+from holdfast.core.decide import COMPLETED
 from holdfast.core.errors import StoreError
 from holdfast.engine.tasks import ClaimTask, Task
 from holdfast.engine.worker.attempt import HeldAttempt
@@ -37,7 +37,7 @@ class Turn:
         """Handle the ledger's answers; return what was claimed."""
         for running in self.ended:
             task = running.task
-            if task is None or task.error is not None or isinstance(task.outcome, Refused):
+            if task is None or task.outcome is not COMPLETED or task.error is not None:
                 from holdfast.engine.worker.unsuccessful import must_write_again  # noqa: PLC0415 - rare
 
                 if must_write_again(running, task):

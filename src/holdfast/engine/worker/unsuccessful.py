@@ -31,7 +31,10 @@ def ending(running: HeldAttempt, outcome: Outcome) -> EndTask | None:
     raised = _not_committed(running) if outcome is None else outcome
     if not isinstance(raised, Raised):
         return None
-    return EndTask(running.record, _command(running, raised, running.ledger.store.now()))
+    task = EndTask(running.record, _command(running, raised, running.ledger.store.now()))
+    if running.ledger.tracebacks and (running.operation is None or running.operation.tracebacks):
+        task.traceback = raised.traceback
+    return task
 
 
 def _missing(running: HeldAttempt) -> Raised:
@@ -95,6 +98,10 @@ def must_write_again(running: HeldAttempt, task: EndTask | None) -> bool:
             "job %s: the ledger refused the end of attempt %s: %s",
             running.job.job_id, running.attempt, task.outcome.message,
         )  # fmt: skip
+    else:
+        from holdfast.engine.worker.traces import log_failure  # noqa: PLC0415 - also where nothing raised
+
+        log_failure(running, task)
     return False
 
 

@@ -122,6 +122,11 @@ UPDATE holdfast_jobs AS j
    AND (k.lease_live IS NULL OR k.lease_live = (j.lease_expires_at > k.now))
 RETURNING j.job_id;
 
+-- name: keep_tracebacks
+-- rows: job_id, attempt, text
+INSERT INTO holdfast_tracebacks (job_id, attempt, text)
+SELECT (r ->> 0)::bigint, (r ->> 1)::integer, r ->> 2 FROM json_array_elements(:rows::json) r;
+
 -- name: extend_leases
 -- Neither version nor updated_at moves: a heartbeat is not a transition. A row that another transaction has locked is
 -- being ended by its own worker: it counts as held, and the heartbeat does not wait for it.

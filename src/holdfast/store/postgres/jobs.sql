@@ -87,3 +87,6 @@ SELECT job_id FROM k;
 
 -- name: forget_checkpoints
 DELETE FROM holdfast_checkpoints WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));
+
+-- name: forget_tracebacks
+DELETE FROM holdfast_tracebacks WHERE job_id = ANY (ARRAY(SELECT json_array_elements_text(:rows)::bigint));

@@ -12,6 +12,9 @@ SELECT j.job_id FROM {each}(:rows) r {ordered} JOIN holdfast_jobs j ON j.job_id 
 -- name: executions_of
 SELECT {execution_columns} FROM holdfast_executions e WHERE e.job_id = :job_id ORDER BY e.attempt;
 
+-- name: tracebacks_of
+SELECT t.attempt, t.text FROM holdfast_tracebacks t WHERE t.job_id = :job_id ORDER BY t.attempt;
+
 -- name: get_attempt
 SELECT {execution_columns}, {job_columns}
   FROM holdfast_executions e {ordered} JOIN holdfast_jobs j ON j.job_id = e.job_id

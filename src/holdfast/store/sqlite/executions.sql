@@ -86,6 +86,11 @@ UPDATE holdfast_jobs AS j
    AND (s.lease_live IS NULL OR s.lease_live = (j.lease_expires_at > :now))
 RETURNING job_id;
 
+-- name: keep_tracebacks
+-- rows: job_id, attempt, text
+INSERT INTO holdfast_tracebacks (job_id, attempt, text)
+SELECT r.value ->> 0, r.value ->> 1, r.value ->> 2 FROM json_each(:rows) r ORDER BY r.key;
+
 -- name: extend_leases
 -- Neither version nor updated_at moves: a heartbeat is not a transition.
 UPDATE holdfast_jobs AS j SET lease_expires_at = r.value ->> 3

@@ -77,3 +77,6 @@ RETURNING job_id;
 
 -- name: forget_checkpoints
 DELETE FROM holdfast_checkpoints WHERE job_id IN (SELECT value FROM json_each(:rows));
+
+-- name: forget_tracebacks
+DELETE FROM holdfast_tracebacks WHERE job_id IN (SELECT value FROM json_each(:rows));

@@ -19,6 +19,7 @@ from holdfast.core.seals import Archive, Seal
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Verbs, WritingVerbs
 from holdfast.store.verbs.seals import Key
+from holdfast.store.verbs.tracebacks import forget_tracebacks
 
 _ENDED_FIELDS = (
     "exec_id", "job_id", "attempt", "status", "version", "lease_owner", "lease_token", "lease_expires_at", "excused",
@@ -149,7 +150,7 @@ class RetentionWrites(RetentionReads, WritingVerbs):
         self._store.lock_schema(self._session.connection)
 
     def slim(self, job_ids: Sequence[int], *, before: datetime, states: Iterable[str] = JOB.final) -> list[int]:
-        """Delete payload, result and checkpoints of those jobs that ended before a time; return their ids.
+        """Delete payload, result, checkpoints and tracebacks of those jobs that ended before a time; return their ids.
 
         Needs an open maintenance door. Digest, key and history are kept: a key is never used again.
         """
@@ -163,6 +164,7 @@ class RetentionWrites(RetentionReads, WritingVerbs):
             )
         )
         self.forget_checkpoints(slimmed)
+        forget_tracebacks(self._session, slimmed)
         return slimmed
 
     def move_slim_mark(self, slimmed: Sequence[int]) -> None:
