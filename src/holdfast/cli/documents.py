@@ -196,6 +196,8 @@ def yaml_text(value: object) -> str:
     dumper: Any = type("Dumper", (yaml.SafeDumper,), {})
     dumper.add_representer(str, _represented)
     text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
+    if not text.replace("\n", "").isprintable():  # YAML calls characters printable that turn a text around
+        text = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=False, width=1 << 20)
     return text
 
 

@@ -2,7 +2,8 @@
 
 Invariants: JSON is one value on one line (indented on a terminal), in ASCII, so that it is the same bytes everywhere;
 what people see is plain text unless standard output is a terminal and NO_COLOR is unset; an id, a state or a key is
-never shortened; no control character of the data reaches a terminal; a command that is printed can be pasted.
+never shortened; no character of the data that controls a terminal, or changes the direction of a text, reaches it; a
+command that is printed can be pasted.
 """
 
 import io
@@ -32,7 +33,7 @@ STYLES = {
     "DONE": "green",
     "ABORTED": "red",
 }
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
+_KNOWN_MAX = 4096  # characters that are remembered
 _WIDE = 1 << 16  # not a terminal: never wrap a line
 _FOLDED = 16  # the smallest width of a folding column
 
@@ -160,7 +161,7 @@ def json_line(value: object) -> None:
 
 def line(text: str) -> None:
     """Print a line of plain text."""
-    sys.stdout.write(pasteable(text) + "\n")
+    sys.stdout.write(clean(pasteable(text)) + "\n")
 
 
 def console(*, stderr: bool = False, width: int = 0) -> "Console":
@@ -173,9 +174,26 @@ def console(*, stderr: bool = False, width: int = 0) -> "Console":
     return terminal
 
 
+class _Escapes(dict[int, str | int]):
+    """Maps a character that cannot be printed to its escape, and any other to itself."""
+
+    def __missing__(self, code: int) -> str | int:
+        shown: str | int = code
+        if not chr(code).isprintable():  # also those that turn the direction of a text: U+202E
+            width = 2 if code < 0x100 else 4 if code < 0x10000 else 8
+            shown = f"\\{'x' if width == 2 else 'u' if width == 4 else 'U'}{code:0{width}x}"
+        if len(self) < _KNOWN_MAX:
+            self[code] = shown
+        return shown
+
+
+_ESCAPES = _Escapes({ord("\n"): ord("\n")})
+
+
 def clean(value: object) -> str:
-    """Return the text with control characters escaped, so that data cannot control the terminal."""
-    return str(value).translate(_CONTROLS)
+    """Return the text with unprintable characters escaped, so that data cannot control the terminal."""
+    text = str(value)
+    return text if text.isprintable() else text.translate(_ESCAPES)
 
 
 def styled(value: object, style: str = "") -> "Text":

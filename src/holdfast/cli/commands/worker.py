@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli.command import Answer, Location, command
+from holdfast.cli.logs import log_handler
 from holdfast.cli.options import ledger_url
-from holdfast.cli.output import clean
 from holdfast.core.errors import HoldfastError, InputError
 from holdfast.store.urls import shown
 
@@ -70,7 +70,7 @@ def worker(
     from holdfast.engine.upkeep.duties import Periods  # noqa: PLC0415 - see above
     from holdfast.engine.worker.worker import Worker  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     ledger = load(app, location)
     queues = queue or ledger.queues()
     made = Worker(
@@ -84,7 +84,7 @@ def worker(
     serves = _serves(ledger, queues, concurrency)
     if not as_json:
         facts = [f"{name} {', '.join(of) if isinstance(of, list) else of}" for name, of in serves.items()]
-        logger.info("worker %s: %s", made.worker_id, clean("; ".join(facts)))
+        logger.info("worker %s: %s", made.worker_id, "; ".join(facts))
     with _stopped_by_signals(made):
         attempts = made.run(until_idle=until_idle)
     if made.recycle and not until_idle:

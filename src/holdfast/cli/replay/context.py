@@ -16,6 +16,7 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.documents import invalid
+from holdfast.cli.logs import log_handler
 from holdfast.cli.options import ledger_url, opened
 from holdfast.cli.replay.flags import GlobalFlags, LogLevel
 from holdfast.cli.replay.formats import OutputFormat, require_writable
@@ -154,8 +155,7 @@ def selection_named(selection: Selection) -> Iterator[None]:
 def _logging(level: LogLevel | None) -> Iterator[None]:
     """Write Holdfast's log to standard error while a command runs."""
     root = logging.getLogger("holdfast")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler = log_handler()
     before = root.level
     root.addHandler(handler)
     root.setLevel(LEVELS[level or LogLevel.WARN])
