@@ -93,6 +93,19 @@ def test_what_is_given_explicitly_wins_over_the_environment_and_that_over_the_de
             assert ("greet" in reading.operations.declared()) is (name == served)
 
 
+@pytest.mark.parametrize("app", ["shop:ledger", "shop:unnamed", "shop:operations"])
+@pytest.mark.attack("files")
+def test_a_worker_in_the_wrong_folder_makes_no_ledger(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, app: str
+) -> None:
+    wrong = tmp_path_factory.mktemp("wrong")
+    modules = os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
+    environment = {"PYTHONPATH": modules, "HOLDFAST_URL": "work.db"}
+    made = process("worker", app, "--until-idle", "--json", env=environment, cwd=wrong)
+    assert (made.code, made.error_code) == (4, "not_a_ledger")
+    assert [entry.name for entry in wrong.iterdir()] == []
+
+
 def test_the_first_line_of_a_worker_says_what_it_serves(ledger: str, folder: Path) -> None:
     made = process(
         "worker", "shop:ledger", "--until-idle", "--db", ledger, "--queue", "a", "--queue", "b", "--concurrency", "3",

@@ -2,7 +2,7 @@
 
 Invariants: --db wins over the URL in the application, that over HOLDFAST_URL; the first line says which ledger, queues
 and operations this worker serves; the first SIGTERM or SIGINT stops a worker gracefully, the second at once; a worker
-that has abandoned too many threads replaces itself by a new process.
+that has abandoned too many threads replaces itself by a new process; a worker never creates a ledger.
 """
 
 import logging
@@ -72,6 +72,7 @@ def worker(
 
     logging.basicConfig(level=logging.INFO, handlers=[log_handler()])
     ledger = load(app, location)
+    ledger.create = False  # in the wrong folder a worker would serve a new, empty ledger
     queues = queue or ledger.queues()
     made = Worker(
         ledger,

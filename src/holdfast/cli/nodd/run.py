@@ -79,7 +79,7 @@ def run(
     signatures = Signatures() if verify_sns else None
     sink = start(telemetry)
     datasets = with_own(own)
-    with Ledger(location.url, schema=location.schema) as ledger:
+    with Ledger(location.url, schema=location.schema, create=False) as ledger:
         prepare(ledger.store)
         reporter = _reporting(sink, ledger)
         settings = IngestSettings(
