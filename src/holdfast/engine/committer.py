@@ -7,12 +7,12 @@ waits. So a single caller pays for one transaction and no hand-over, and many ca
 Invariants: a caller is answered only after durability; on any failure, COMMIT included, the group is rolled back and
 run again with each task in a savepoint, and if COMMIT still fails, each in a transaction of its own, so one bad
 statement fails only its own job; nothing that may have committed is repeated unless repeating is harmless; events
-are published in the order of the writes, after they are durable.
+are published in the order of the writes, after they are durable; an exception from a signal handler can come at any
+moment of a caller in the main thread: a caller that has left cannot lead, and another one leads in its place.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,25 +20,30 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from holdfast.core.errors import CommitUnknownError, StoreError
+from holdfast.core.errors import StoreError
 from holdfast.engine.tasks import Task
 from holdfast.engine.world import BETWEEN, World, nothing
 from holdfast.store import Store, Transaction
 
-logger = logging.getLogger("holdfast")
-
 DURING, AFTER = 0, 1
+LOST_S = 0.2  # how often a caller that waits looks whether the leader has left
 Written = list[tuple[list[Task[Any]], Sequence[Any]]]  # sets of tasks, each with the outcomes of its tasks
 
 
 class _Batch:
-    """The tasks of one caller, and the lock that wakes it to lead or to return."""
+    """The tasks of one caller, and the locks that wake it to lead or to return, and show that it has not left."""
 
     def __init__(self, tasks: Sequence[Task[Any]]) -> None:
         self.tasks = tasks
         self.woken = threading.Lock()
         self.woken.acquire()
-        self.done = False
+        self.here = threading.Lock()  # held by `with` while its caller is in `perform`, however that ends
+        self.taken = self.done = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether no leader has taken it, and its caller has not left."""
+        return self.here.locked() and not self.taken and not self.done
 
 
 class Committer:
@@ -50,7 +55,7 @@ class Committer:
         self._on_commit = on_commit
         self._lock = threading.Lock()
         self._waiting: deque[_Batch] = deque()
-        self._led = False
+        self._leader: _Batch | None = None
 
     def twin(self) -> Committer:
         """Return another committer of the same store: what the two write is not gathered, and not in order."""
@@ -59,40 +64,46 @@ class Committer:
     def perform(self, tasks: Sequence[Task[Any]]) -> None:
         """Write these tasks, with whatever else has gathered; return when each has its durable outcome or its error."""
         batch = _Batch(tasks)
+        with batch.here:
+            with self._lock:
+                self._waiting.append(batch)
+            while not batch.done:
+                if self._leads(batch):
+                    self._lead(batch)
+                else:
+                    batch.woken.acquire(timeout=LOST_S)
+
+    def _leads(self, batch: _Batch) -> bool:
         with self._lock:
-            self._waiting.append(batch)
-            if not self._led:
-                self._led = True
-                batch.woken.release()
-        batch.woken.acquire()
-        if not batch.done:
-            self._lead(batch)
+            if self._leader is None or not self._leader.here.locked():
+                self._leader = batch
+            return self._leader is batch
 
     def _lead(self, own: _Batch) -> None:
-        with self._lock:
-            batches = list(self._waiting)
-            self._waiting.clear()
-        tasks = [task for batch in batches for task in batch.tasks]
+        batches = [own]
+        lost = True  # until each is answered
         try:
-            self._run(tasks)
-        except BaseException:
-            # The leader's thread is being stopped. Callers that wait for it must not see a success.
-            for task in tasks:
-                if not task.answered:
-                    task.failed(
-                        CommitUnknownError("the thread that wrote this task was stopped before COMMIT answered")
-                    )
-            raise
+            if not own.taken:  # else a leader that has left had taken it
+                with self._lock:
+                    batches[:] = [batch for batch in self._waiting if batch.waits]
+                    for batch in batches:
+                        batch.taken = True
+                    self._waiting.clear()
+                self._run([task for batch in batches for task in batch.tasks])
+                lost = False
         finally:
+            if lost:
+                from holdfast.engine.isolation import answer_unknown  # noqa: PLC0415 - the thread is being stopped
+
+                answer_unknown([task for batch in batches for task in batch.tasks])
             for batch in batches:
+                batch.done = True
                 if batch is not own:
-                    batch.done = True
                     batch.woken.release()
             with self._lock:
-                if self._waiting:
-                    self._waiting[0].woken.release()
-                else:
-                    self._led = False
+                self._leader = next((batch for batch in self._waiting if batch.waits), None)
+                if self._leader is not None:
+                    self._leader.woken.release()
 
     def _run(self, tasks: Sequence[Task[Any]]) -> None:
         if self._world.planned(BETWEEN):
@@ -106,12 +117,9 @@ class Committer:
             plain = self._store.governed is False and self._world.reach is nothing
             self._write(tasks, partial(write_sets, tasks), lone=plain and len(tasks) == 1 and tasks[0].lone)
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks that did not cause it must go on
-            if len(tasks) == 1 and not isinstance(error, StoreError):
-                tasks[0].failed(error)
-            else:
-                from holdfast.engine.isolation import Isolation  # noqa: PLC0415 - most groups do not fail
+            from holdfast.engine.isolation import Isolation  # noqa: PLC0415 - most groups do not fail
 
-                Isolation(self._store, self._write).run(tasks, error)
+            Isolation(self._store, self._write).run(tasks, error)
 
     def _write(self, tasks: Sequence[Task[Any]], body: Callable[..., None], *, lone: bool = False) -> StoreError | None:
         """Run a body in one transaction; once that is durable, give each task the outcome that the body recorded.
@@ -120,8 +128,9 @@ class Committer:
         """
         written: Written = []
         began = False
+        block = self._store.alone() if lone else self._store.transaction()
         try:
-            with self._store.alone() if lone else self._store.transaction() as transaction:
+            with block as transaction:
                 began = True
                 body(transaction, written)
                 self._reach(tasks, DURING)
@@ -131,15 +140,18 @@ class Committer:
             for task in tasks:
                 task.failed(error)
             return error
+        finally:
+            block.gen.close()  # it is open if an exception from a signal handler came between its steps
         self._reach(tasks, AFTER)
         for some, outcomes in written:
             for task, outcome in zip(some, outcomes, strict=True):
                 task.succeeded(outcome)
         try:
             self._on_commit([task for some, _ in written for task in some])
-        except Exception:
-            # It is durable, and must not be written again.
-            logger.exception("the events of a commit could not be published")
+        except Exception as error:  # noqa: BLE001 - it is durable, and must not be written again
+            from holdfast.engine.isolation import not_published  # noqa: PLC0415 - rare
+
+            not_published(error)
         return None
 
     def _reach(self, tasks: Sequence[Task[Any]], when: int) -> None:

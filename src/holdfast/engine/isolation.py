@@ -6,6 +6,7 @@ of its own; nothing that may have committed is repeated unless repeating is harm
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -21,6 +22,9 @@ from holdfast.engine.committer import Written, write_sets
 from holdfast.engine.tasks import EndTask, Task
 from holdfast.engine.world import BETWEEN, World
 from holdfast.store import Store, Transaction
+from holdfast.store.interruption import from_signal_handler
+
+logger = logging.getLogger("holdfast")
 
 Write = Callable[[Sequence[Task[Any]], Callable[[Transaction, Written], None]], StoreError | None]
 
@@ -34,6 +38,11 @@ class Isolation:
 
     def run(self, tasks: Sequence[Task[Any]], error: Exception) -> None:
         """Run the tasks of a failed group again so that each fails only by its own fault."""
+        if from_signal_handler(error):
+            raise error
+        if len(tasks) == 1 and not isinstance(error, StoreError):
+            tasks[0].failed(error)
+            return
         remaining = self._without_unrepeatable(tasks, error)
         culprits: list[Task[Any]] = []
 
@@ -48,7 +57,9 @@ class Isolation:
             except _TransactionGoneError as gone:
                 remaining.remove(gone.task)
                 continue
-            except Exception as again:  # noqa: BLE001 - COMMIT failed, or the database is gone: each task is tried alone
+            except Exception as again:  # COMMIT failed, or the database is gone: each task is tried alone
+                if from_signal_handler(again):
+                    raise
                 innocent = [task for task in remaining if task not in culprits]
                 self._each_alone(self._without_unrepeatable(innocent, again))
             return
@@ -59,6 +70,8 @@ class Isolation:
             with transaction.savepoint():
                 write_sets([task], transaction, written)
         except Exception as raised:
+            if from_signal_handler(raised):
+                raise
             # Inside a transaction errors are still the driver's own: a lost database is not this task's fault.
             error = self._store.translated(raised)
             if isinstance(error, StoreError):
@@ -73,8 +86,10 @@ class Isolation:
         for index, task in enumerate(tasks):
             try:
                 not_begun = self._write([task], partial(write_sets, [task]))
-            except Exception as error:  # noqa: BLE001 - it is this task's answer
-                task.failed(error)
+            except Exception as error:
+                if from_signal_handler(error):
+                    raise
+                task.failed(error)  # it is this task's answer
                 continue
             if not_begun is not None:
                 # Waiting again for each task would keep every caller waiting for all of them.
@@ -99,6 +114,20 @@ class _TransactionGoneError(HoldfastError):
     def __init__(self, task: Task[Any]) -> None:
         super().__init__("a task ended the shared transaction")
         self.task = task
+
+
+def answer_unknown(tasks: Sequence[Task[Any]]) -> None:
+    """Answer the tasks of a leader whose thread is being stopped: their callers must not see a success."""
+    for task in tasks:
+        if not task.answered:
+            task.failed(CommitUnknownError("the thread that wrote this task was stopped before COMMIT answered"))
+
+
+def not_published(error: Exception) -> None:
+    """Log why the events of a durable commit were not published; raise what a signal handler raised."""
+    if from_signal_handler(error):
+        raise error
+    logger.error("the events of a commit could not be published", exc_info=error)
 
 
 def ran_in_two(task: Task[Any], run: Callable[[Sequence[Task[Any]]], None], world: World) -> bool:

@@ -50,11 +50,17 @@ GATHER_MAX = 1_000  # submits in one transaction
 
 def wait(opened: OpenedLedger, receipt: Receipt[Any], timeout: float | None, *, until_failed: bool) -> Job:
     """Return a job once it has ended; raise WaitTimeoutError after `timeout` seconds."""
-    future = _waiter(opened).follow(receipt.job_id, timeout, until_failed=until_failed)
+    request = Wait(receipt.job_id, timeout, until_failed=until_failed)
+    # Waited for by a plain lock: an exception of a signal handler could leave the lock inside a future locked.
+    answered = threading.Lock()
+    answered.acquire()
+    request.future.add_done_callback(lambda _: answered.release())
     try:
-        return future.result()
+        _waiter(opened).follow(request)
+        answered.acquire()
+        return request.future.result()
     finally:
-        future.cancel()  # if an exception of a signal handler ended it
+        request.future.cancel()  # if an exception of a signal handler ended it
 
 
 to_thread = asyncio.to_thread
@@ -62,9 +68,8 @@ to_thread = asyncio.to_thread
 
 async def wait_async(opened: OpenedLedger, receipt: Receipt[Any], timeout: float | None, *, until_failed: bool) -> Job:
     """Return a job once it has ended, without blocking the event loop."""
-    return await asyncio.wrap_future(
-        _waiter(opened).follow(receipt.job_id, timeout, until_failed=until_failed),
-    )
+    request = Wait(receipt.job_id, timeout, until_failed=until_failed)
+    return await asyncio.wrap_future(_waiter(opened).follow(request))
 
 
 async def submit_async(opened: OpenedLedger, call: Call[Any]) -> Admission:
@@ -125,6 +130,25 @@ class Submit(Request[Admission]):
 R = TypeVar("R", bound=Request[Any])
 
 
+class Wakeup:
+    """Wakes one thread; as an Event, but an exception of a signal handler cannot leave it locked."""
+
+    def __init__(self) -> None:
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def set(self) -> None:
+        with suppress(RuntimeError):  # it is set already
+            self._asleep.release()
+
+    def clear(self) -> None:
+        self._asleep.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set, and clear it; return whether it was."""
+        return self._asleep.acquire(timeout=timeout)
+
+
 class Attendant(ABC, Generic[R]):
     """A thread that serves requests: the first request starts it, and it ends when there has been none for a while."""
 
@@ -133,7 +157,7 @@ class Attendant(ABC, Generic[R]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests: dict[Future[Any], R] = {}  # in the order in which they came
-        self._woken = threading.Event()
+        self._woken = Wakeup()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -144,13 +168,13 @@ class Attendant(ABC, Generic[R]):
 
     def add(self, request: R) -> Future[Any]:
         """Take a request; return the future of its answer. Cancelling the future takes the request back."""
+        request.future.add_done_callback(self._forget)  # before the thread can see it: see `wait`
         with self._lock:
             if self._thread is None and not self._closed:
                 thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
                 thread.start()
                 self._thread = thread
             self._requests[request.future] = request
-        request.future.add_done_callback(self._forget)
         if self._closed:
             request.answer(_closed())
         self._woken.set()
@@ -212,10 +236,10 @@ class Waiter(Attendant[Wait]):
         self._store = store
         self._pause_s = LOOK_FIRST_S
 
-    def follow(self, job_id: int, timeout: float | None, *, until_failed: bool) -> Future[Job]:
+    def follow(self, request: Wait) -> Future[Job]:
         """Return the future of a job once it has ended, or of WaitTimeoutError."""
         self._pause_s = LOOK_FIRST_S
-        return self.add(Wait(job_id, timeout, until_failed=until_failed))
+        return self.add(request)
 
     def _serve(self, requests: Sequence[Wait]) -> float:
         began = time.monotonic()

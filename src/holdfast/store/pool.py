@@ -25,10 +25,12 @@ class Pool(Generic[Connection]):
         self._idle: list[Connection] = []
         self._out = 0
         self._holds = 0
-        self._changed = threading.Condition(threading.Lock())
+        # Entered as a lock: an exception from a signal handler while a condition is entered would leave it locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def take(self) -> Connection:
-        with self._changed:
+        with self._lock:
             while self._holds:
                 self._changed.wait()
             self._out += 1
@@ -42,7 +44,7 @@ class Pool(Generic[Connection]):
 
     def give(self, connection: Connection, *, sound: bool) -> None:
         """Return a connection to the pool; if it is not sound, close it and the idle ones, which may be lost too."""
-        with self._changed:
+        with self._lock:
             if sound and not self._closed and not self._holds:
                 self._idle.append(connection)
                 self._out -= 1
@@ -62,25 +64,25 @@ class Pool(Generic[Connection]):
 
     def hold(self, wait_s: float) -> None:
         """Close all connections and let `take` wait until `release`; wait up to `wait_s` for those in use."""
-        with self._changed:
+        with self._lock:
             self._holds += 1
         self._drop_idle()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._out == 0, wait_s)
 
     def release(self) -> None:
         """Let connections be taken again."""
-        with self._changed:
+        with self._lock:
             self._holds -= 1
             self._changed.notify_all()
 
     def _drop_idle(self) -> None:
-        with self._changed:
+        with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             self._disconnect(connection)
 
     def _one_less(self) -> None:
-        with self._changed:
+        with self._lock:
             self._out -= 1
             self._changed.notify_all()

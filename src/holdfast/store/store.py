@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import _GeneratorContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -69,18 +69,20 @@ class Store(ABC, Generic[Connection]):
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Yield a transaction that commits at the end of the block, or is rolled back by any exception."""
+        yield from self._transaction()
+
+    def _transaction(self) -> Iterator[Transaction]:
         connection = self.take()
         sound = False
         try:
-            with self._turn():
-                self._begin(connection)
-                try:
-                    transaction = Transaction(self, connection)
-                    yield transaction
-                    self._commit_or_say(connection)
-                except BaseException:
-                    sound = self._rolled_back(connection)
-                    raise
+            self._begin(connection)
+            try:
+                transaction = Transaction(self, connection)
+                yield transaction
+                self._commit_or_say(connection)
+            except BaseException:
+                sound = self._rolled_back(connection)
+                raise
             sound = True
             self.operations.update(transaction.learned)
             self._announce_or_log(transaction.queues_to_announce)
@@ -91,7 +93,7 @@ class Store(ABC, Generic[Connection]):
         finally:
             self.pool.give(connection, sound=sound)
 
-    def alone(self) -> AbstractContextManager[Transaction]:
+    def alone(self) -> _GeneratorContextManager[Transaction]:
         """Return a transaction for a block with one statement that writes: a database may commit it by itself."""
         return self.transaction()
 
@@ -116,11 +118,14 @@ class Store(ABC, Generic[Connection]):
         try:
             try:
                 yield Reading(self, connection)
-            finally:
-                self._end_reading(connection)
+            except BaseException:
+                with suppress(Exception):  # the first error counts
+                    self._end_reading(connection)
+                    sound = True
+                raise
+            self._end_reading(connection)
             sound = True
         except HoldfastError:
-            sound = True
             raise
         except Exception as error:
             raise self.translated(error) from error
@@ -149,7 +154,11 @@ class Store(ABC, Generic[Connection]):
         """Announce committed work. An error is only logged: it must not look like a failed commit."""
         try:
             self.announce(queues)
-        except Exception:
+        except Exception as error:
+            from holdfast.store.interruption import from_signal_handler  # noqa: PLC0415 - most commits are announced
+
+            if from_signal_handler(error):
+                raise
             logger.exception("could not notify idle workers; they find the work at their next poll")
 
     def _commit_or_say(self, connection: Connection) -> None:
@@ -163,20 +172,21 @@ class Store(ABC, Generic[Connection]):
 
     def _take_to_read(self) -> Connection:
         """Take a connection and begin to read. A pooled connection may be lost; then try once with a new one."""
-        connection = self.take()
-        try:
-            self._begin_reading(connection)
-        except Exception:  # noqa: BLE001 - if the error persists, the new connection raises it
-            self.pool.give(connection, sound=False)
-        else:
-            return connection
-        connection = self.take()
-        try:
-            self._begin_reading(connection)
-        except Exception as error:
-            self.pool.give(connection, sound=False)
-            raise self.translated(error) from error
-        return connection
+        tries = 0
+        while True:
+            connection = self.take()
+            try:
+                self._begin_reading(connection)
+            except BaseException as error:
+                self.pool.give(connection, sound=False)
+                translated = self.translate(error) if isinstance(error, Exception) else None
+                if translated is None:
+                    raise  # not of the driver
+                tries += 1
+                if tries > 1:
+                    raise translated from error
+            else:
+                return connection
 
     def take(self) -> Connection:
         """Take a connection from the pool; `pool.give` returns it."""
@@ -277,10 +287,6 @@ class Store(ABC, Generic[Connection]):
 
     @abstractmethod
     def _disconnect(self, connection: Connection) -> None: ...
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        yield
 
     @abstractmethod
     def _begin(self, connection: Connection) -> None: ...

@@ -105,7 +105,7 @@ FAULTS = (
     SeededFault(
         id="committer.durable_work_written_again",
         meaning="What was committed is written again because a subscriber failed afterwards.",
-        patches=(Patch(FILE, "Committer._write", "logger.exception(", "raise RuntimeError("),),
+        patches=(Patch(FILE, "Committer._write", "not_published(error)", "raise error"),),
         tests=(f"{TESTS}::test_what_goes_wrong_after_the_commit_repeats_nothing",),
         databases=BOTH,
     ),

@@ -82,14 +82,15 @@ class Announcer:
         """Announce these queues now, or as soon as the announcement before is answered."""
         with self._lock:
             self._waiting |= queues
-            if not self._sent() and self._thread is None:
+            # A thread that is not alive was made by a caller whom an exception stopped before it could start.
+            if not self._sent() and not (self._thread and self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="holdfast-announcer", daemon=True)
                 self._thread.start()
 
     def close(self) -> None:
         """Announce what is left, and close the connection."""
         thread = self._thread
-        if thread is not None:
+        if thread is not None and thread.is_alive():
             thread.join(timeout=5)
         with self._lock:
             if self._connection is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,6 @@ from holdfast.core.errors import (
     NotALedgerError,
     StoreDamagedError,
     StoreError,
-    StoreReadOnlyError,
     StoreUnavailableError,
 )
 from holdfast.core.records import time_text
@@ -34,6 +33,7 @@ from holdfast.store.sqlite.turnstile import Turnstile
 from holdfast.store.sqlite.watch import log_watch
 from holdfast.store.statements import encoded, generated, statements
 from holdfast.store.store import Clock, Params, Store, Watch, host_clock
+from holdfast.store.transaction import Transaction
 
 if TYPE_CHECKING:
     from holdfast.store.upkeep import Upkeep
@@ -83,6 +83,11 @@ class SqliteStore(Store[sqlite3.Connection]):
 
     def now(self) -> datetime:
         return (self.clock or host_clock)()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Yield a transaction, begun when this process and thread have the turn to write."""
+        yield from self._turnstile.around(self._transaction())
 
     def run(self, connection: sqlite3.Connection, name: str, params: Params) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -219,15 +224,6 @@ class SqliteStore(Store[sqlite3.Connection]):
     def _disconnect(self, connection: sqlite3.Connection) -> None:
         self._files.closing(connection)
         connection.close()
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        with ExitStack() as held:
-            try:
-                held.enter_context(self._turnstile.turn())
-            except PermissionError as error:
-                raise StoreReadOnlyError(f"the lock files {self.path}-gate and -turn are not writable") from error
-            yield
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -5,8 +5,8 @@ fair: a writer takes the gate, waits there for the turn, releases the gate to th
 turn.
 
 Invariants: at most one holder at a time, across threads and processes; the kernel releases both locks when a process
-ends, even if it was killed or has forked a child; a process that does not use these locks (a shell) still has to wait
-for the lock of SQLite itself.
+ends, even if it was killed or has forked a child; an exception from a signal handler, at any moment, leaves no lock
+behind; a process that does not use these locks (a shell) still has to wait for the lock of SQLite itself.
 """
 
 import fcntl
@@ -14,11 +14,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from holdfast.core.errors import StoreBusyError
+from holdfast.core.errors import StoreBusyError, StoreReadOnlyError
+
+T = TypeVar("T")
 
 _POLL_S, _POLL_LONG_S = 0.0001, 0.001
 _SOON_S = 0.005  # most transactions of others end within this time
@@ -32,69 +35,83 @@ class Turnstile:
         self._gate = Path(f"{database}-gate")
         self._turn = Path(f"{database}-turn")
         self._wait_s = wait_s
-        self._threads = threading.Lock()
+        self._guard = threading.Lock()  # of the holder
+        self._holder: threading.Lock | None = None
         self._files: tuple[int, int] | None = None
         _all.add(self)
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for the turn, in order of arrival, and hold it for the block; raise StoreBusyError after the timeout."""
+    def around(self, block: Iterable[T]) -> Iterator[T]:
+        """Yield from a block while holding the turn, taken in order of arrival; raise StoreBusyError after the timeout.
+
+        A generator around a generator: between them and their locks there is no step at which an exception could leave
+        one locked.
+        """
         deadline = time.monotonic() + self._wait_s
-        if not self._threads.acquire(timeout=self._wait_s):
-            raise self._busy()
-        try:
+        token = threading.Lock()
+        with token:  # a thread whose token is not locked has left, however it left
+            self._wait_for(partial(self._first_thread, token), deadline)
             gate, turn = self._open()
-            self._lock(gate, deadline)
             try:
-                self._lock(turn, deadline)
-            finally:
-                fcntl.flock(gate, fcntl.LOCK_UN)
-            try:
-                yield
+                try:
+                    self._wait_for(partial(_locked, gate), deadline)
+                    self._wait_for(partial(_locked, turn), deadline)
+                finally:
+                    fcntl.flock(gate, fcntl.LOCK_UN)
+                yield from block
             finally:
                 fcntl.flock(turn, fcntl.LOCK_UN)
-        finally:
-            self._threads.release()
 
     def close(self) -> None:
         """Close the lock files; the empty files stay on disk for the next process."""
-        with self._threads:
-            for file in self._files or ():
-                os.close(file)
-            self._files = None
+        if self._files is not None:
+            list(self.around(()))  # after the turn of another thread
+            self.leave_to_parent()
 
     def leave_to_parent(self) -> None:
         """Close the inherited lock files in a forked child: they would keep the locks of the parent after it ended."""
         for file in self._files or ():
             os.close(file)
-        self._files = None
-        self._threads = threading.Lock()
+        self._files = self._holder = None
+        self._guard = threading.Lock()
+
+    def _first_thread(self, token: threading.Lock) -> bool:
+        """Return whether a token is now the one of the only thread of this process that has the turn."""
+        with self._guard:
+            if self._holder is None or not self._holder.locked():
+                self._holder = token
+            return self._holder is token
 
     def _open(self) -> tuple[int, int]:
         if self._files is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            gate = os.open(self._gate, flags, 0o666)
-            self._files = gate, os.open(self._turn, flags, 0o666)
+            try:
+                gate = os.open(self._gate, flags, 0o666)
+                self._files = gate, os.open(self._turn, flags, 0o666)
+            except PermissionError as error:
+                raise StoreReadOnlyError(f"the lock files {self._gate} and {self._turn} are not writable") from error
         return self._files
 
-    def _lock(self, file: int, deadline: float) -> None:
-        """Take a lock; poll until it is free or the deadline has passed."""
+    def _wait_for(self, got: Callable[[], bool], deadline: float) -> None:
+        """Poll until a lock was got or the deadline has passed."""
         soon = time.monotonic() + _SOON_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                now = time.monotonic()
-                if now > deadline:
-                    raise self._busy() from None
-                time.sleep(_POLL_S if now < soon else _POLL_LONG_S)
-            else:
-                return
+        while not got():
+            now = time.monotonic()
+            if now > deadline:
+                raise self._busy()
+            time.sleep(_POLL_S if now < soon else _POLL_LONG_S)
 
     def _busy(self) -> StoreBusyError:
         from holdfast.store.sqlite.errors import busy  # noqa: PLC0415 - most turns come
 
         return busy(self._database, f" within {self._wait_s:g} s")
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 _all: weakref.WeakSet[Turnstile] = weakref.WeakSet()

@@ -1,0 +1,91 @@
+"""A process whose main thread is interrupted by exceptions from a signal handler while it submits and waits.
+
+Usage: python -m tests.engine.interrupted_child URL KIND ROUNDS SEED. KIND is the exception: `keyboard`, `error` or
+`exit`. It prints one line of JSON: what was acknowledged, and how many interruptions there were. A process in which a
+write does not return within PATIENCE_S prints the stack of every thread and ends with an error.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import random
+import signal
+import sys
+import threading
+from types import FrameType
+
+from holdfast import Ledger
+from holdfast.core.errors import WaitTimeoutError
+
+PATIENCE_S = 20
+OTHERS = 2
+KINDS: dict[str, type[BaseException]] = {"keyboard": KeyboardInterrupt, "error": TimeoutError, "exit": SystemExit}
+
+
+class Submitter:
+    """Submits, waits a moment for some jobs, and notes what was acknowledged."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.stopping = False
+        self.acknowledged: list[int] = []
+        self.unknown: list[str] = []
+
+    def submit(self) -> None:
+        receipt = self._ledger.submit("noop", {})
+        self.acknowledged.append(receipt.job_id)
+        if receipt.job_id % 5 == 0:
+            try:
+                receipt.wait(0.001)
+            except WaitTimeoutError:
+                return
+
+    def run(self) -> None:
+        """Submit until it is stopped."""
+        while not self.stopping:
+            try:
+                self.submit()
+            except Exception as error:  # noqa: BLE001 - what it is, is the test's to judge
+                self.unknown.append(getattr(error, "code", repr(error)))
+
+
+def main(url: str, kind: str, rounds: int, seed: int) -> dict[str, object]:
+    interruption = KINDS[kind]
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise interruption
+
+    signal.signal(signal.SIGALRM, interrupt)
+    submitter = Submitter(Ledger(url))
+    while len(submitter.acknowledged) < 5:
+        submitter.submit()  # now all modules are imported: an import that is interrupted keeps Python's own locks
+    threads = [threading.Thread(target=submitter.run, daemon=True) for _ in range(OTHERS)]
+    for thread in threads:
+        thread.start()
+    chance = random.Random(seed)
+    interrupted = 0
+    while interrupted < rounds:
+        faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00002, 0.004))
+            for _ in range(100):
+                submitter.submit()
+        except interruption:
+            # While the exception is handled it refers to all that was going on: none of it may still be held.
+            interrupted += 1
+            submitter.submit()
+    submitter.stopping = True
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    submitter.submit()
+    return {
+        "interrupted": interrupted,
+        "acknowledged": sorted(submitter.acknowledged),
+        "unknown": sorted(set(submitter.unknown)),
+        "alive": sum(thread.is_alive() for thread in threads),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))), flush=True)
