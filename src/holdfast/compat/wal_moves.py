@@ -125,7 +125,7 @@ class EntryMover:
             held = self._moved(transaction, entry_id, lambda token: Complete(token, result))
             if not isinstance(held, Attempt):
                 return held
-            transaction.apply(effects)
+            transaction.apply([effects])
             if followups:
                 transaction.jobs.submit(followups)
             return self._job(transaction, entry_id)

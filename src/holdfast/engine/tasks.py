@@ -17,7 +17,7 @@ from holdfast.core.commands import Commit, Complete, Finish
 from holdfast.core.decide import Move, Refused
 from holdfast.core.records import Attempt
 from holdfast.store import Admission, Lease, Submission, Transaction
-from holdfast.store.effects import Effect, in_turn
+from holdfast.store.requests import Effect
 
 if TYPE_CHECKING:
     from holdfast.engine.events import Transition
@@ -126,9 +126,9 @@ class EndTask(Task[Move | Refused]):
             task for task, answer in zip(tasks, answers, strict=True)
             if (task.effects or task.followups or task.traceback) and isinstance(answer, Move)
         ]  # fmt: skip
-        effects = in_turn([task.effects for task in more if task.effects])
-        if effects:
-            transaction.apply(effects)
+        staged = [task.effects for task in more if task.effects]
+        if staged:
+            transaction.apply(staged)
         leading = [task for task in more if task.followups]
         if leading:
             admissions = _submitted([task.followups for task in leading], transaction)

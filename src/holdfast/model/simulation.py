@@ -299,7 +299,7 @@ class Simulation:
         follows = int(may_follow and self._chance.random() < FOLLOWED)
         values = {"job": run.job.job_id, "client": self._client, "name": name, "follows": follows}
         if self._flaw is Flaw.EFFECT_AT_ONCE:
-            ledger.perform(lambda transaction: transaction.apply([staged(INSERT, values, 1)]))
+            ledger.perform(lambda transaction: transaction.apply([[staged(INSERT, values, 1)]]))
         else:
             run.effect(INSERT, values, rows=1)
         if follows:

@@ -5,14 +5,15 @@ that reads or writes rows, and does not end the transaction; it cannot name a ta
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import groupby
 
-import msgspec
-
 from holdfast.core.errors import EffectError
+from holdfast.store.requests import Effect, Params
+
+__all__ = ["Effect", "Params", "as_pyformat", "groups", "in_turn", "require_rows", "staged"]
 
 FIRST_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "SELECT"})
 
@@ -24,16 +25,6 @@ _TOKEN = re.compile(
       | (?P<percent>%)""",
     re.VERBOSE | re.DOTALL,
 )
-
-Params = Mapping[str, object] | Sequence[object]
-
-
-class Effect(msgspec.Struct, frozen=True):
-    """One statement with its parameters; `rows` is the row count that it must have, None for any."""
-
-    sql: str
-    params: Params
-    rows: int | None = None
 
 
 def staged(sql: str, params: Params | None, rows: int | None) -> Effect:

@@ -1,10 +1,10 @@
-"""The requests to the store: submissions, claims, and the declared operations.
+"""The requests to the store: submissions, claims, staged statements, and the declared operations.
 
 Invariants: a payload is canonical JSON text; a digest covers the operation and the payload, nothing else; both
 databases can store any Submission unchanged; only the engine submits under the client name of the engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -16,6 +16,17 @@ from holdfast.core.records import MAX_ATTEMPTS, REPLAY_ATTEMPTS, Job, time_text
 INTEGER_MAX = (1 << 31) - 1
 ENGINE = "holdfast"  # the client name of follow-ups; their keys contain the id of the job that staged them
 WORD_BYTES_MAX = 1024  # a client and a key must fit into one index entry of PostgreSQL
+
+
+Params = Mapping[str, object] | Sequence[object]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """One statement with its parameters; `rows` is the row count that it must have, None for any."""
+
+    sql: str
+    params: Params
+    rows: int | None = None
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):

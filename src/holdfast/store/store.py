@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreUnavailableError
-from holdfast.store.effects import Effect
 from holdfast.store.pool import Pool
-from holdfast.store.requests import Declared
+from holdfast.store.requests import Declared, Effect
 from holdfast.store.transaction import Reading, Transaction
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holdfast.store.effects import Effect
-from holdfast.store.requests import Declared
+from holdfast.store.requests import Declared, Effect
 
 if TYPE_CHECKING:
     from holdfast.store.store import Store
@@ -148,9 +147,11 @@ class Transaction(Reading):
         """Whether the transaction is still open; a statement of a caller may have ended it."""
         return self.store.is_open(self.connection)
 
-    def apply(self, effects: Sequence[Effect]) -> None:
-        """Apply the effects of executions that commit in this transaction."""
-        self.store.apply(self.connection, effects)
+    def apply(self, staged: Sequence[Sequence[Effect]]) -> None:
+        """Apply the effects of each of some executions that commit in this transaction."""
+        from holdfast.store.effects import in_turn  # noqa: PLC0415 - many handlers stage none
+
+        self.store.apply(self.connection, in_turn(staged))
 
     def savepoint(self) -> AbstractContextManager[None]:
         """Return a block; if it raises, only the writes of the block are undone."""

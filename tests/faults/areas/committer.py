@@ -91,7 +91,7 @@ FAULTS = (
     SeededFault(
         id="committer.effects_not_applied",
         meaning="A job succeeds and its effects are not applied.",
-        patches=(Patch(TASKS, "EndTask.write", "transaction.apply(effects)", "pass"),),
+        patches=(Patch(TASKS, "EndTask.write", "transaction.apply(staged)", "pass"),),
         tests=(f"{TESTS}::test_no_job_sees_another_half_done",),
         databases=BOTH,
     ),

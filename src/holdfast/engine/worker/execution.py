@@ -18,7 +18,7 @@ from holdfast.core.digest import Json, payload_text
 from holdfast.core.errors import EffectError, InputError, LeaseLostError
 from holdfast.core.records import Attempt, Job
 from holdfast.engine.operations import Call
-from holdfast.store.effects import Effect, Params, staged
+from holdfast.store.requests import Effect, Params
 
 if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
@@ -88,6 +88,8 @@ class Execution:
 
     def effect(self, sql: str, params: Params | None = None, *, rows: int | None = None) -> None:
         """Stage a statement in the ledger's own database, applied exactly once, when this attempt commits."""
+        from holdfast.store.effects import staged  # noqa: PLC0415 - many handlers stage none
+
         self._refuse_late()
         self.staged.effects.append(staged(sql, params, rows))
 

@@ -19,7 +19,7 @@ from holdfast.engine.failures import FailureKind, classify
 from holdfast.engine.operations import Call, Operation
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.world import Crash
-from holdfast.store.effects import Effect
+from holdfast.store.requests import Effect
 
 FORKS: list[None] = []  # one for each fork between the first process and this one
 os.register_at_fork(after_in_child=lambda: FORKS.append(None))

@@ -61,7 +61,7 @@ class StepContext(msgspec.Struct, frozen=True):
         """Write to the caller's own tables, in the transaction of the step; raise EffectError in a check."""
         if not isinstance(self.transaction, Transaction):
             raise EffectError("a check must not write", next_step="Write in a step.")
-        self.transaction.apply([staged(sql, params, rows)])
+        self.transaction.apply([[staged(sql, params, rows)]])
 
     def query(self, sql: str, params: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
         """Read from any table, in the transaction of the step; raise EffectError unless the statement only reads."""

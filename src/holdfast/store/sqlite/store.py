@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.core.errors import (
     DurabilityError,
-    EffectError,
     HoldfastError,
     NotALedgerError,
     StoreDamagedError,
@@ -25,8 +24,8 @@ from holdfast.core.errors import (
     StoreUnavailableError,
 )
 from holdfast.core.records import time_text
-from holdfast.store.effects import Effect, require_rows
 from holdfast.store.migrations import unique_indexes
+from holdfast.store.requests import Effect
 from holdfast.store.sqlite.forks import close_for_forks, refuse_inherited
 from holdfast.store.sqlite.identity import LOG_BYTES_MAX, LedgerFiles
 from holdfast.store.sqlite.turnstile import Turnstile
@@ -117,18 +116,9 @@ class SqliteStore(Store[sqlite3.Connection]):
         return [column[0] for column in cursor.description or ()], cursor.fetchall()
 
     def apply(self, connection: sqlite3.Connection, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            try:
-                cursor = connection.execute(effect.sql, effect.params)
-                cursor.fetchall()
-            except sqlite3.Error as error:
-                unavailable = self.translate(error)
-                if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
-                    raise unavailable from error
-                raise EffectError(f"the database refused an effect: {error}") from error
-            require_rows(effect, cursor.rowcount)
-            if not connection.in_transaction:
-                raise EffectError(f"an effect ended the transaction: {effect.sql[:80]}")
+        from holdfast.store.sqlite.effects import apply  # noqa: PLC0415 - many handlers stage none
+
+        apply(self, connection, effects)
 
     def is_open(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
