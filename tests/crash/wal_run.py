@@ -39,7 +39,7 @@ class TwoSteps(Wal):
     def _completed(
         self, entry_id: int, result: str, effects: Sequence[Effect], followups: Sequence[Submission] = ()
     ) -> Job | Busy:
-        self._perform(lambda transaction: transaction.apply(effects))
+        self._perform(lambda transaction: transaction.apply([effects]))
         return super()._completed(entry_id, result, (), followups)
 
 
