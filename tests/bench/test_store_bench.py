@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
-import psycopg
 import pytest
 from rich.console import Console
 
@@ -121,7 +120,7 @@ def test_postgresql_finds_rows_by_an_index_even_with_a_plan_made_for_empty_table
         [text] = store._statements[statement]
         names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
         numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", text).replace("%%", "%")
-        connection: psycopg.Connection[tuple[str]] = store.pool.take()
+        connection = store.pool.take()
         connection.execute("SET plan_cache_mode TO force_generic_plan")
         connection.execute(f"PREPARE hot AS {numbered}".encode())
         plan = connection.execute(f"EXPLAIN EXECUTE hot ({', '.join(['NULL'] * len(names))})".encode()).fetchall()

@@ -20,6 +20,7 @@ from holdfast.core.errors import StoreUnavailableError
 from holdfast.engine.worker.bell import Bell
 from holdfast.store import Store
 from holdfast.store.postgres import watch as postgres_watch
+from holdfast.store.postgres.connection import NOTIFY_TEXT
 from holdfast.store.sqlite import watch as sqlite_watch
 from holdfast.store.sqlite.poll import PERIOD_S
 from holdfast.store.sqlite.store import SqliteStore
@@ -207,7 +208,37 @@ def test_an_announcement_waits_for_no_sync_and_a_submit_does(pg_url: str) -> Non
         settle(watch)
         ledger.submit("noop")
         assert noticed(watch)
-        announcer = cast("Any", ledger.store)._announcer
-        with closing(announcer._connected()) as connection, ledger.store.transaction() as transaction:
-            assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+        # The answer to the announcement is still to be read; the next user of the connection reads it first.
+        with ledger.store.transaction() as transaction:
             assert transaction.execute("SHOW synchronous_commit") == [("on",)]
+        with psycopg.connect(pg_url) as connection:
+            connection.execute(NOTIFY_TEXT.replace("$1", "'channel'").replace("$2", "'{q}'"))
+            assert connection.execute("SHOW synchronous_commit").fetchone() == ("off",)
+            connection.rollback()
+            assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+
+
+def test_an_announcement_whose_statement_was_discarded_loses_nothing_but_itself(pg_url: str) -> None:
+    with Ledger(pg_url) as ledger, closing(ledger.store.watch()) as watch:
+        ledger.submit("noop")
+        settle(watch)
+        with ledger.store.transaction() as transaction:
+            transaction.execute("DEALLOCATE ALL")
+        ledger.submit("noop")  # prepares its statement again
+        settle(watch)
+        ledger.submit("noop")
+        assert noticed(watch)
+        assert sum(count.n for count in ledger.counts()) == 3
+
+
+def test_a_connection_that_is_lost_after_an_announcement_is_replaced(pg_url: str) -> None:
+    with Ledger(pg_url) as ledger:
+        ledger.submit("noop")
+        with psycopg.connect(pg_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'holdfast' AND datname = current_database()"
+            )
+        time.sleep(0.1)
+        assert ledger.submit("noop").is_new
+        assert sum(count.n for count in ledger.counts()) == 2

@@ -85,6 +85,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         """Return the digest of the operation and the payload; equal digests under one key are the same work."""
         return digest_of(self.operation, self.payload)
 
+    def fields(self, digest: str) -> dict[str, object]:
+        """Return the parameters of `insert_job`; `digest` is the one above."""
+        at = time_text(self.run_at) if self.run_at else None
+        return msgspec.structs.asdict(self) | {"digest": digest, "run_at": at}
+
     def row(self, digest: str) -> list[object]:
         """Return the row that `insert_jobs` takes, in the order of its columns; `digest` is the one above."""
         return [

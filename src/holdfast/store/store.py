@@ -82,9 +82,8 @@ class Store(ABC, Generic[Connection]):
             except BaseException:
                 sound = self._rolled_back(connection)
                 raise
-            sound = True
             self.operations.update(transaction.learned)
-            self._announce_or_log(transaction.queues_to_announce)
+            sound = self._announced(connection, transaction.queues_to_announce)
         except HoldfastError:
             raise
         except Exception as error:
@@ -149,16 +148,21 @@ class Store(ABC, Generic[Connection]):
             return False
         return True
 
-    def _announce_or_log(self, queues: set[str]) -> None:
-        """Announce committed work. An error is only logged: it must not look like a failed commit."""
+    def _announced(self, connection: Connection, queues: set[str]) -> bool:
+        """Announce committed work; return whether the connection can be used again.
+
+        An error is only logged: it must not look like a failed commit.
+        """
         try:
-            self.announce(queues)
+            self.announce(connection, queues)
         except Exception as error:
             from holdfast.store.interruption import from_signal_handler  # noqa: PLC0415 - most commits are announced
 
             if from_signal_handler(error):
                 raise
             logger.exception("could not notify idle workers; they find the work at their next poll")
+            return False
+        return True
 
     def _commit_or_say(self, connection: Connection) -> None:
         try:
@@ -267,7 +271,7 @@ class Store(ABC, Generic[Connection]):
     def moment(self, value: object) -> datetime:
         """Return the time of a stored value."""
 
-    def announce(self, queues: set[str]) -> None:
+    def announce(self, connection: Connection, queues: set[str]) -> None:
         """Notify idle workers of other processes that these queues may have committed work."""
 
     def announce_inside(self, connection: Any, queues: set[str]) -> None:

@@ -6,7 +6,7 @@ is first used, so that a process loads only the modules that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from importlib import import_module
@@ -46,13 +46,15 @@ class Group(Generic[Verbs_co]):
 
     def __init__(self, home: str) -> None:
         self._module, self._class = home.split(":")
+        self._verbs: Callable[[Reading], Verbs_co] | None = None
 
     def __set_name__(self, _owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, session: Reading, _owner: type | None = None) -> Verbs_co:
-        verbs: Verbs_co = getattr(import_module(f"holdfast.store.verbs.{self._module}"), self._class)(session)
-        session.__dict__[self._name] = verbs  # the next access finds this, not the descriptor
+        if self._verbs is None:
+            self._verbs = getattr(import_module(f"holdfast.store.verbs.{self._module}"), self._class)
+        verbs = session.__dict__[self._name] = self._verbs(session)  # the next access finds this, not the descriptor
         return verbs
 
 

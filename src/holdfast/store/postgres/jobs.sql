@@ -30,6 +30,22 @@ j AS (
     FROM k JOIN c ON c.job_id = k.job_id ORDER BY k.n)
 SELECT k.job_id, k.n - 1 FROM k JOIN c ON c.job_id = k.job_id;
 
+-- name: insert_job
+-- One submission: starting the statement above costs more than its one row. Returned: the id, unless the key is in use.
+WITH c AS (
+  INSERT INTO holdfast_calls (operation_version, client, key, max_attempts, replay_attempts, payload, digest, replaces,
+    created_at)
+  VALUES (:operation_version, :client, :key, :max_attempts, :replay_attempts, :payload, :digest, :replaces,
+    coalesce(:now, statement_timestamp()))
+  ON CONFLICT (client, key) WHERE key IS NOT NULL DO NOTHING
+  RETURNING job_id, created_at)
+INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
+  reason, move_id)
+SELECT c.job_id, :operation, :queue, :priority, coalesce(:run_at, c.created_at), coalesce(:run_at, c.created_at), :state,
+  :version, c.created_at, :event, coalesce(:actor::text, :client), :reason, :move_id
+  FROM c
+RETURNING job_id;
+
 -- name: jobs_by_key
 SELECT {job_columns}
   FROM json_array_elements(:rows) r JOIN holdfast_calls c ON c.client = r ->> 0 AND c.key = r ->> 1

@@ -8,11 +8,10 @@ import re
 from functools import cache
 from typing import Any, cast
 
-import psycopg
-
 from holdfast.core.digest import sha256
 from holdfast.core.errors import EpochError
 from holdfast.store.migrations import unique_indexes
+from holdfast.store.postgres.connection import LedgerConnection
 from holdfast.store.postgres.partitions import (
     FIRST,
     partition_triggers,
@@ -33,7 +32,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class PostgresSchema(Store[psycopg.Connection[tuple[Any, ...]]]):
+class PostgresSchema(Store[LedgerConnection]):
     """The part of the PostgreSQL store that looks after its schema."""
 
     def __init__(self, url: str, clock: Clock | None, schema: str) -> None:

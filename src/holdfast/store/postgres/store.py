@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -36,6 +35,7 @@ from holdfast.core.errors import (
 )
 from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
 from holdfast.store.enforcement import Refusal
+from holdfast.store.postgres.connection import LedgerConnection, array, quoted_element
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.session import (
     NoWatch,
@@ -46,7 +46,7 @@ from holdfast.store.postgres.session import (
     use_no_session,
     use_session,
 )
-from holdfast.store.postgres.watch import Announcer, ListenWatch, quoted_element
+from holdfast.store.postgres.watch import ListenWatch
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
 from holdfast.store.transaction import Transaction
@@ -63,6 +63,8 @@ _DATABASE = (
     " (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
+_NAMED = re.compile(r"%\((\w+)\)s")
+INSERT_JOB = "insert_job"
 _DAMAGED = {"XX001", "XX002"}  # data_corrupted, index_corrupted
 _REFUSALS = {str(refusal) for refusal in Refusal}
 
@@ -75,11 +77,8 @@ class PostgresStore(PostgresSchema):
     def __init__(self, url: str, clock: Clock | None = None, *, schema: str = "public") -> None:
         super().__init__(url, clock, schema)
         self.pooled = False  # a pooler is between this process and the server
-        self._announcer = Announcer(self._open, self._channel)
         self._statements = _qualified_statements(self._prefix())
         self._server_time: tuple[datetime, float] | None = None
-        self._plans_due: WeakKeyDictionary[psycopg.Connection[tuple[Any, ...]], tuple[float, float]]
-        self._plans_due = WeakKeyDictionary()
         self._identity: list[int] | None = None
 
     @contextmanager
@@ -92,19 +91,18 @@ class PostgresStore(PostgresSchema):
         connection = self.take()
         sound = False
         try:
-            connection.autocommit = True
             self._begin(connection)
-            transaction = Transaction(self, connection)
+            transaction = _Alone(self, connection)
             yield transaction
-            connection.autocommit = False
-            sound = True
+            if self.is_open(connection):  # because of another statement, such as a read of the key's job
+                self._commit_or_say(connection)
             self.operations.update(transaction.learned)
-            self._announce_or_log(transaction.queues_to_announce)
+            sound = self._announced(connection, transaction.queues_to_announce)
         except HoldfastError:
-            sound = self._no_longer_alone(connection)
+            sound = self._rolled_back(connection)
             raise
         except Exception as error:
-            sound = self._no_longer_alone(connection)
+            sound = self._rolled_back(connection)
             translated = self.translated(error)
             if isinstance(translated, StoreUnavailableError):
                 raise CommitUnknownError(f"the connection was lost during a statement: {translated}") from error
@@ -112,13 +110,17 @@ class PostgresStore(PostgresSchema):
         finally:
             self.pool.give(connection, sound=sound)
 
-    @staticmethod
-    def _no_longer_alone(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
-        """Let the next user of the connection begin transactions again; return whether it can be used."""
-        with suppress(psycopg.Error):
-            connection.autocommit = False
-            return not connection.closed
-        return False
+    def take(self) -> LedgerConnection:
+        """Take a connection from the pool, with the answers to its announcements read."""
+        connection = super().take()
+        try:
+            connection.settle()
+        except BaseException as error:
+            self.pool.give(connection, sound=False)
+            if not isinstance(error, psycopg.Error):
+                raise
+            connection = super().take()  # a lost connection is dropped with the idle ones: this one is new
+        return connection
 
     def now(self) -> datetime:
         """Return the time of the database: read at each new connection, and continued by the monotonic clock."""
@@ -139,9 +141,15 @@ class PostgresStore(PostgresSchema):
             raise StoreDamagedError(_first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
 
+    def insert_job(self, connection: LedgerConnection, params: Params) -> list[tuple[int]]:
+        """Run the statement that submits one job, and commit it; return its id, or no row if its key is in use."""
+        text, names = _numbered(self._prefix())
+        values = [None if (value := params[name]) is None else str(value) for name in names]
+        return [(int(job_id),) for (job_id,) in connection.ask(INSERT_JOB, text, values) if job_id is not None]
+
     def complete_jobs(self, connection: Any, rows: Sequence[tuple[int, int, str]], **params: object) -> int:
         ids, tokens, results = zip(*rows, strict=True)
-        arrays = {"ids": _array(ids), "tokens": _array(tokens), "results": _array(map(quoted_element, results))}
+        arrays = {"ids": array(ids), "tokens": array(tokens), "results": array(map(quoted_element, results))}
         [[written]] = self.run(connection, "complete_jobs", params | arrays)
         return int(written)
 
@@ -176,7 +184,7 @@ class PostgresStore(PostgresSchema):
 
     def is_open(self, connection: Any) -> bool:
         # INERROR is open too: it can be rolled back to a savepoint.
-        return bool(connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR))
+        return connection.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     @contextmanager
     def borrowed(self, connection: Any) -> Iterator[Transaction]:
@@ -236,9 +244,9 @@ class PostgresStore(PostgresSchema):
     def moment(self, value: object) -> datetime:
         return cast("datetime", value)
 
-    def announce(self, queues: set[str]) -> None:
+    def announce(self, connection: LedgerConnection, queues: set[str]) -> None:
         if queues:
-            self._announcer.announce(queues)
+            connection.announce(self._channel, queues)
 
     def announce_inside(self, connection: Any, queues: set[str]) -> None:
         for queue in sorted(queues):
@@ -249,10 +257,6 @@ class PostgresStore(PostgresSchema):
         from holdfast.store.postgres.upkeep import PostgresUpkeep  # noqa: PLC0415 - beside the path of a job
 
         return PostgresUpkeep(self)
-
-    def close(self) -> None:
-        self._announcer.close()
-        super().close()
 
     def watch(self) -> Watch:
         return NoWatch() if self.pooled else ListenWatch(self._open, self._channel)
@@ -283,10 +287,10 @@ class PostgresStore(PostgresSchema):
             return StoreUnavailableError(_without_password(text, self.url))
         return None
 
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _open(self) -> LedgerConnection:
         try:
-            connection = psycopg.connect(
-                self.url, connect_timeout=CONNECT_S, application_name="holdfast", client_encoding="utf8"
+            connection = LedgerConnection.connect(
+                self.url, connect_timeout=CONNECT_S, application_name="holdfast", client_encoding="UTF8"
             )
         except psycopg.ProgrammingError as error:
             raise BadUrlError(f"the PostgreSQL URL is invalid: {_without_password(str(error), self.url)}") from None
@@ -297,7 +301,7 @@ class PostgresStore(PostgresSchema):
             raise
         return connection
 
-    def _prepare(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _prepare(self, connection: LedgerConnection) -> None:
         if connection.info.server_version < POSTGRES_OLDEST:
             raise StoreError(
                 f"PostgreSQL {connection.info.server_version // 10000} is not supported",
@@ -307,7 +311,7 @@ class PostgresStore(PostgresSchema):
         if found.pooled:
             use_no_session(connection)
             if not self.pooled:
-                self.pooled = self._announcer.pooled = True
+                self.pooled = True
                 say_pooled()
         else:
             use_session(connection, self.schema, LOCK_S)
@@ -318,10 +322,12 @@ class PostgresStore(PostgresSchema):
             )
         self._server_time = found.at, found.read_at
 
-    def _disconnect(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _disconnect(self, connection: LedgerConnection) -> None:
+        with suppress(psycopg.Error):
+            connection.settle()
         connection.close()
 
-    def _begin(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _begin(self, connection: LedgerConnection) -> None:
         """Discard old query plans, or set what a pooled transaction needs; psycopg begins it with the first statement.
 
         A plan that was made while a table was small would scan the whole table after it has grown. Plans are discarded
@@ -330,30 +336,49 @@ class PostgresStore(PostgresSchema):
         if self.pooled:
             set_in_transaction(connection, self.schema, LOCK_S)
             return
-        due, age_s = self._plans_due.get(connection, (0.0, 0.0))
         now = time.monotonic()
-        if now >= due:
-            if due:
+        if now >= connection.plans_due:
+            if connection.plans_due:
                 with suppress(psycopg.OperationalError):  # the first statement reports a lost connection
-                    connection.execute("DISCARD PLANS")
-            age_s = min(max(2 * age_s, PLANS_S_MIN), PLANS_S_MAX)
-            self._plans_due[connection] = now + age_s, age_s
+                    connection.command("DISCARD PLANS")
+            connection.plans_age_s = min(max(2 * connection.plans_age_s, PLANS_S_MIN), PLANS_S_MAX)
+            connection.plans_due = now + connection.plans_age_s
 
-    def _begin_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _begin_reading(self, connection: LedgerConnection) -> None:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         if self.pooled:
             set_in_transaction(connection, self.schema, LOCK_S)
 
-    def _end_reading(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _end_reading(self, connection: LedgerConnection) -> None:
         # Commit, not roll back: after a rollback psycopg forgets the prepared statements of the connection.
         if not connection.closed:
             connection.commit()
 
-    def _commit(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _commit(self, connection: LedgerConnection) -> None:
         connection.commit()
 
-    def _rollback(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    def _rollback(self, connection: LedgerConnection) -> None:
         connection.rollback()  # raises on a lost connection, which must not go back to the pool
+        connection.forget()
+
+
+class _Alone(Transaction):
+    """A transaction of one statement, which commits itself."""
+
+    store: PostgresStore
+
+    def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
+        if name == INSERT_JOB and not self.store.pooled:
+            return list(self.store.insert_job(self.connection, params))
+        return super().run(name, **params)
+
+
+@cache
+def _numbered(prefix: str) -> tuple[str, list[str]]:
+    """Return the statement that submits one job with numbered parameters, and their names in order."""
+    [text] = _qualified_statements(prefix)[INSERT_JOB]
+    names = list(dict.fromkeys(_NAMED.findall(text)))
+    return _NAMED.sub(lambda name: f"${names.index(name[1]) + 1}", text), names
 
 
 @cache
@@ -376,8 +401,3 @@ def _without_password(text: str, url: str) -> str:
         # The text of a URL that cannot be parsed may quote any part of it.
         return "cannot parse it"
     return text.replace(str(password), "***") if password else text
-
-
-def _array(elements: Iterable[object]) -> str:
-    """Return an array as PostgreSQL writes it: a tenth of the cost of a Python list as a parameter."""
-    return "{" + ",".join(map(str, elements)) + "}"

@@ -19,6 +19,30 @@ $holdfast$;
 -- function: holdfast_journal_written
 CREATE FUNCTION holdfast_journal_written LANGUAGE plpgsql AS $holdfast$
 BEGIN
+  IF NOT (pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT (
+      n.machine = 'JOB'
+      AND EXISTS (
+        SELECT 1 FROM {schema}holdfast_jobs r
+        WHERE r.job_id = n.subject
+        AND r.move_id = n.move_id
+        AND r.version = n.version
+        AND n.version >= r.history_from
+        AND (
+          r.xmin = pg_current_xact_id()::xid
+          OR CASE
+          WHEN (
+            (pg_current_xact_id()::text::bigint >> 32) << 32
+          ) + r.xmin::text::bigint > pg_current_xact_id()::text::bigint
+          THEN pg_xact_status(
+            (((pg_current_xact_id()::text::bigint >> 32) << 32) + r.xmin::text::bigint)::text::xid8
+          ) = 'in progress'
+          ELSE false
+          END
+        )
+      )
+    ))) THEN
+    RETURN NULL;
+  END IF;
   IF (pg_trigger_depth() = 1 OR EXISTS (SELECT 1 FROM new_rows n WHERE NOT CASE n.machine
       WHEN 'JOB' THEN EXISTS (
         SELECT 1 FROM {schema}holdfast_jobs r

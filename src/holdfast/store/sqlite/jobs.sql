@@ -23,6 +23,19 @@ SELECT :after + 1 + r.key, r.value ->> 0, r.value ->> 4, r.value ->> 7, coalesce
  ORDER BY r.key
 RETURNING job_id, job_id - :after - 1;
 
+-- name: insert_job
+-- One submission: `changes` is 0 if its key is in use. Returned: the id.
+INSERT INTO holdfast_calls (operation_version, client, key, max_attempts, replay_attempts, payload, digest, replaces,
+  created_at)
+SELECT :operation_version, :client, :key, :max_attempts, :replay_attempts, :payload, :digest, :replaces, :now
+ WHERE NOT EXISTS (SELECT 1 FROM holdfast_calls c WHERE c.client = :client AND c.key = :key);
+INSERT INTO holdfast_jobs (job_id, operation, queue, priority, run_at, due_at, state, version, updated_at, event, actor,
+  reason, move_id)
+SELECT last_insert_rowid(), :operation, :queue, :priority, coalesce(:run_at, :now), coalesce(:run_at, :now), :state,
+  :version, :now, :event, coalesce(:actor, :client), :reason, :move_id
+ WHERE changes() = 1
+RETURNING job_id;
+
 -- name: jobs_by_key
 SELECT {job_columns}
   FROM json_each(:rows) r CROSS JOIN holdfast_calls c ON c.client = r.value ->> 0 AND c.key = r.value ->> 1

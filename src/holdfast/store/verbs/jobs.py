@@ -6,8 +6,8 @@ returned as a refusal; a move matches id, state and version; an error message is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from holdfast.core.commands import Replay, Submit
 from holdfast.core.decide import Move, Refused, Step, decide, step_of
@@ -17,6 +17,9 @@ from holdfast.core.records import Job, time_text
 from holdfast.store.requests import Admission, Submission
 from holdfast.store.statements import encoded
 from holdfast.store.verbs.base import Shapes, Verbs, WritingVerbs, redacted_move
+
+_birth = step_of(decide(None, Submit(), datetime.min.replace(tzinfo=UTC)), JOB.name)  # it depends on no time
+_BORN = {"state": _birth.target, "version": _birth.edges, "event": _birth.event}
 
 
 class JobReads(Verbs):
@@ -57,49 +60,49 @@ class JobWrites(JobReads, WritingVerbs):
         not declared, and RegistryError for one that is not in force. Without an actor, the journal names the client.
         """
         self._session.operations.require_usable(submissions)
+        if len(submissions) == 1:
+            return [self._submit_one(submissions[0], self._signature(actor, reason))]
         digests = [submission.digest for submission in submissions]
         first: dict[tuple[str, str], int] = {}
         for index, submission in enumerate(submissions):
             if submission.key is not None:
                 earlier = first.setdefault((submission.client, submission.key), index)
-                _require_same(submission, digests[index], digests[earlier])
+                if digests[index] != digests[earlier]:
+                    raise key_conflict(submission)
         keyless = [index for index, submission in enumerate(submissions) if submission.key is None]
         # All writers insert in the same order, so that two batches with common keys cannot deadlock.
         to_insert = [index for _, index in sorted(first.items())] + keyless
-        born = _birth(JOB.name, decide(None, Submit(), self._store.now()))
         # Only one transaction writes at a time on SQLite, so the ids after the last one are free.
         after = self._run("last_call")[0][0] if self._store.one_writer else 0
         rows = self._run(
             "insert_jobs",
             rows=encoded([submissions[index].row(digests[index]) for index in to_insert]),
             after=after,
-            state=born.target,
-            version=born.edges,
-            event=born.event,
+            **_BORN,
             **self._signature(actor, reason),
         )
         if rows:
             self._session.queues_to_announce.update(submissions[index].queue for index in to_insert)
         admitted = {to_insert[place]: Admission(job_id, is_new=True) for job_id, place in rows}
-        self._add_existing(admitted, submissions, digests, first)
+        old = [index for index in first.values() if index not in admitted]
+        admitted |= zip(old, self._existing([(submissions[i], digests[i]) for i in old]) if old else (), strict=True)
         return [
             admitted.get(index) or _repeated(admitted[first[submission.client, submission.key or ""]])
             for index, submission in enumerate(submissions)
         ]
 
-    def _add_existing(
-        self,
-        admitted: dict[int, Admission],
-        submissions: Sequence[Submission],
-        digests: Sequence[str],
-        first: Mapping[tuple[str, str], int],
-    ) -> None:
-        """Add the admissions of submissions whose job existed before; raise IdempotencyConflictError for other work."""
-        old = [pair for pair, index in first.items() if index not in admitted]
-        for pair, job in (self.by_key(old) if old else {}).items():
-            index = first[pair]
-            _require_same(submissions[index], digests[index], job.digest)
-            admitted[index] = Admission(job.job_id, is_new=False, existing=job)
+    def _submit_one(self, submission: Submission, signature: dict[str, object]) -> Admission:
+        digest = submission.digest
+        rows = self._run("insert_job", **submission.fields(digest), **_BORN, **signature)
+        if rows:
+            self._session.queues_to_announce.add(submission.queue)
+            return Admission(rows[0][0], is_new=True)
+        return self._existing([(submission, digest)])[0]
+
+    def _existing(self, repeated: Sequence[tuple[Submission, str]]) -> list[Admission]:
+        from holdfast.store.verbs.repeats import admissions  # noqa: PLC0415 - most work is new
+
+        return admissions(self, repeated)
 
     def rule(
         self,
@@ -134,11 +137,6 @@ class JobWrites(JobReads, WritingVerbs):
         return [_race_refusal(rulings[i][0]) if i in lost else answer for i, answer in enumerate(answers)]
 
 
-def _birth(machine: str, answer: Move | Refused) -> Step:
-    invariant(isinstance(answer, Move), f"a new record of {machine} was refused")
-    return step_of(answer, machine)
-
-
 def _ruling_row(move: Move, step: Step, command: object, shapes: Shapes) -> list[object]:
     """Return the row of `rule_jobs` for a move of a job that no attempt makes; its shape is added to `shapes`."""
     shape = step.source, step.target, step.edges, step.event
@@ -149,12 +147,12 @@ def _ruling_row(move: Move, step: Step, command: object, shapes: Shapes) -> list
     ]  # fmt: skip
 
 
-def _require_same(submission: Submission, digest: str, earlier: str) -> None:
-    if digest != earlier:
-        raise IdempotencyConflictError(
-            f"client {submission.client!r} has used the key {submission.key!r} for another operation or payload",
-            context={"client": submission.client, "key": submission.key},
-        )
+def key_conflict(submission: Submission) -> IdempotencyConflictError:
+    """Return the error for a key that was used for other work."""
+    return IdempotencyConflictError(
+        f"client {submission.client!r} has used the key {submission.key!r} for another operation or payload",
+        context={"client": submission.client, "key": submission.key},
+    )
 
 
 def _repeated(admission: Admission) -> Admission:
