@@ -22,6 +22,7 @@ FOLDER = Path("tests/golden")
 
 MAKERS: tuple[Callable[[], dict[str, str]], ...] = (
     golden_sql.triggers,
+    golden_sql.database_errors,
     golden_help.machines,
     golden_help.help_pages,
     golden_api.package,
@@ -41,6 +42,7 @@ def kept() -> dict[str, str]:
     """Return the golden files that exist: all files of the folder, and those next to their code."""
     inside = {str(path.relative_to(ROOT)) for path in (ROOT / FOLDER).rglob("*") if path.is_file()}
     beside = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("triggers.sql")}
+    beside |= {str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("database-errors.md")}
     return {path: (ROOT / path).read_text(encoding="utf-8") for path in inside | beside}
 
 

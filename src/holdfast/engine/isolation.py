@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.commands import Commit, Complete, Finish
 from holdfast.core.decide import Move
-from holdfast.core.errors import CommitUnknownError, HoldfastError, StoreError
+from holdfast.core.errors import CommitUnknownError, EffectError, HoldfastError, StoreError, StoreUnavailableError
 from holdfast.core.machines import ExecutionStatus
 from holdfast.core.records import Attempt
 from holdfast.engine.committer import Written, write_sets
@@ -23,9 +23,11 @@ from holdfast.engine.tasks import EndTask, Task
 from holdfast.engine.world import BETWEEN, World
 from holdfast.store import Store, Transaction
 from holdfast.store.interruption import from_signal_handler
+from holdfast.store.requests import Effect
 
 logger = logging.getLogger("holdfast")
 
+LOSSES_MAX = 3  # after so many lost connections an effect that was written alone is the cause
 Write = Callable[[Sequence[Task[Any]], Callable[[Transaction, Written], None]], StoreError | None]
 
 
@@ -61,7 +63,7 @@ class Isolation:
                 if from_signal_handler(again):
                     raise
                 innocent = [task for task in remaining if task not in culprits]
-                self._each_alone(self._without_unrepeatable(innocent, again))
+                self._apart(self._without_unrepeatable(innocent, again))
             return
 
     def _one(self, task: Task[Any], transaction: Transaction, written: Written, culprits: list[Task[Any]]) -> None:
@@ -82,20 +84,52 @@ class Isolation:
                 raise _TransactionGoneError(task) from error
             culprits.append(task)
 
-    def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
-        for index, task in enumerate(tasks):
+    def _apart(self, tasks: Sequence[Task[Any]]) -> None:
+        """Write the tasks without effects together, as they are unlikely to be the cause; then each of the rest."""
+        plain, rest = [task for task in tasks if not _effects(task)], [task for task in tasks if _effects(task)]
+        if rest and len(plain) > 1:
             try:
-                not_begun = self._write([task], partial(write_sets, [task]))
+                not_begun = self._write(plain, partial(write_sets, plain))
             except Exception as error:
                 if from_signal_handler(error):
                     raise
-                task.failed(error)  # it is this task's answer
-                continue
+                plain = self._without_unrepeatable(plain, error)
+            else:
+                plain = []
+                if not_begun is not None:
+                    for task in rest:
+                        task.failed(not_begun)
+                    return
+        self._each_alone([*plain, *rest])
+
+    def _each_alone(self, tasks: Sequence[Task[Any]]) -> None:
+        for index, task in enumerate(tasks):
+            not_begun = self._alone(task)
             if not_begun is not None:
                 # Waiting again for each task would keep every caller waiting for all of them.
                 for other in tasks[index + 1 :]:
                     other.failed(not_begun)
                 return
+
+    def _alone(self, task: Task[Any]) -> StoreError | None:
+        """Write one task; return the error if no transaction could be begun, which is no task's fault."""
+        while True:
+            try:
+                return self._write([task], partial(write_sets, [task]))
+            except Exception as error:
+                if from_signal_handler(error):
+                    raise
+                if isinstance(task, EndTask) and task.effects and _connection_lost(error):
+                    # By a restart of the server, or by the effects: a restart does not happen again and again.
+                    task.losses += 1
+                    if task.losses < LOSSES_MAX:
+                        continue
+                    job_id, n = task.attempt.job.job_id, task.losses
+                    message = f"the connection was lost {n} times while the effects of job {job_id} were written alone"
+                    task.failed(EffectError(message, context={"losses": n, "job_id": job_id}))
+                    return None
+                task.failed(error)  # it is this task's answer
+                return None
 
     @staticmethod
     def _without_unrepeatable(tasks: Sequence[Task[Any]], error: Exception) -> list[Task[Any]]:
@@ -114,6 +148,14 @@ class _TransactionGoneError(HoldfastError):
     def __init__(self, task: Task[Any]) -> None:
         super().__init__("a task ended the shared transaction")
         self.task = task
+
+
+def _effects(task: Task[Any]) -> Sequence[Effect]:
+    return task.effects if isinstance(task, EndTask) else ()
+
+
+def _connection_lost(error: Exception) -> bool:
+    return isinstance(error, StoreUnavailableError) and bool(error.context.get("connection_lost"))
 
 
 def answer_unknown(tasks: Sequence[Task[Any]]) -> None:

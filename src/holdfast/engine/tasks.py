@@ -101,6 +101,7 @@ class EndTask(Task[Move | Refused]):
     order = 3
     admissions: Sequence[Admission] = ()  # of the follow-ups
     traceback: str | None = None  # of a failure
+    losses = 0  # how often the connection was lost while only this was written
 
     def __init__(
         self, attempt: Attempt, command: object, effects: Sequence[Effect] = (), followups: Sequence[Submission] = ()

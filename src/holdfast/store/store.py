@@ -170,7 +170,8 @@ class Store(ABC, Generic[Connection]):
         except Exception as error:
             translated = self.translated(error)
             if isinstance(translated, StoreUnavailableError):
-                raise CommitUnknownError(f"the connection was lost during COMMIT: {translated}") from error
+                message = f"the connection was lost during COMMIT: {translated}"
+                raise CommitUnknownError(message, context=translated.context) from error
             raise translated from error
 
     def _take_to_read(self) -> Connection:

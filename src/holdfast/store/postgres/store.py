@@ -24,18 +24,13 @@ from holdfast.core.errors import (
     CommitUnknownError,
     ConnectionUnfitError,
     DurabilityError,
-    EffectError,
     HoldfastError,
-    RefusedByDatabaseError,
-    StoreBusyError,
     StoreDamagedError,
     StoreError,
-    StoreReadOnlyError,
     StoreUnavailableError,
 )
-from holdfast.store.effects import Effect, as_pyformat, groups, require_rows
-from holdfast.store.enforcement import Refusal
 from holdfast.store.postgres.connection import LedgerConnection, array, quoted_element
+from holdfast.store.postgres.errors import first_line, translated, without_password
 from holdfast.store.postgres.schema import PostgresSchema
 from holdfast.store.postgres.session import (
     NoWatch,
@@ -47,6 +42,7 @@ from holdfast.store.postgres.session import (
     use_session,
 )
 from holdfast.store.postgres.watch import ListenWatch
+from holdfast.store.requests import Effect
 from holdfast.store.statements import pyformat, statements
 from holdfast.store.store import Clock, Params, Watch
 from holdfast.store.transaction import Transaction
@@ -65,8 +61,6 @@ _DATABASE = (
 _TABLE = re.compile(r"(?<![.\w])holdfast_\w+")
 _NAMED = re.compile(r"%\((\w+)\)s")
 INSERT_JOB = "insert_job"
-_DAMAGED = {"XX001", "XX002"}  # data_corrupted, index_corrupted
-_REFUSALS = {str(refusal) for refusal in Refusal}
 
 
 class PostgresStore(PostgresSchema):
@@ -138,7 +132,7 @@ class PostgresStore(PostgresSchema):
                 cursor.execute(text, params)
         except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
             # These statements name only tables and columns that the migrations made.
-            raise StoreDamagedError(_first_line(error), context={"sqlstate": error.sqlstate}) from error
+            raise StoreDamagedError(first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
 
     def insert_job(self, connection: LedgerConnection, params: Params) -> list[tuple[int]]:
@@ -164,23 +158,9 @@ class PostgresStore(PostgresSchema):
         return [column.name for column in columns], cursor.fetchall() if columns else []
 
     def apply(self, connection: Any, effects: Sequence[Effect]) -> None:
-        cursor = connection.cursor()
-        try:
-            for text, rows, group in groups(effects):
-                if rows is None and len(group) > 1:
-                    cursor.executemany(as_pyformat(text), [effect.params for effect in group])
-                else:
-                    for effect in group:
-                        cursor.execute(as_pyformat(text), effect.params)
-                        require_rows(effect, cursor.rowcount)
-                if connection.info.transaction_status != TransactionStatus.INTRANS:
-                    # Raised here, before the next effect would begin another transaction.
-                    raise EffectError(f"an effect ended the transaction: {text[:80]}")
-        except psycopg.Error as error:
-            unavailable = self.translate(error)
-            if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
-                raise unavailable from error
-            raise EffectError(f"the database refused an effect: {str(error).splitlines()[0]}") from error
+        from holdfast.store.postgres.effects import apply  # noqa: PLC0415 - many handlers stage none
+
+        apply(self, connection, effects)
 
     def is_open(self, connection: Any) -> bool:
         # INERROR is open too: it can be rolled back to a savepoint.
@@ -262,30 +242,7 @@ class PostgresStore(PostgresSchema):
         return NoWatch() if self.pooled else ListenWatch(self._open, self._channel)
 
     def translate(self, error: Exception) -> HoldfastError | None:
-        if not isinstance(error, psycopg.Error):
-            return None
-        state, text = error.sqlstate or "", _first_line(error)
-        if state in _REFUSALS:
-            return RefusedByDatabaseError(text, context={"refusal": state})
-        if state.startswith(("22", "23")):
-            # A CHECK of the jobs: the parts of the row, job and attempt, disagree.
-            checked = re.fullmatch(r"holdfast_jobs_\w+_check", error.diag.constraint_name or "")
-            return RefusedByDatabaseError(text, context={"refusal": Refusal.ILLEGAL_EDGE.value} if checked else {})
-        if state in _DAMAGED or (state == "42P01" and "holdfast_" in text):
-            return StoreDamagedError(text, context={"sqlstate": state})
-        if state in ("40001", "40P01", "55P03"):
-            return StoreBusyError(text)
-        if state == "3F000":
-            return StoreUnavailableError(
-                f"there is no schema {self.schema!r}",
-                next_step=f'Create it with CREATE SCHEMA "{self.schema}", or give another schema.',
-                context={"schema": self.schema},
-            )
-        if state in ("25006", "42501"):
-            return StoreReadOnlyError(text)
-        if isinstance(error, psycopg.OperationalError):
-            return StoreUnavailableError(_without_password(text, self.url))
-        return None
+        return translated(error, url=self.url, schema=self.schema) if isinstance(error, psycopg.Error) else None
 
     def _open(self) -> LedgerConnection:
         try:
@@ -293,7 +250,7 @@ class PostgresStore(PostgresSchema):
                 self.url, connect_timeout=CONNECT_S, application_name="holdfast", client_encoding="UTF8"
             )
         except psycopg.ProgrammingError as error:
-            raise BadUrlError(f"the PostgreSQL URL is invalid: {_without_password(str(error), self.url)}") from None
+            raise BadUrlError(f"the PostgreSQL URL is invalid: {without_password(str(error), self.url)}") from None
         try:
             self._prepare(connection)
         except BaseException:
@@ -388,16 +345,3 @@ def _qualified_statements(prefix: str) -> dict[str, tuple[str, ...]]:
         name: tuple(_TABLE.sub(lambda table: prefix + table[0], pyformat(text)) for text in texts)
         for name, texts in statements("postgres").items()
     }
-
-
-def _first_line(error: psycopg.Error) -> str:
-    return str(error).strip().split("\n")[0]
-
-
-def _without_password(text: str, url: str) -> str:
-    try:
-        password = psycopg.conninfo.conninfo_to_dict(url).get("password")
-    except psycopg.ProgrammingError:
-        # The text of a URL that cannot be parsed may quote any part of it.
-        return "cannot parse it"
-    return text.replace(str(password), "***") if password else text

@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import EffectError, StoreDamagedError, StoreUnavailableError
+from holdfast.core.errors import EffectError
 from holdfast.store.effects import require_rows
 from holdfast.store.requests import Effect
+from holdfast.store.sqlite.errors import of_effect
 
 if TYPE_CHECKING:
     from holdfast.store.sqlite.store import SqliteStore
@@ -25,10 +26,7 @@ def apply(store: SqliteStore, connection: sqlite3.Connection, effects: Sequence[
             cursor = connection.execute(effect.sql, effect.params)
             cursor.fetchall()
         except sqlite3.Error as error:
-            unavailable = store.translate(error)
-            if isinstance(unavailable, StoreUnavailableError | StoreDamagedError):
-                raise unavailable from error
-            raise EffectError(f"the database refused an effect: {error}") from error
+            raise of_effect(store.path, error, effect.sql) from error
         require_rows(effect, cursor.rowcount)
         if not connection.in_transaction:
             raise EffectError(f"an effect ended the transaction: {effect.sql[:80]}")

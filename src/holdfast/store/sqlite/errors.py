@@ -1,6 +1,7 @@
 """Errors of SQLite and of its driver as errors of Holdfast.
 
-Invariants: no error quotes data of the ledger; a refusal by a trigger or a CHECK names its code.
+Invariants: every error of the driver has an error of Holdfast, by the table of `result_codes.py`; no error quotes data
+of the ledger; a refusal by a trigger or a CHECK names its code.
 """
 
 import os
@@ -8,6 +9,7 @@ import sqlite3
 from pathlib import Path
 
 from holdfast.core.errors import (
+    EffectError,
     HoldfastError,
     NotALedgerError,
     RefusedByDatabaseError,
@@ -16,9 +18,10 @@ from holdfast.core.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from holdfast.store.meanings import Fault, meaning_of
+from holdfast.store.sqlite.result_codes import OTHER, TABLE
 
 HEAD_BYTES = 1 << 16
-_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS", "SQLITE_FORMAT")
 
 
 def translated(path: Path, error: Exception) -> HoldfastError | None:
@@ -28,7 +31,7 @@ def translated(path: Path, error: Exception) -> HoldfastError | None:
     if not isinstance(error, sqlite3.Error):
         return None
     text = str(error)
-    name = getattr(error, "sqlite_errorname", "") or ""
+    name = _name(error)
     if text.startswith("HF") and name.startswith("SQLITE_CONSTRAINT"):
         return RefusedByDatabaseError(text, context={"refusal": text[:5]})
     if isinstance(error, sqlite3.IntegrityError):  # by class: Python has no name for some codes
@@ -36,7 +39,7 @@ def translated(path: Path, error: Exception) -> HoldfastError | None:
         return RefusedByDatabaseError(text, context={"refusal": "HF001"} if checked else {})
     if text.startswith("Could not decode to UTF-8"):  # has no error name; the rest of the text quotes the data
         return _damaged(path, "text in it is not UTF-8", "SQLITE_CORRUPT")
-    return _of_the_file(path, text, name)
+    return error_of(path, text, name)
 
 
 def schema_damage(path: Path, error: sqlite3.OperationalError) -> StoreDamagedError | None:
@@ -45,19 +48,37 @@ def schema_damage(path: Path, error: sqlite3.OperationalError) -> StoreDamagedEr
     return _damaged(path, str(error), "SQLITE_ERROR") if plain and "malformed JSON" not in str(error) else None
 
 
-def _of_the_file(path: Path, text: str, name: str) -> HoldfastError | None:
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return busy(path)
-    if name.startswith("SQLITE_READONLY"):
-        return StoreReadOnlyError(f"{path} is not writable")
+def of_effect(path: Path, error: sqlite3.Error, statement: str) -> HoldfastError:
+    """Return the error of Holdfast for an error of the driver in an effect: the effect's fault, or the database's."""
+    name = _name(error)
+    if meaning_of(name, TABLE, OTHER).in_effect is Fault.DATABASE:
+        return translated(path, error) or error_of(path, str(error), name)
+    return EffectError(
+        f"the database refused an effect: {error}", context={"sqlite": name, "statement": statement[:80]}
+    )
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def error_of(path: Path, text: str, name: str) -> HoldfastError:
+    """Return the error of Holdfast for a result code and its text, by the table of `result_codes`."""
     if name.startswith("SQLITE_NOTADB") and not _was_a_ledger(path):
         next_step = "Give another file name; this file is not a ledger."
         return NotALedgerError(f"{path} is not a SQLite database", next_step=next_step)
-    if name.startswith(_DAMAGE) or text == "unsupported file format":  # a damaged header
+    if text == "unsupported file format":  # a damaged header
         return _damaged(path, text, name)
-    if name.startswith(("SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN")):
-        return StoreUnavailableError(f"{path}: {text}", context={"sqlite": name})
-    return None
+    if not name and "closed database" in text:
+        return StoreUnavailableError(f"{path}: {text}")
+    kind = meaning_of(name, TABLE, OTHER).error
+    if kind is StoreBusyError and name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return busy(path)
+    if kind is StoreReadOnlyError:
+        return StoreReadOnlyError(f"{path} is not writable")
+    if kind is StoreDamagedError:
+        return _damaged(path, text, name)
+    return kind(f"{path}: {text}", context={"sqlite": name} if name else {})
 
 
 def busy(path: Path, within: str = "") -> StoreBusyError:

@@ -13,8 +13,8 @@ _READ_BYTES = range(123, 128)  # of the -shm file: one for each mark that reader
 
 
 def writer(path: str) -> int | None:
-    """Return the process that holds the turn or the write lock of SQLite; None if it is not known."""
-    return next(iter([*_flocks(f"{path}-turn"), *_held(f"{path}-shm", range(_WRITE_BYTE, _WRITE_BYTE + 1))]), None)
+    """Return the process that holds the write lock of SQLite, or else the turn; None if it is not known."""
+    return next(iter([*_held(f"{path}-shm", range(_WRITE_BYTE, _WRITE_BYTE + 1)), *_flocks(f"{path}-turn")]), None)
 
 
 def readers(path: str) -> list[int]:

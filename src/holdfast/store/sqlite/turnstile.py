@@ -14,6 +14,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,8 +36,8 @@ class Turnstile:
         self._gate = Path(f"{database}-gate")
         self._turn = Path(f"{database}-turn")
         self._wait_s = wait_s
-        self._guard = threading.Lock()  # of the holder
-        self._holder: threading.Lock | None = None
+        self._guard = threading.Lock()  # of the queue
+        self._queue: deque[threading.Lock] = deque()  # the threads of this process: the first has the turn
         self._files: tuple[int, int] | None = None
         _all.add(self)
 
@@ -49,7 +50,9 @@ class Turnstile:
         deadline = time.monotonic() + self._wait_s
         token = threading.Lock()
         with token:  # a thread whose token is not locked has left, however it left
-            self._wait_for(partial(self._first_thread, token), deadline)
+            with self._guard:
+                self._queue.append(token)
+            self._wait_for(partial(self._is_first, token), deadline)
             gate, turn = self._open()
             try:
                 try:
@@ -64,22 +67,24 @@ class Turnstile:
     def close(self) -> None:
         """Close the lock files; the empty files stay on disk for the next process."""
         if self._files is not None:
-            list(self.around(()))  # after the turn of another thread
-            self.leave_to_parent()
+            list(self.around(()))  # after the turns of other threads
+            files, self._files = self._files, None
+            for file in files:
+                os.close(file)
 
     def leave_to_parent(self) -> None:
         """Close the inherited lock files in a forked child: they would keep the locks of the parent after it ended."""
         for file in self._files or ():
             os.close(file)
-        self._files = self._holder = None
-        self._guard = threading.Lock()
+        self._files, self._guard = None, threading.Lock()
+        self._queue.clear()
 
-    def _first_thread(self, token: threading.Lock) -> bool:
-        """Return whether a token is now the one of the only thread of this process that has the turn."""
+    def _is_first(self, token: threading.Lock) -> bool:
+        """Return whether every thread of this process that came before has left."""
         with self._guard:
-            if self._holder is None or not self._holder.locked():
-                self._holder = token
-            return self._holder is token
+            while not self._queue[0].locked():
+                self._queue.popleft()
+            return self._queue[0] is token
 
     def _open(self) -> tuple[int, int]:
         if self._files is None:
