@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import CommitUnknownError, IdempotencyConflictError, StoreUnavailableError
-from holdfast.store import Submission
+from holdfast.core.machines import JobState
+from holdfast.store import Lease, Submission
 from tests.store.verbs import Verbs
 
 JOB = Submission(operation="noop", payload="{}", client="c", key="k")
@@ -72,3 +73,16 @@ def test_after_a_lost_connection_it_is_unknown_whether_the_statement_counts(verb
     with verbs.store.alone() as transaction:
         [admission] = transaction.jobs.submit([JOB])
     assert admission.is_new
+
+
+def test_a_lone_claim_is_committed_by_itself(verbs: Verbs) -> None:
+    verbs.submit()
+    with verbs.store.alone() as transaction:
+        [attempt] = transaction.executions.claim(Lease(owner="w", seconds=60))
+        with verbs.store.reading() as reading:  # on another connection, before the block ends
+            state = reading.jobs.get(attempt.job_id).state
+    assert state is (JobState.PENDING if verbs.store.one_writer else JobState.RUNNING)
+    assert verbs.job(attempt.job_id).state is JobState.RUNNING
+    with verbs.undone() as transaction:
+        transaction.jobs.submit([Submission(operation="noop", payload="{}")])
+    assert jobs(verbs) == 1

@@ -153,6 +153,7 @@ class ClaimTask(Task[list[Attempt]]):
     """A request for leases."""
 
     order = 4
+    lone = True
     points = ("during_claim", "after_claim")
 
     def __init__(self, lease: Lease) -> None:

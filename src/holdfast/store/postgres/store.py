@@ -135,6 +135,15 @@ class PostgresStore(PostgresSchema):
             raise StoreDamagedError(first_line(error), context={"sqlstate": error.sqlstate}) from error
         return cursor.fetchall() if cursor.description else []
 
+    def run_committed(self, connection: LedgerConnection, name: str, params: Params) -> list[tuple[Any, ...]]:
+        """Run a named statement that commits itself, and return its rows."""
+        connection.autocommit = True
+        try:
+            return self.run(connection, name, params)
+        finally:
+            if not connection.closed:
+                connection.autocommit = False
+
     def insert_job(self, connection: LedgerConnection, params: Params) -> list[tuple[int]]:
         """Run the statement that submits one job, and commit it; return its id, or no row if its key is in use."""
         text, names = _numbered(self._prefix())
@@ -325,9 +334,11 @@ class _Alone(Transaction):
     store: PostgresStore
 
     def run(self, name: str, /, **params: object) -> list[tuple[Any, ...]]:
-        if name == INSERT_JOB and not self.store.pooled:
+        if self.store.pooled or self.is_open:
+            return super().run(name, **params)
+        if name == INSERT_JOB:
             return list(self.store.insert_job(self.connection, params))
-        return super().run(name, **params)
+        return self.store.run_committed(self.connection, name, params)
 
 
 @cache
