@@ -15,6 +15,7 @@ from holdfast.core.commands import Cancel, Commit, Complete, Fail, Finish, GiveB
 from holdfast.core.decide import Move
 from holdfast.core.governed import GrantEvent, Release
 from holdfast.core.records import Attempt, time_text
+from holdfast.governance.approval import register_approver
 from holdfast.store import Declared, Lease, Store, Submission, Transaction
 from holdfast.testing import VirtualClock
 
@@ -189,9 +190,7 @@ class Maker:
                 on["registration"], grant_id=lift, actor=OPERATOR, reason="it is over", move_id=move_id
             )
             assert isinstance(moved, Move)
-            assert transaction.grants.add_approver(
-                "approver-1", "0a" * 32, actor=OPERATOR, reason="a key", grant_id=None
-            )
+        register_approver(self.store, "approver-1", "0a" * 32, actor=OPERATOR, reason="a key")
         return {
             "run": run_id, "step": step, "undone_step": undone, "value": value, "superseded": old,
             "switch": on["replay"].switch_id, "lifted_switch": on["registration"].switch_id, "evidence": evidence,

@@ -19,6 +19,7 @@ from holdfast.audit.files.snapshot import create
 from holdfast.core.commands import Complete
 from holdfast.core.machines import JOB, PROCEDURE, STEP, SWITCH, VALUE, JobState
 from holdfast.core.records import time_text
+from holdfast.governance.approval import register_approver, revoke_approver
 from holdfast.store import Declared, Lease, Store, Submission, create_store, open_store
 from holdfast.testing import VirtualClock
 from tests.audit.rich import LONG_S, WORKER, Maker, Rich, make_rich
@@ -56,11 +57,11 @@ def make_full(store: Store[Any], clock: VirtualClock) -> Rich:
         assert transaction.workers.take_duty("fold", 60)
         transaction.workers.seen("worker-1", ["default"], ["echo"], 8)
         assert transaction.leases.acquire("registry", "operator-1", 60)  # which stays behind
-        for name in ("zoë", "bob"):
-            assert transaction.grants.add_approver(name, "0a" * 32, actor="operator-1", reason="a key", grant_id=None)
-        assert transaction.grants.revoke_approver("bob", actor="operator-1")
         for subject in ("job 1", "job 2"):
             assert transaction.runs.add_evidence("review", subject, '{"ok":"да"}', actor="operator-1")
+    for name in ("zoë", "bob"):
+        register_approver(store, name, f"{ord(name[0]):02x}" * 32, actor="operator-1", reason="a key")
+    revoke_approver(store, "bob", actor="operator-1", reason="he left")
     _write_by_hand(store.url)
     return rich
 

@@ -179,7 +179,19 @@ def test_in_prod_a_key_approves_here_or_by_a_signature_from_elsewhere(prod: On, 
     approve = ("grant", "approve", "1", "--json")
     assert run(*approve, "--as", "bob").error_code == "approver_not_authenticated"
     assert run(*approve, "--key", bob).error_code == "approver_unknown"
-    added = run("grant", "approvers", "add", "bob", "--public-key", f"{bob}.pub", "--reason", "first", "--as", "adm")
+    added = run(
+        "grant",
+        "approvers",
+        "add",
+        "bob",
+        "--public-key",
+        f"{bob}.pub",
+        "--reason",
+        "first",
+        "--as",
+        "adm",
+        "--bootstrap",
+    )
     assert added.tells("bob", "grant 3")
     assert run(*approve, "--as", "ann", "--key", bob).error_code == "self_approval"
     assert run(*approve, "--as", "bob", "--key", eve).error_code == "signature_invalid"
@@ -222,7 +234,9 @@ def test_a_file_that_is_no_key(prod: On, keys: Path) -> None:
 def test_approvers_are_added_revoked_and_listed(prod: On, keys: Path) -> None:
     assert prod("grant", "approvers", "list", "--json").json == []
     bob, eve = (("--public-key", str(keys / f"{name}.pub"), "--reason", "x") for name in ("bob", "eve"))
-    assert prod("grant", "approvers", "add", "bob", *bob).code == 0
+    refused = prod("grant", "approvers", "add", "bob", *bob, "--json")
+    assert (refused.code, refused.error_code) == (3, "bootstrap_required")
+    assert prod("grant", "approvers", "add", "bob", *bob, "--bootstrap", "--json").json["bootstrap"]
     refused = prod("grant", "approvers", "add", "eve", *eve, "--as", "adm", "--json")
     assert (refused.code, refused.error_code) == (3, "REJECT_AUTH_MISSING")
     manifest = refused.json["context"]["manifest"]
@@ -310,7 +324,19 @@ def test_a_repair_in_stage_takes_a_grant_for_its_plan(sqlite_url: str, stage: On
 def test_a_prod_snapshot_is_restored_by_a_signed_slip(prod: On, keys: Path) -> None:
     """The slip is printed into a file by one process, and carried to another."""
     run = prod
-    run("grant", "approvers", "add", "bob", "--public-key", str(keys / "bob.pub"), "--reason", "x", "--as", "adm")
+    run(
+        "grant",
+        "approvers",
+        "add",
+        "bob",
+        "--public-key",
+        str(keys / "bob.pub"),
+        "--reason",
+        "x",
+        "--as",
+        "adm",
+        "--bootstrap",
+    )
     file, slip = str(keys / "prod.snapshot"), keys / "slip.json"
     digest = run("snapshot", "create", file, "--json").json["sha256"]
     given = ("--action", "snapshot.restore", "--target", digest, "--executor", "ann", "--reason", "the disk died",

@@ -117,7 +117,7 @@ POSTGRES_TAMPERINGS = {
     ),
     "all disabled": (
         ["ALTER TABLE holdfast_grants DISABLE TRIGGER USER"],
-        [f"holdfast_grants_{name}" for name in ("born", "delete", "moved", "once", "truncate")],
+        [f"holdfast_grants_{name}" for name in ("born", "delete", "deleted", "moved", "once", "truncate")],
     ),
     "on a partition": (
         ["DROP TRIGGER holdfast_journal_p0_truncate ON holdfast_journal_p0"],

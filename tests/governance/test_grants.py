@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.authority import CONSOLE, KEY, ROLE, Act, ApprovalDoubt, Reject, Scope, Wanted
+from holdfast.audit.check.runner import check
+from holdfast.core.authority import CONSOLE, KEY, ROLE, Act, ApprovalDoubt, Doubt, Reject, Scope, Wanted
 from holdfast.core.errors import GovernanceError, InputError, RecordNotFoundError
 from holdfast.core.governed import Grant
 from holdfast.core.machines import GrantState
@@ -175,10 +176,14 @@ def test_the_signature_under_another_grant_is_not_one_under_this(sqlite_url: str
         refused("signature_invalid", approve, store, other.grant_id, stolen)
 
 
-def test_the_console_may_approve_in_prod(sqlite_url: str) -> None:
+def test_the_console_may_approve_in_prod_if_it_signs(sqlite_url: str, people: People) -> None:
     with new_store(sqlite_url, environment="prod") as store:
+        people.register(store, "bob")
         draft = asked(store, wanted(store))
-        assert approve(store, draft.grant_id, Identity(name="bob", method=CONSOLE)).state == "active"
+        refused("signature_invalid", approve, store, draft.grant_id, Identity(name="bob", method=CONSOLE))
+        signature = people.signature(store, draft, "bob")
+        signed = Identity(name="bob", method=CONSOLE, signature=signature)
+        assert approve(store, draft.grant_id, signed).state == "active"
         assert act(store, wanted(store)) == draft.grant_id
 
 
@@ -472,7 +477,41 @@ def test_the_first_approver_is_free_and_that_is_recorded(
     assert (bob.public_key, bob.added_by, bob.revoked_at) == (people.public_key("bob"), "admin", None)
     assert (grant.state, grant.action, grant.target) == ("consumed", "approver.add", "bob")
     assert grant.approved_via == f'{{"method":"{method}"}}'
-    assert told(store, grant.grant_id)[-1] == ("consume", "consumed", "admin", WHY)
+    why = f"bootstrap of the first approver: {WHY}" if method == "bootstrap" else WHY
+    assert told(store, grant.grant_id)[-1] == ("consume", "consumed", "admin", why)
+
+
+def test_the_first_approver_of_prod_needs_a_bootstrap_that_is_asked_for(make: Make, people: People) -> None:
+    store = make("prod")
+    before = contents(store)
+    refused("bootstrap_required", people.register, store, "bob", bootstrap=False)
+    assert contents(store) == before
+    people.register(store, "bob", bootstrap=True)
+    before = contents(store)
+    refused("bootstrap_refused", people.register, store, "eve", bootstrap=True)
+    revoke_approver(store, "bob", actor="sec", reason="his key was stolen")
+    refused("bootstrap_refused", people.register, store, "eve", bootstrap=True)  # there is one, ever
+
+
+@pytest.mark.parametrize("environment", ["dev", "stage"])
+def test_outside_of_prod_there_is_no_bootstrap(make: Make, people: People, environment: str) -> None:
+    refused("bootstrap_refused", people.register, make(environment), "bob", bootstrap=True)
+
+
+def test_an_approver_of_a_milder_environment_does_not_count_in_prod(sqlite_url: str, people: People) -> None:
+    with new_store(sqlite_url, environment="stage") as store:
+        people.register(store, "bob")
+        with store.transaction() as transaction, transaction.maintenance.open(who="ann", why="raised") as door:
+            transaction.settings.set("environment", "prod")
+            transaction.maintenance.note(door, "raise", environment="prod")
+        draft = asked(store, wanted(store))
+        error = refused("approver_unknown", people.approve, store, draft, "bob")
+        assert error.context["doubt"] == Doubt.APPROVER_UNPROVEN
+        assert check(store, only=["grants_authentic"]).ok
+        revoke_approver(store, "bob", actor="sec", reason="registered again below")
+        people.register(store, "bob", bootstrap=True)
+        assert people.approve(store, draft, "bob").state == "active"
+        assert check(store, only=["grants_authentic"]).ok
 
 
 @pytest.mark.req("L-12", "L-13")

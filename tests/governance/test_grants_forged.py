@@ -19,7 +19,7 @@ from holdfast.governance.grants import Identity, approve, verdict_on
 from holdfast.store import Store, connect
 from holdfast.store.enforcement import Refusal
 from holdfast.store.reinstall import rewrite_enforcement
-from tests.enforcement.raw import Client
+from tests.enforcement.raw import DOOR, SHUT, Client
 from tests.governance.granting import People, act, asked, contents, wanted
 from tests.support.ledgers import new_store
 
@@ -72,13 +72,17 @@ class Forger:
             assert client.changed(sql, *told.values(), self.draft.grant_id) == 1
 
     def change(self, sql: str, *params: object) -> None:
-        """Change a row at rest: a grant only when its triggers are gone."""
-        kept = sql.startswith("UPDATE holdfast_grants")
-        if kept:
-            with self.shell() as client:
-                assert client.refusal(sql, *params) == Refusal.WRITE_ONCE
-        with self.unguarded() if kept else self.shell() as client:
+        """Change a row at rest: a grant only when its triggers are gone, an approver only under maintenance."""
+        with self.shell() as client:
+            assert client.refusal(sql, *params) in (Refusal.WRITE_ONCE, Refusal.GRANT_REQUIRED, Refusal.NEVER_DELETED)
+        if sql.startswith("UPDATE holdfast_grants"):
+            with self.unguarded() as client:
+                assert client.changed(sql, *params) == 1
+            return
+        with self.shell() as client:
+            client.run(DOOR)
             assert client.changed(sql, *params) == 1
+            client.run(SHUT)
 
     @property
     def mark(self) -> str:
@@ -373,4 +377,5 @@ def test_an_approver_who_is_revoked_takes_nothing_from_earlier_approvals(
     environment, _, _, how = FORGERIES[name]
     with new_store(sqlite_url, environment=environment) as store:
         how(Forger(store, People(tmp_path)))
-        assert found_in(store) == []
+        assert [subject for subject in found_in(store) if subject.startswith("GRANT")] == []
+        assert ("APPROVER bob" in found_in(store)) == (name == "prod: approver_put_back_by_hand")

@@ -11,10 +11,10 @@ from holdfast.core.errors import AuthorityError, InputError, RefusedByDatabaseEr
 from holdfast.core.vocabulary import RegistryStatus
 from holdfast.engine.operations import Operations
 from holdfast.governance import grants
-from holdfast.governance.grants import Identity
 from holdfast.governance.registry.registry import build, draft, hold, registration_hold, resolve
 from holdfast.store import Store
 from tests.enforcement.raw import Client
+from tests.governance.granting import approve_in_prod
 from tests.governance.registries import (
     BOTH,
     REAL,
@@ -58,7 +58,7 @@ def test_a_governed_prod_ledger_is_held_until_somebody_lifts_it_by_a_grant(empty
         assert everything(store) == before
         lift = Wanted(act=Act.LIFT, target="switch:REGISTRATION_HOLD", environment="prod", executor="ann")
         asked = grants.request(store, lift, requester="ann", rollback_plan="throw it again", reason="release 7")
-        grants.approve(store, asked.grant_id, Identity(name="bob", method="console"))
+        approve_in_prod(store, asked.grant_id)
         assert hold(store, on=False, actor="ann", reason="release 7", grant_id=asked.grant_id)
         assert not hold(store, on=False, actor="ann", reason="again")
         with store.reading() as reading:

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.core.candidates import packed, unpacked
 from holdfast.core.commands import Cancel, Replay
 from holdfast.core.machines import JobState
 from holdfast.core.records import Job
 from holdfast.core.selection import Attempts, Limits, ReplayMode, Window, candidates_hash
 from holdfast.governance.replay import candidates as replay_candidates
 from holdfast.governance.replay import replay
-from holdfast.governance.replay.candidates import ReplayRules, is_lower, packed, unpacked
+from holdfast.governance.replay.candidates import ReplayRules, is_lower
 from holdfast.governance.replay.guards import policy_of
 from holdfast.store import Store
 from holdfast.testing import START, VirtualClock

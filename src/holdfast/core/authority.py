@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Any
 from unicodedata import normalize
 
 import msgspec
 
 from holdfast.core.digest import canonical, is_storable, sha256
+from holdfast.core.environments import PROD
 from holdfast.core.errors import InputError, PayloadNotJsonError
-from holdfast.core.governed import Grant
+from holdfast.core.governed import Approver, Grant
 from holdfast.core.machines import GRANT, GrantState
 from holdfast.core.records import time_text
 
@@ -30,6 +32,7 @@ CLAIMED, ROLE, KEY, CONSOLE, SELF, FREE, BOOTSTRAP = (
     "claimed", "role", "key", "console", "self", "free", "bootstrap",
 )  # fmt: skip
 AUTHENTIC = frozenset({ROLE, KEY, CONSOLE})
+SIGNED = frozenset({KEY, CONSOLE})  # the console signs too, with the key of its user: a name alone proves nothing
 TTL = timedelta(hours=2)
 TTL_MAX = timedelta(days=30)
 WORD_BYTES_MAX = 1024  # of a name or a target: an action and a target must fit into one index entry of PostgreSQL
@@ -89,6 +92,7 @@ class Doubt(StrEnum):
     CLAIM_ONLY = "claim_only"
     APPROVER_UNKNOWN = "approver_unknown"
     APPROVER_KEY_DIFFERS = "approver_key_differs"
+    APPROVER_UNPROVEN = "approver_unproven"
     APPROVER_REVOKED = "approver_revoked"
     SIGNATURE_INVALID = "signature_invalid"
     JOURNAL_DIFFERS = "journal_differs"
@@ -283,6 +287,46 @@ def _difference(grant: Grant, scope: Scope, wanted: Wanted) -> Rejected | None:
 def _equal_text(one: str | None, other: str | None) -> bool:
     # A scope is stored in NFC. A name that was typed elsewhere may use other code points for the same characters.
     return one == other if one is None or other is None else normalize("NFC", one) == normalize("NFC", other)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Approvers
+
+
+def recorded_via(grant: Grant) -> dict[str, Any]:
+    """Return what a grant stores about its approval; nothing if that is not a JSON object."""
+    try:
+        found = msgspec.json.decode(grant.approved_via or "{}")
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def registration_doubt(
+    approver: Approver, grant: Grant | None, environment: str, bootstrap: int | None
+) -> tuple[Doubt, str] | None:
+    """Return why the grant of a registration does not prove the key of an approver; None if it does.
+
+    `bootstrap` is the first grant that registered an approver of a prod ledger without an approval: there is one.
+    """
+    scope = scope_of(grant) if grant else None
+    if (
+        grant is None
+        or scope is None
+        or (grant.state, grant.action, grant.target) != (GrantState.CONSUMED, Act.APPROVER, approver.name)
+        or scope.manifest != sha256(approver.public_key)
+        or grant.consumed_by != approver.added_by
+    ):
+        return Doubt.APPROVER_KEY_DIFFERS, f"the registered key of {approver.name} is not the one that its grant names"
+    if environment != PROD:
+        return None
+    if scope.environment != PROD:
+        lower = f"{approver.name} was registered while the ledger was for {scope.environment}"
+        return Doubt.APPROVER_UNPROVEN, lower
+    method = recorded_via(grant).get("method")
+    if method not in AUTHENTIC and (method, grant.grant_id) != (BOOTSTRAP, bootstrap):
+        return Doubt.APPROVER_UNPROVEN, f"the registration of {approver.name} was approved by {method!r} only"
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

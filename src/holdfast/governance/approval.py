@@ -3,8 +3,9 @@
 Invariants: who may approve depends only on the ledger's environment: in dev every person, in stage every person except
 the requester, in prod a person other than the requester, identified by a key, a database role or the console. An
 approval is bound to every field of its grant, by its signature and by the mark in the journal. Each registration or
-revocation of an approver has a grant, which names the approver and the digest of the key; in prod only the first
-approver is registered without an approval, recorded as bootstrap. A key belongs to one name, and a name has one key.
+revocation of an approver has a grant, which names the approver and the digest of the key. In prod only the first
+approver is registered without an approval, by an explicit bootstrap that the journal records. A key belongs to one
+name, and a name has one key.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from holdfast.core.authority import (
     BOOTSTRAP,
     CLAIMED,
     FREE,
-    KEY,
     ROLE,
     SELF,
+    SIGNED,
     TEXT_BYTES_MAX,
     Act,
     ApprovalDoubt,
@@ -31,8 +32,9 @@ from holdfast.core.authority import (
     approval_mark,
     approval_text,
     is_exact,
+    recorded_via,
+    registration_doubt,
     require_words,
-    scope_of,
 )
 from holdfast.core.digest import Json, canonical, sha256
 from holdfast.core.environments import DEV, PROD, STAGE
@@ -81,7 +83,7 @@ def approval_record(reading: Reading, grant: Grant, approver: Identity) -> dict[
         )
     if approver.method == ROLE:
         _require_role(reading, grant, approver, environment)
-    if approver.method == KEY:
+    if approver.method in SIGNED:
         _require_signature(reading, grant, approver.name, approver.signature)
     if environment == PROD and approver.method not in AUTHENTIC:
         raise ApprovalError(
@@ -90,7 +92,7 @@ def approval_record(reading: Reading, grant: Grant, approver: Identity) -> dict[
             code="approver_not_authenticated",
         )
     method = SELF if own and approver.method == CLAIMED else approver.method
-    return {"method": method, "signature": approver.signature} if approver.method == KEY else {"method": method}
+    return {"method": method, "signature": approver.signature} if approver.method in SIGNED else {"method": method}
 
 
 def _require_role(reading: Reading, grant: Grant, approver: Identity, environment: str) -> None:
@@ -131,21 +133,39 @@ def active_approver(reading: Reading, name: str) -> Approver:
     approver = reading.grants.approvers().get(name)
     if approver is None or approver.revoked_at is not None:
         raise _unknown(f"{name} is not a registered approver.", name, Doubt.APPROVER_UNKNOWN)
-    grant = reading.grants.get(approver.grant_id) if approver.grant_id is not None else None
-    scope = scope_of(grant) if grant else None
-    if (
-        grant is None
-        or scope is None
-        or (grant.state, grant.action, grant.target) != (GrantState.CONSUMED, Act.APPROVER, name)
-        or scope.manifest != sha256(approver.public_key)
-    ):
-        different = f"The registered key of {name} is not the one that its grant names."
-        raise _unknown(different, name, Doubt.APPROVER_KEY_DIFFERS)
+    unproven = _unproven(reading, approver)
+    if unproven is not None:
+        code, message = unproven
+        raise _unknown(f"{message[0].upper()}{message[1:]}.", name, code)
     dismissed = reading.grants.page(action=str(Act.DISMISS), target=name, state=GrantState.CONSUMED, limit=1)
-    if dismissed and dismissed[0].grant_id > grant.grant_id:
+    if dismissed and dismissed[0].grant_id > (approver.grant_id or 0):
         revoked = f"{name} was revoked as an approver, but the table of approvers does not show it."
         raise _unknown(revoked, name, Doubt.APPROVER_REVOKED)
     return approver
+
+
+def _unproven(reading: Reading, approver: Approver) -> tuple[Doubt, str] | None:
+    """Return why the registration of an approver does not count in this environment; None if it does.
+
+    A registration that another approver has signed counts only if that signature and their own registration do.
+    """
+    grant = None if approver.grant_id is None else reading.grants.get(approver.grant_id)
+    environment = environment_of(reading)
+    doubt = registration_doubt(approver, grant, environment, reading.grants.bootstrap())
+    if doubt is not None or grant is None or environment != PROD:
+        return doubt
+    via = recorded_via(grant)
+    if via.get("method") not in SIGNED:
+        return None
+    by = reading.grants.approvers().get(grant.approved_by or "")
+    if by is not None and (by.grant_id or 0) > grant.grant_id:
+        return None  # registered again since, with another key: the one that signed is not known any more
+    signature = via.get("signature")
+    text = approval_text(grant, reading.settings.read()["ledger_id"])
+    if by is None or not isinstance(signature, str) or not verified(text, signature, by.public_key):
+        unsigned = f"the registration of {approver.name} was not signed by {grant.approved_by}"
+        return Doubt.APPROVER_UNPROVEN, unsigned
+    return _unproven(reading, by)
 
 
 def _unknown(message: str, name: str, doubt: Doubt) -> ApprovalError:
@@ -158,7 +178,7 @@ def _unknown(message: str, name: str, doubt: Doubt) -> ApprovalError:
 
 def approval_doubt(reading: Reading, grant: Grant) -> ApprovalDoubt | None:
     """Return why the approval of an active grant is not valid in this ledger's environment; None if it is valid."""
-    method = _decoded(grant.approved_via).get("method")
+    method = recorded_via(grant).get("method")
     found = _doubt(reading, grant, method)
     return None if found is None else ApprovalDoubt(found[0], grant.approved_by, method, found[1])
 
@@ -178,9 +198,9 @@ def _doubt(reading: Reading, grant: Grant, method: object) -> tuple[Doubt, str] 
         return Doubt.ROLE_NOT_APART, same
     if environment == PROD and method not in AUTHENTIC:
         return Doubt.CLAIM_ONLY, "the approver was identified by their own claim only"
-    if method == KEY:
+    if method in SIGNED:
         try:
-            _require_signature(reading, grant, grant.approved_by, _decoded(grant.approved_via).get("signature"))
+            _require_signature(reading, grant, grant.approved_by, recorded_via(grant).get("signature"))
         except ApprovalError as error:
             return Doubt(str(error.context["doubt"])), error.message.removesuffix(".")
     last = reading.journal.of(grant.grant_id, GRANT.name)[-1:]
@@ -200,7 +220,7 @@ def existing_grant(reading: Reading, grant_id: int) -> Grant:
 
 def approval_method(grant: Grant) -> str | None:
     """Return how the approver of a grant was identified, as recorded; None if the grant is not approved."""
-    method = _decoded(grant.approved_via).get("method")
+    method = recorded_via(grant).get("method")
     return method if isinstance(method, str) else None
 
 
@@ -227,11 +247,20 @@ def _decoded(via: str | None) -> dict[str, Any]:
 
 
 def register_approver(
-    store: Store[Any], name: str, public_key: str, *, actor: str, reason: str, grant_id: int | None = None
+    store: Store[Any],
+    name: str,
+    public_key: str,
+    *,
+    actor: str,
+    reason: str,
+    grant_id: int | None = None,
+    bootstrap: bool = False,
 ) -> Approver:
     """Register an approver and their public key, in hexadecimal digits, and return the approver.
 
-    Raise AuthorityError if a grant is needed and none permits it, ApprovalError if the name or the key is taken.
+    The first approver of a prod ledger has no one to approve the registration: it needs `bootstrap`, and the journal
+    says so. Raise AuthorityError if a grant is needed and none permits it, ApprovalError if the name or the key is
+    taken, or if `bootstrap` is missing or not possible.
     """
     require_words(name=name, actor=actor)
     require_words(TEXT_BYTES_MAX, reason=reason)
@@ -240,16 +269,37 @@ def register_approver(
     key = _key(public_key)
     with store.transaction() as transaction:
         transaction.grants.lock_approvers()
-        others = transaction.grants.approvers()
-        _require_free(others, name, key)
+        _require_free(transaction.grants.approvers(), name, key)
         wanted = _wanted(transaction, Act.APPROVER, name, key, actor)
-        approved = wanted.environment == DEV or grant_id is not None or (wanted.environment == PROD and others)
-        issued_as = None if approved else BOOTSTRAP if wanted.environment == PROD else FREE
+        first = wanted.environment == PROD and transaction.grants.bootstrap() is None
+        if bootstrap or (first and grant_id is None):
+            _require_bootstrap(name, first=first, bootstrap=bootstrap)
+            reason = f"bootstrap of the first approver: {reason}"
+        issued_as = BOOTSTRAP if bootstrap else None
+        if wanted.environment == STAGE and grant_id is None:
+            issued_as = FREE
         used = _consume_grant(transaction, wanted, reason=reason, issued_as=issued_as, grant_id=grant_id)
         added = transaction.grants.add_approver(name, key, actor=actor, reason=reason, grant_id=used)
         if not added:
             raise _taken(name)
         return transaction.grants.approvers()[name]
+
+
+def _require_bootstrap(name: str, *, first: bool, bootstrap: bool) -> None:
+    if not first:
+        raise ApprovalError(
+            "Only the first approver of a prod ledger can be registered by bootstrap.",
+            code="bootstrap_refused",
+            next_step="Remove --bootstrap; in prod request a grant for `approver.add` and have it approved.",
+            context={"name": name},
+        )
+    if not bootstrap:
+        raise ApprovalError(
+            f"{name} would be the first approver of this prod ledger, and no approval confirms the key.",
+            code="bootstrap_required",
+            next_step="Compare the key with its owner, then add --bootstrap; the journal records it.",
+            context={"name": name},
+        )
 
 
 def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) -> Approver:
@@ -265,10 +315,11 @@ def revoke_approver(store: Store[Any], name: str, *, actor: str, reason: str) ->
                 next_step="List the approvers: `holdfast grant approvers list`.",
                 context={"name": name},
             )
-        if not transaction.grants.revoke_approver(name, actor=actor):
+        if approver.revoked_at is not None:
             raise ApprovalError(f"{name} is already revoked.", code="approver_revoked", context={"name": name})
         wanted = _wanted(transaction, Act.DISMISS, name, approver.public_key, actor)
-        _consume_grant(transaction, wanted, reason=reason, issued_as=FREE)
+        _consume_grant(transaction, wanted, reason=reason, issued_as=FREE)  # the triggers require it
+        transaction.grants.revoke_approver(name, actor=actor)
         return transaction.grants.approvers()[name]
 
 

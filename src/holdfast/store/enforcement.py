@@ -14,11 +14,11 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.environments import ENVIRONMENTS
+from holdfast.core.authority import Act
 from holdfast.core.errors import invariant
 from holdfast.core.machine import Machine, Path
 from holdfast.core.machines import GRANT, GrantState, ProcedureState
-from holdfast.store.tables import EVIDENCE, KEPT_SETTINGS, Guarded
+from holdfast.store.tables import EVIDENCE, KEPT_SETTINGS, STRICTER, Guarded
 
 ERASE = "erase"  # the action of a grant to erase the data of a job
 
@@ -37,6 +37,7 @@ class Refusal(StrEnum):
     GRANT_REQUIRED = "HF009"
     DOOR_LEFT_OPEN = "HF011"
     SLIMMED = "HF012"
+    WRONG_ROLE = "HF014"
 
     @property
     def meaning(self) -> str:
@@ -56,7 +57,17 @@ _MEANINGS = {
     Refusal.GRANT_REQUIRED: "this change needs a grant that the same move has consumed",
     Refusal.DOOR_LEFT_OPEN: "the maintenance door must be shut before the transaction ends or opens it again",
     Refusal.SLIMMED: "retention has deleted the payload, so the record cannot change its state",
+    Refusal.WRONG_ROLE: "an approval by a database role must name the role of its session",
 }
+
+
+NOTED = (
+    "event", "actor", "reason", "move_id", "grant_id", "approved_by", "approved_via", "consumed_by", "last_error_code",
+    "last_error_message", "excuse_code", "excuse_message", "quarantine_code", "replay_reason", "stop_state",
+)  # fmt: skip
+"""The columns whose change under maintenance is journalled if the record does not move."""
+REWRITE, DELETE = "rewrite", "delete"
+"""The events by which the journal notes a record that was rewritten or deleted under maintenance."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -137,16 +148,87 @@ def _rewritten(guarded: Guarded, old: str, new: str) -> str:
     return " OR ".join((f"({new}.{guarded.state} = {old}.{guarded.state} AND ({' OR '.join(changed)}))", *others))
 
 
+def rewritten(guarded: Guarded, old: str, new: str) -> str:
+    """Return the condition that a record which does not move gets another last move, approval, error or code."""
+    return f"{new}.{guarded.state} = {old}.{guarded.state} AND ({' OR '.join(_distinct(guarded, old, new).values())})"
+
+
+def rewritten_note(guarded: Guarded, old: str, new: str) -> str:
+    """Return the SQL of the note that says which columns of a record were rewritten under maintenance."""
+    columns = _distinct(guarded, old, new).items()
+    names = " || ".join(f"CASE WHEN {differs} THEN ' {column}' ELSE '' END" for column, differs in columns)
+    return f"'{guarded.machine.name} ' || {new}.{guarded.id} || ':' || {names}"
+
+
+def _distinct(guarded: Guarded, old: str, new: str) -> dict[str, str]:
+    noted = [column for column in guarded.kept if column in NOTED]
+    return {column: f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in noted}
+
+
 def setting_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
     """Yield the violations of an UPDATE of a setting that says which ledger this is or how it is governed."""
-    rank = " ".join(f"WHEN {sql_text(name)} THEN {number}" for number, name in enumerate(ENVIRONMENTS))
-    # In parentheses: PL/pgSQL ends the condition of an IF at the first THEN outside of any.
-    strict = len(ENVIRONMENTS) - 1  # an unknown environment is as strict as prod
-    lower = f"(CASE {new}.value {rank} ELSE {strict} END) < (CASE {old}.value {rank} ELSE {strict} END)"
-    yield Violation(Refusal.NOT_MONOTONE, f"{old}.name = 'environment' AND {new}.name = 'environment' AND {lower}")
+    yield Violation(Refusal.NOT_MONOTONE, f"{new}.name = {old}.name AND {_strictness(new)} < {_strictness(old)}")
+    renamed = f"{new}.name <> {old}.name AND ({_in(old, STRICTER)} OR {_in(new, STRICTER)})"
+    kept = f"({_in(old, KEPT_SETTINGS)} OR {_in(new, KEPT_SETTINGS)})"
     changed = f"{new}.name <> {old}.name OR {new}.value <> {old}.value"
-    kept = f"({old}.name IN ({sql_texts(KEPT_SETTINGS)}) OR {new}.name IN ({sql_texts(KEPT_SETTINGS)}))"
-    yield Violation(Refusal.WRITE_ONCE, f"{kept} AND ({changed}) AND {no_door}")
+    yield Violation(Refusal.WRITE_ONCE, f"({renamed}) OR ({kept} AND ({changed}) AND {no_door})")
+
+
+def setting_replaced(new: str, stored: str) -> str:
+    """Return the condition that a setting that is inserted would be less strict than the stored one."""
+    return f"{new}.name = {stored}.name AND {_strictness(new)} < {_strictness(stored)}"
+
+
+def setting_deleted(old: str, no_door: str) -> Violation:
+    """Return the violation of a DELETE of a setting: how strict a ledger is is never forgotten."""
+    return Violation(Refusal.NEVER_DELETED, f"{_in(old, STRICTER)} OR ({_in(old, KEPT_SETTINGS)} AND {no_door})")
+
+
+def _strictness(row: str) -> str:
+    # In parentheses: PL/pgSQL ends the condition of an IF at the first THEN outside of any.
+    ranks = " ".join(
+        f"WHEN {sql_text(name)} THEN CASE {row}.value "
+        + " ".join(f"WHEN {sql_text(value)} THEN {rank}" for rank, value in enumerate(values))
+        + f" ELSE {len(values) - 1} END"  # an unknown value is as strict as the strictest
+        for name, values in STRICTER.items()
+    )
+    return f"(CASE {row}.name {ranks} ELSE 0 END)"
+
+
+def _in(row: str, names: Iterable[str]) -> str:
+    return f"{row}.name IN ({sql_texts(names)})"
+
+
+def approver_birth_violations(new: str, no_door: str) -> Iterator[Violation]:
+    """Yield the violations of an INSERT of an approver: a consumed grant must have registered this name."""
+    later = f"{new}.revoked_at IS NOT NULL OR {new}.revoked_by IS NOT NULL"
+    yield Violation(Refusal.ILLEGAL_BIRTH, f"({later}) AND {no_door}")
+    yield Violation(Refusal.GRANT_REQUIRED, f"NOT {_registered(new)} AND {no_door}")
+
+
+def approver_violations(old: str, new: str, no_door: str) -> Iterator[Violation]:
+    """Yield the violations of an UPDATE of an approver: legal are a revocation, and a new registration after one."""
+    again = f"{old}.revoked_at IS NOT NULL AND {new}.revoked_at IS NULL"
+    again += f" AND coalesce({new}.grant_id, 0) > coalesce({old}.grant_id, 0)"
+    ended = f"{old}.revoked_at IS NULL AND {new}.revoked_at IS NOT NULL"
+    facts = ("name", "public_key", "added_by", "reason", "grant_id", "added_at")
+    other = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in facts)
+    unlike = " OR ".join(f"{new}.{column} IS DISTINCT FROM {old}.{column}" for column in ("revoked_at", "revoked_by"))
+    legal = f"({again} AND {new}.name = {old}.name) OR ({ended} AND NOT ({other})) OR NOT ({other} OR {unlike})"
+    yield Violation(Refusal.WRITE_ONCE, f"NOT ({legal}) AND {no_door}")
+    yield Violation(Refusal.GRANT_REQUIRED, f"{again} AND NOT {_registered(new)} AND {no_door}")
+    revoked = _used(Act.DISMISS, new, f"g.grant_id > coalesce({old}.grant_id, 0)")
+    yield Violation(Refusal.GRANT_REQUIRED, f"{ended} AND NOT {revoked} AND {no_door}")
+
+
+def _registered(new: str) -> str:
+    return _used(Act.APPROVER, new, f"g.grant_id = {new}.grant_id")
+
+
+def _used(act: Act, new: str, which: str) -> str:
+    """Return the condition that a grant for an act on an approver was consumed."""
+    consumed = f"g.state = {sql_text(GrantState.CONSUMED)} AND g.action = {sql_text(act)}"
+    return f"EXISTS (SELECT 1 FROM {{schema}}holdfast_grants g WHERE {which} AND {consumed} AND g.target = {new}.name)"
 
 
 def write_once_violation(guarded: Guarded, old: str, new: str, no_door: str) -> Violation:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.environments import ENVIRONMENTS
 from holdfast.core.machine import Machine
 from holdfast.core.machines import (
     GRANT,
@@ -251,6 +252,8 @@ EVIDENCE = table_named("evidence").write_once
 
 KEPT_SETTINGS = ("ledger_id", "epoch", "environment", "governed")
 """The settings that say which ledger this is and how it is governed: they change only through the maintenance door."""
+STRICTER = {"environment": ENVIRONMENTS, "governed": ("no", "yes")}
+"""The values of settings that never become less strict, not even through the door; the last is the strictest."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------

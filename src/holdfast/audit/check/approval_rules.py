@@ -1,15 +1,15 @@
 """Rules about approvals: whether each grant that permits something was approved as its environment demands.
 
 Invariants: in dev everything is accepted; a grant of an application, whose action is not an act of Holdfast, is not
-judged; a signature is verified with the key that was registered before the grant, and only where that key is known.
+judged; a signature is verified with the key that was registered before the grant, and only where that key is known; a
+grant for a milder environment counts only if the ledger was raised after it was used.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from holdfast.audit.check.context import RuleContext
 from holdfast.audit.check.findings import Finding
@@ -19,89 +19,228 @@ from holdfast.core.authority import (
     BOOTSTRAP,
     CLAIMED,
     FREE,
-    KEY,
+    ROLE,
+    SIGNED,
     Act,
+    Doubt,
     approval_mark,
     approval_text,
+    recorded_via,
+    registration_doubt,
     scope_of,
 )
-from holdfast.core.digest import sha256
-from holdfast.core.environments import DEV, PROD, STAGE
+from holdfast.core.candidates import unpacked
+from holdfast.core.digest import canonical
+from holdfast.core.environments import ENVIRONMENTS, PROD, STAGE
 from holdfast.core.governed import Approver, Grant
 from holdfast.core.machines import GRANT, GrantState
+from holdfast.core.selection import candidates_hash
 
 UNDER = "grant"  # approved by another grant, which covers many acts
-_UNAPPROVED = frozenset({Act.APPROVER, Act.DISMISS, Act.RESTORE})  # acts that in some cases need no approval
+MANY, ONE = "quarantine:", "job:"  # and the hash of the job ids, or the id: the targets of grants to release jobs
+_SPEND = (GrantState.ACTIVE, GrantState.CONSUMED)
+
+
+class _Ledger(NamedTuple):
+    """What the approvals of one ledger are judged by."""
+
+    environment: str
+    ledger_id: str
+    approvers: Mapping[str, Approver]
+    bootstrap: int | None
+    has_roles: bool
 
 
 def authentic(context: RuleContext) -> Iterator[Finding]:
     """Yield active and consumed grants whose approval is not one that the environment in their scope accepts."""
-    settings = context.evidence.meta()
-    if settings.get("environment") not in (STAGE, PROD):
+    ledger = _ledger(context)
+    if ledger.environment not in (STAGE, PROD):
         return
-    approvers, before = context.evidence.approvers(), None
-    while grants := context.evidence.grants(before, context.batch):
+    released: dict[int, list[Grant]] = defaultdict(list)  # by the grant for several jobs
+    before = None
+    while grants := context.evidence.approvals.grants(before, context.batch):
         before = grants[-1].grant_id
         for grant in grants:
-            scope = scope_of(grant)
             if (
                 grant.action not in set(Act)
-                or grant.state not in (GrantState.ACTIVE, GrantState.CONSUMED)
-                or (scope is not None and scope.environment == DEV)
+                or grant.state not in _SPEND
                 or (not grant.approved_by and grant.state == GrantState.ACTIVE)  # another rule finds it
             ):
                 continue
-            doubt = _doubt(context, grant, approvers, settings)
+            doubt = _doubt(context, grant, ledger)
             if doubt:
-                evidence = {"kind": "approval", "approved_by": grant.approved_by}
-                yield Finding(f"{GRANT.name} {grant.grant_id}", doubt, GRANT.name, grant.grant_id, evidence)
+                yield _of_grant(grant, doubt)
+            elif recorded_via(grant).get("method") == UNDER:
+                released[recorded_via(grant)["grant_id"]].append(grant)
+    for parent, children in released.items():
+        yield from _beyond(context, parent, children)
 
 
-def _doubt(
-    context: RuleContext, grant: Grant, approvers: Mapping[str, Approver], settings: Mapping[str, str]
-) -> str | None:
-    """Return why the approval of a grant is not valid; None if it is."""
-    ledger_id, via = settings.get("ledger_id", ""), _decoded(grant.approved_via)
-    method = via.get("method")
-    if not grant.approved_by:
-        return "the grant was used, but no approver is recorded"
-    allowed = {UNDER, *AUTHENTIC} if settings.get("environment") == PROD else {UNDER, CLAIMED, *AUTHENTIC}
-    if grant.action in _UNAPPROVED:
-        allowed |= {BOOTSTRAP, FREE}
-    if method not in allowed:
-        return f"the approver {grant.approved_by} was identified by {method!r}, which this environment does not accept"
-    if method == UNDER and (not isinstance(via.get("grant_id"), int) or context.grant(via["grant_id"]) is None):
-        return f"it was approved under grant {via.get('grant_id')!r}, which does not exist"
-    approved = context.evidence.approval_of(grant.grant_id)
-    if approved is not None and approved != (grant.approved_by, approval_mark(grant, ledger_id)):
-        return "the grant differs from what the journal says was approved"
-    if method != KEY or grant.action == Act.RESTORE:  # a restore goes by a slip, which is verified before it is used
-        return None
-    known, signature = approvers.get(grant.approved_by), via.get("signature")
-    if known is None or not _registered(context, known):
-        return f"{grant.approved_by} is not an approver whom a grant has registered with this key"
-    if (known.grant_id or 0) > grant.grant_id:
-        return None  # registered again since, with another key: the one that signed is not known any more
-    if not isinstance(signature, str) or not verified(approval_text(grant, ledger_id), signature, known.public_key):
-        return f"the signature on the grant is not valid for the key of {grant.approved_by}"
-    return None
+def registered(context: RuleContext) -> Iterator[Finding]:
+    """Yield approvers whose key no grant has registered, or who are not revoked although a grant has revoked them."""
+    ledger = _ledger(context)
+    for approver in ledger.approvers.values():
+        grant = context.evidence.approvals.grant(approver.grant_id)
+        flaw = registration_doubt(approver, grant, ledger.environment, ledger.bootstrap)
+        if flaw is None or (flaw[0] is Doubt.APPROVER_UNPROVEN and _before_raise(context, grant, ledger)):
+            continue
+        yield _of_approver(approver.name, *flaw)
+    for used in context.evidence.approvals.last_acts():
+        name = used.target
+        known = ledger.approvers.get(name)
+        if known is None:
+            yield _of_approver(name, Doubt.APPROVER_UNKNOWN, f"grant {used.grant_id} names {name}, who is not stored")
+        elif (known.revoked_at is not None) != (used.action == Act.DISMISS):
+            is_, was = ("revoked", "registered") if known.revoked_at else ("not revoked", "revoked")
+            detail = f"{name} is {is_}, but grant {used.grant_id} {was} the approver last"
+            yield _of_approver(name, Doubt.APPROVER_REVOKED, detail)
 
 
-def _registered(context: RuleContext, approver: Approver) -> bool:
-    """Return whether the grant of a registration names this approver and this key."""
-    grant = context.evidence.grant(approver.grant_id) if approver.grant_id is not None else None
-    scope = scope_of(grant) if grant else None
-    return (
-        grant is not None
-        and scope is not None
-        and (grant.state, grant.action, grant.target) == (GrantState.CONSUMED, Act.APPROVER, approver.name)
-        and scope.manifest == sha256(approver.public_key)
+def rewrites(context: RuleContext) -> Iterator[Finding]:
+    """Yield maintenance that rewrote or deleted records outside dev without a grant to repair or to restore."""
+    if context.evidence.meta().get("environment") not in (STAGE, PROD):
+        return
+    for door, actor, event, first, n in context.evidence.ask("rewrites_to_doubt", n=context.limit):
+        detail = f"{actor} changed {n} records without a grant to repair or to restore; one of them: {event} of {first}"
+        yield Finding(f"MAINTENANCE {door}", detail, evidence={"kind": "rewrite", "rows": n})
+
+
+def _of_grant(grant: Grant, detail: str) -> Finding:
+    evidence = {"kind": "approval", "approved_by": grant.approved_by}
+    return Finding(f"{GRANT.name} {grant.grant_id}", detail, GRANT.name, grant.grant_id, evidence)
+
+
+def _of_approver(name: str, code: str, detail: str) -> Finding:
+    return Finding(f"APPROVER {name}", detail, evidence={"kind": "approver", "name": name, "doubt": str(code)})
+
+
+def _ledger(context: RuleContext) -> _Ledger:
+    settings, approvals = context.evidence.meta(), context.evidence.approvals
+    return _Ledger(
+        settings.get("environment", ""),
+        settings.get("ledger_id", ""),
+        approvals.approvers(),
+        approvals.bootstrap(),
+        context.evidence.dialect == "postgres",
     )
 
 
-def _decoded(via: str | None) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(via or "{}")
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _doubt(context: RuleContext, grant: Grant, ledger: _Ledger) -> str | None:
+    """Return why the approval of a grant is not valid; None if it is."""
+    scope, via = scope_of(grant), recorded_via(grant)
+    if not grant.approved_by:
+        return "the grant was used, but no approver is recorded"
+    environment = ledger.environment if scope is None else scope.environment
+    if environment != ledger.environment and _milder(environment, ledger.environment):
+        if not context.evidence.approvals.raised_after(grant.grant_id):
+            return f"it is for {environment}, but the ledger is for {ledger.environment} and was not raised since"
+        if environment not in (STAGE, PROD):
+            return None
+    method = via.get("method")
+    if method not in _accepted(grant, environment, ledger):
+        return f"the approver {grant.approved_by} was identified by {method!r}, which this environment does not accept"
+    if method == ROLE and grant.action != Act.RESTORE and (why := _not_a_role(grant, ledger)):
+        return why
+    approved = context.evidence.approvals.approval_of(grant.grant_id)
+    if approved is not None and approved[:2] != (grant.approved_by, approval_mark(grant, ledger.ledger_id)):
+        return "the grant differs from what the journal says was approved"
+    if approved is not None and approved.maintenance_id is not None and grant.action != Act.RESTORE:
+        return f"it was approved under maintenance {approved.maintenance_id}"
+    if method == UNDER:
+        return _orphan(context, grant, via.get("grant_id"))
+    if method not in SIGNED or grant.action == Act.RESTORE:  # a slip is verified before it is used
+        return None
+    return _badly_signed(context, grant, ledger, via.get("signature"))
+
+
+def _before_raise(context: RuleContext, grant: Grant | None, ledger: _Ledger) -> bool:
+    scope = scope_of(grant) if grant else None
+    milder = scope is not None and _milder(scope.environment, ledger.environment)
+    return milder and grant is not None and context.evidence.approvals.raised_after(grant.grant_id)
+
+
+def _milder(one: str, other: str) -> bool:
+    return one in ENVIRONMENTS and (other not in ENVIRONMENTS or ENVIRONMENTS.index(one) < ENVIRONMENTS.index(other))
+
+
+def _accepted(grant: Grant, environment: str, ledger: _Ledger) -> frozenset[str]:
+    """Return how the approver of a grant may have been identified."""
+    accepted = {UNDER} if grant.action == Act.RELEASE else set()
+    accepted |= AUTHENTIC if environment == PROD else {CLAIMED, *AUTHENTIC}
+    match grant.action:
+        case Act.RESTORE:
+            accepted |= {BOOTSTRAP, FREE}
+        case Act.DISMISS:
+            accepted.add(FREE)
+        case Act.APPROVER if environment != PROD:
+            accepted.add(FREE)
+        case Act.APPROVER if grant.grant_id == ledger.bootstrap:
+            accepted.add(BOOTSTRAP)
+    return frozenset(accepted)
+
+
+def _not_a_role(grant: Grant, ledger: _Ledger) -> str | None:
+    if not ledger.has_roles:
+        return "it was approved by a database role, but this database has no roles"
+    if grant.requested_via == canonical({"role": grant.approved_by}):
+        return f"the database role {grant.approved_by} requested and approved it"
+    # The triggers compare the role with the session for exactly this text.
+    return (
+        None if grant.approved_via == canonical({"method": ROLE}) else "the record of its approval was not written so"
+    )
+
+
+def _orphan(context: RuleContext, grant: Grant, parent_id: object) -> str | None:
+    parent = context.evidence.approvals.grant(parent_id) if isinstance(parent_id, int) else None
+    if parent is None:
+        return f"it was approved under grant {parent_id!r}, which does not exist"
+    theirs, ours = scope_of(parent), scope_of(grant)
+    if (
+        (parent.action, parent.state) != (Act.RELEASE_MANY, GrantState.CONSUMED)
+        or parent.grant_id >= grant.grant_id
+        or theirs is None
+        or ours is None
+        or theirs.environment != ours.environment
+    ):
+        return f"it was approved under grant {parent_id}, which does not permit it"
+    return None
+
+
+def _beyond(context: RuleContext, parent_id: int, children: list[Grant]) -> Iterator[Finding]:
+    """Yield the releases under a grant for several jobs that are none of its jobs."""
+    parent = context.evidence.approvals.grant(parent_id)
+    if parent is None:
+        return
+    numbers = {child.grant_id: child.target.removeprefix(ONE) for child in children}
+    meant = {int(number) for number in numbers.values() if number.isdecimal() and number.isascii()}
+    if MANY + candidates_hash(sorted(meant)) == parent.target and len(meant) == len(children):
+        return
+    permitted = _of_run(context, parent)
+    seen: set[str] = set()
+    for child in sorted(children, key=lambda child: child.grant_id):
+        number = numbers[child.grant_id]
+        if number in seen or permitted is None or number not in permitted:
+            yield _of_grant(child, f"grant {parent_id}, under which it was approved, does not permit job {number}")
+        seen.add(number)
+
+
+def _of_run(context: RuleContext, parent: Grant) -> set[str] | None:
+    """Return the jobs that the run of a grant may release; None if there is no such run."""
+    for content in context.evidence.approvals.candidates_under(parent.grant_id):
+        job_ids, _ = unpacked(content)
+        if MANY + candidates_hash(job_ids) == parent.target:
+            return {str(job_id) for job_id in job_ids}
+    return None
+
+
+def _badly_signed(context: RuleContext, grant: Grant, ledger: _Ledger, signature: Any) -> str | None:
+    known = ledger.approvers.get(grant.approved_by or "")
+    registration = context.evidence.approvals.grant(known.grant_id) if known else None
+    if known is None or registration_doubt(known, registration, ledger.environment, ledger.bootstrap):
+        return f"{grant.approved_by} is not an approver whom a grant has registered with this key"
+    if (known.grant_id or 0) > grant.grant_id:
+        return None  # registered again since, with another key: the one that signed is not known any more
+    text = approval_text(grant, ledger.ledger_id)
+    if not isinstance(signature, str) or not verified(text, signature, known.public_key):
+        return f"the signature on the grant is not valid for the key of {grant.approved_by}"
+    return None

@@ -126,9 +126,14 @@ INVARIANTS: tuple[LedgerInvariant, ...] = (
     ),
     LedgerInvariant(
         name="grants_authentic",
-        meaning="A consumed grant names its consumer; a grant has an approver, outside dev one that it accepts.",
+        meaning="Used grants, registered keys, and rewrites under maintenance have the approval that they need.",
         remedy="writes the consumer from the journal; revokes grants without a valid approval",
-        of_ledger=(ledger_rules.approvals, approval_rules.authentic),
+        of_ledger=(
+            ledger_rules.approvals,
+            approval_rules.authentic,
+            approval_rules.registered,
+            approval_rules.rewrites,
+        ),
     ),
     LedgerInvariant(
         name="keys_unique",

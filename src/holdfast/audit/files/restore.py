@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from holdfast.audit.files.slips import RestorePermit, keep_as_grant, permit_restore
-from holdfast.audit.files.snapshot import Progress, SnapshotFile
+from holdfast.audit.files.snapshot import Progress, SnapshotFile, SnapshotHeader
 from holdfast.audit.files.snapshot_verify import VerifiedSnapshot, verify
 from holdfast.core.authority import Slip
 from holdfast.core.decide import Refused
@@ -33,7 +33,7 @@ from holdfast.core.machines import JobState
 from holdfast.store import Clock, connect, reinstall
 from holdfast.store import migrations as schema_steps
 from holdfast.store.store import Store, host_clock
-from holdfast.store.tables import TABLES, Row, Table
+from holdfast.store.tables import STRICTER, TABLES, Row, Table
 from holdfast.store.transaction import Transaction
 
 ACTOR = "restore"
@@ -152,7 +152,8 @@ def _write_ledger(
         with transaction.maintenance.open(who=request.who, why=request.why, grant_id=grant_id) as door:
             _load_tables(transaction, Path(verified.file), verified, progress)
             _require_whole(transaction)
-            transaction.settings.set("epoch", str(epoch))
+            for name, value in (("epoch", str(epoch)), *_strictness(header)):
+                transaction.settings.set(name, value)
             expired, finished = _end_open_leases(transaction)
             transaction.maintenance.note(
                 door,
@@ -188,16 +189,17 @@ def _require_empty(transaction: Transaction) -> None:
 
 def _require_alike(settings: dict[str, str], verified: VerifiedSnapshot) -> None:
     """Raise RefusedError if an existing ledger has another environment or governance than the snapshot."""
-    for name, theirs in (
-        ("environment", verified.header.environment),
-        ("governed", "yes" if verified.header.governed else "no"),
-    ):
+    for name, theirs in _strictness(verified.header):
         if settings[name] != theirs:
             raise RefusedError(
                 f"{name} of the ledger is {settings[name]}, but {name} of the snapshot is {theirs}",
                 next_step="These settings of a ledger cannot be changed: restore into a new file or an empty database.",
                 context={"setting": name, "ledger": settings[name], "snapshot": theirs},
             )
+
+
+def _strictness(header: SnapshotHeader) -> tuple[tuple[str, str], ...]:
+    return ("environment", header.environment), ("governed", "yes" if header.governed else "no")
 
 
 def _load_tables(transaction: Transaction, path: Path, verified: VerifiedSnapshot, progress: Progress | None) -> None:
@@ -237,8 +239,9 @@ def _refused(table: Table, error: RefusedByDatabaseError) -> SnapshotInvalidErro
 
 
 def _rows_to_load(table: Table, rows: Iterator[Row]) -> Iterator[Row]:
-    # The restored ledger has a new epoch.
-    return (row for row in rows if row[0] != "epoch") if table.name == "meta" else rows
+    # The restored ledger has a new epoch; how strict it is is never deleted to be written again.
+    kept = ("epoch", *STRICTER)
+    return (row for row in rows if row[0] not in kept) if table.name == "meta" else rows
 
 
 def _batches(snapshot: SnapshotFile, table: Table) -> Iterator[list[Row]]:

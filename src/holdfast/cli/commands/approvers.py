@@ -45,14 +45,24 @@ def add(
             help="Id of the grant; required in prod, except for the first approver.",
         ),
     ] = None,
+    bootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--bootstrap", help="Register the first approver of a prod ledger, whose key no approval confirms."
+        ),
+    ] = False,
     as_: As = None,
 ) -> Answer:
     """Register an approver with a public key."""
     key = public_key_text(public_key)
     with location.open() as store:
-        added = register_approver(store, name, key, actor=as_ or actor(), reason=reason, grant_id=grant)
+        added = register_approver(
+            store, name, key, actor=as_ or actor(), reason=reason, grant_id=grant, bootstrap=bootstrap
+        )
     text = f"Approver {output.clean(name)} registered with the key {added.public_key}, under grant {added.grant_id}."
-    return Answer(row_value(added), text)
+    if bootstrap:
+        text += "\nThis is the bootstrap: no approval confirms the key. Compare it with the key of its owner."
+    return Answer({**row_value(added), "bootstrap": bootstrap}, text)
 
 
 @approvers.command()

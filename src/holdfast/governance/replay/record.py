@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.core.candidates import packed, unpacked
 from holdfast.core.digest import canonical
 from holdfast.core.errors import InputError, RecordNotFoundError, StoreDamagedError
 from holdfast.core.governed import PerformedStep, ProcedureRun
 from holdfast.core.machines import JobState, ProcedureState
 from holdfast.core.selection import ReplayMode, Selection, candidates_hash
-from holdfast.governance.replay.candidates import packed, unpacked
 from holdfast.governance.replay.guards import PROCEDURE, ReplayPolicy, ReplayScope, batches
 
 if TYPE_CHECKING:

@@ -6,13 +6,17 @@ Every rule stands in a function body, whose text PostgreSQL keeps as it was give
 that `pg_get_triggerdef` prints, so that opening a ledger can compare both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.core.machines import JOB
+from holdfast.core.machines import GRANT, JOB
 from holdfast.store import joint
 from holdfast.store.enforcement import (
+    DELETE,
+    REWRITE,
     Refusal,
     Violation,
+    approver_birth_violations,
+    approver_violations,
     birth_violations,
     erasure_violation,
     evidence_violation,
@@ -20,14 +24,17 @@ from holdfast.store.enforcement import (
     just_moved,
     lease_violation,
     move_violations,
+    rewritten,
+    rewritten_note,
+    setting_deleted,
     setting_violations,
-    sql_texts,
+    sql_text,
     traceback_violation,
     write_once_violation,
 )
 from holdfast.store.layout import laid_out
 from holdfast.store.postgres.partitions import after_written, before_truncate
-from holdfast.store.tables import GUARDED, KEPT_SETTINGS, Guarded, table_named
+from holdfast.store.tables import GUARDED, Guarded, table_named
 
 OTHERS = tuple(guarded for guarded in GUARDED if guarded.machine is not JOB)
 
@@ -43,19 +50,20 @@ SEALS = "holdfast_seals"
 HISTORY = (SEALS, "holdfast_archives")
 EVIDENCE, LEASES = "holdfast_evidence", "holdfast_leases"
 TRACEBACKS, ERASED = "holdfast_tracebacks", "holdfast_erased"
-META = "holdfast_meta"
+META, APPROVERS = "holdfast_meta", "holdfast_approvers"
 JOBS, CALLS, ABORTED, REFUSE = "holdfast_jobs", "holdfast_calls", "holdfast_aborted", "holdfast_refuse"
 JOURNAL_COLUMNS = (
     "epoch, xid, machine, subject, version,\n    source, target, event, actor, reason, attempt, move_id, grant_id,\n"
     "    maintenance_id, at"
 )
+ROLE_APPROVAL = '{{"method":"role"}}'  # what a grant stores of an approval by a role; the braces are doubled for format
 # The transaction and its maintenance door, looked up once a statement.
 _DOOR = (
     f"DECLARE\n  x bigint := {XID};\n"
     "  door bigint := (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = x);\nBEGIN\n"
 )
 _SHUT = "door IS NULL"
-_SETTING = "'the setting ' || OLD.name"
+_SETTING, _APPROVER = "'the setting ' || OLD.name", "'the approver ' || NEW.name"
 
 
 def functions(schema: str, epoch: str) -> dict[str, str]:
@@ -76,9 +84,16 @@ def functions(schema: str, epoch: str) -> dict[str, str]:
     bodies[f"{ERASED}_insert"] = _if(erased, f"'{ERASED} ' || NEW.job_id")
     bodies[f"{LEASES}_update"] = _if(lease_violation("OLD", "NEW"), f"'{LEASES} ' || OLD.name")
     bodies[f"{LEASES}_delete"] = _raise(Refusal.NEVER_DELETED, "TG_OP || ' of ' || TG_TABLE_NAME")
-    bodies[f"{META}_update"], bodies[f"{META}_delete"] = _setting_changed(schema), _setting_deleted(schema)
+    no_door = _no_door(schema)
+    bodies[f"{META}_update"] = _each_if(setting_violations("OLD", "NEW", no_door), schema, _SETTING)
+    bodies[f"{META}_delete"] = _setting_deleted(schema)
+    bodies[f"{APPROVERS}_insert"] = _each_if(approver_birth_violations("NEW", no_door), schema, _APPROVER)
+    rewrite = _note(schema, _door(schema), REWRITE, "'APPROVER ' || NEW.name")
+    bodies[f"{APPROVERS}_rewritten"] = f"BEGIN\n{rewrite}  RETURN NULL;\nEND"
+    bodies[f"{APPROVERS}_update"] = _each_if(approver_violations("OLD", "NEW", no_door), schema, _APPROVER)
     bodies["holdfast_truncate"] = _raise(Refusal.NEVER_DELETED, "'TRUNCATE of ' || TG_TABLE_NAME")
     bodies["holdfast_delete"] = _unless_door(schema, Refusal.NEVER_DELETED, "OLD")
+    bodies["holdfast_deleted"] = _deleted(schema)
     bodies["holdfast_maintenance_write_once"] = _raise(Refusal.WRITE_ONCE, "'UPDATE of the maintenance door'")
     bodies["holdfast_maintenance_opened"] = _door_row(schema, epoch, "NEW", "1", ("NULL", "'open'"))
     bodies["holdfast_maintenance_shut"] = _door_row(schema, epoch, "OLD", _last(schema), ("'open'", "'shut'"))
@@ -114,9 +129,7 @@ def triggers() -> dict[tuple[str, str], str]:
     texts[ABORTED, f"{ABORTED}_update"] = (
         f"BEFORE UPDATE ON {ABORTED} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
     )
-    for table in (CALLS, ABORTED, *(guarded.table for guarded in GUARDED)):
-        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
-        texts[table, f"{table}_truncate"] = before_truncate(table)
+    texts |= _record_triggers()
     journal, door = "holdfast_journal", "holdfast_maintenance"
     texts[journal, "holdfast_journal_update"] = (
         f"BEFORE UPDATE ON {journal} FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse()"
@@ -164,6 +177,24 @@ def triggers() -> dict[tuple[str, str], str]:
         (table, name): f"CREATE {'CONSTRAINT ' if ' DEFERRABLE ' in text else ''}TRIGGER {name} {text}"
         for (table, name), text in texts.items()
     }
+
+
+def _record_triggers() -> dict[tuple[str, str], str]:
+    """Return what keeps records, calls and attempts from being deleted, and what guards the approvers."""
+    texts = {}
+    records = {guarded.table: (guarded.machine.name, guarded.id) for guarded in GUARDED}
+    records[APPROVERS] = ("APPROVER", "name")
+    for table in (CALLS, ABORTED, *records):
+        texts[table, f"{table}_delete"] = f"BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_delete()"
+        texts[table, f"{table}_truncate"] = before_truncate(table)
+    for table, (name, key) in records.items():
+        texts[table, f"{table}_deleted"] = (
+            f"AFTER DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('{name}', '{key}')"
+        )
+    for name, head in (("insert", "BEFORE INSERT"), ("update", "BEFORE UPDATE"), ("rewritten", "AFTER UPDATE")):
+        function = f"{APPROVERS}_{name}"
+        texts[APPROVERS, function] = f"{head} ON {APPROVERS} FOR EACH ROW EXECUTE FUNCTION {function}()"
+    return texts
 
 
 def views(schema: str) -> dict[str, str]:
@@ -215,18 +246,22 @@ def _follow(schema: str) -> str:
     return f"DECLARE\n  last record;\nBEGIN\n  {last}\n  IF {wrong} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
 
 
-def _setting_changed(schema: str) -> str:
+def _setting_deleted(schema: str) -> str:
+    return _if(setting_deleted("OLD", _no_door(schema)), _SETTING, "OLD")
+
+
+def _each_if(violations: Iterable[Violation], schema: str, what: str) -> str:
+    """Return the body that refuses a row for the first of the violations that it has."""
     refused = "".join(
-        f"  IF {laid_out(violation.condition, 4)} THEN\n    {_raised(violation.refusal, _SETTING)}\n  END IF;\n"
-        for violation in setting_violations("OLD", "NEW", _no_door(schema))
+        f"  IF {laid_out(violation.condition.format(schema=schema), 4)} THEN\n"
+        f"    {_raised(violation.refusal, what)}\n  END IF;\n"
+        for violation in violations
     )
     return f"BEGIN\n{refused}  RETURN NEW;\nEND"
 
 
-def _setting_deleted(schema: str) -> str:
-    kept = f"OLD.name IN ({sql_texts(KEPT_SETTINGS)}) AND {_no_door(schema)}"
-    raised = _raised(Refusal.NEVER_DELETED, _SETTING)
-    return f"BEGIN\n  IF {laid_out(kept, 4)} THEN\n    {raised}\n  END IF;\n  RETURN OLD;\nEND"
+def _door(schema: str) -> str:
+    return f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
 
 
 def _no_door(schema: str) -> str:
@@ -242,14 +277,20 @@ def _raised(refusal: Refusal, what: str) -> str:
     return f"RAISE EXCEPTION USING ERRCODE = '{refusal}',\n      MESSAGE = '{text}'\n        || {what};"
 
 
-def _if(violation: Violation, what: str) -> str:
+def _if(violation: Violation, what: str, row: str = "NEW") -> str:
     raised = _raised(violation.refusal, what)
-    return f"BEGIN\n  IF {laid_out(violation.condition, 4)} THEN\n    {raised}\n  END IF;\n  RETURN NEW;\nEND"
+    return f"BEGIN\n  IF {laid_out(violation.condition, 4)} THEN\n    {raised}\n  END IF;\n  RETURN {row};\nEND"
 
 
 def _unless_door(schema: str, refusal: Refusal, row: str, what: str = "TG_OP || ' of ' || TG_TABLE_NAME") -> str:
     raised = _raised(refusal, what)
     return f"BEGIN\n  IF {_no_door(schema)} THEN\n    {raised}\n  END IF;\n  RETURN {row};\nEND"
+
+
+def _deleted(schema: str) -> str:
+    """Return the body that notes a record which is deleted under maintenance; its name and key column are arguments."""
+    what = "TG_ARGV[0] || ' ' || (to_jsonb(OLD) ->> TG_ARGV[1])"
+    return f"BEGIN\n{_note(schema, _door(schema), DELETE, what)}  RETURN NULL;\nEND"
 
 
 def _once(guarded: Guarded, schema: str) -> str:
@@ -269,10 +310,19 @@ def _born(guarded: Guarded, schema: str, epoch: str) -> str:
 
 def _moved(guarded: Guarded, schema: str, epoch: str) -> str:
     pairs = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
-    violations = list(move_violations(guarded, "o", "n", _no_door(schema)))
+    violations = [*move_violations(guarded, "o", "n", _no_door(schema)), *_by_role(guarded, _no_door(schema))]
     check = _check(guarded, violations, schema, pairs, f"o.{guarded.state}")
     moved = f"{pairs}\n    WHERE n.{guarded.state} <> o.{guarded.state}"
-    return _function(check, _write(guarded, schema, epoch, "o", moved))
+    written = _write(guarded, schema, epoch, "o", moved) + _rewrites(guarded, schema, _door(schema))
+    return _function(check, written)
+
+
+def _by_role(guarded: Guarded, no_door: str) -> Iterator[Violation]:
+    """Yield the violation of an approval that names a database role other than that of the session."""
+    if guarded.machine is GRANT:
+        other = "n.approved_by IS DISTINCT FROM session_user::text"
+        role = f"n.event = 'approve' AND n.state <> o.state AND n.approved_via = {sql_text(ROLE_APPROVAL)}"
+        yield Violation(Refusal.WRONG_ROLE, f"{role} AND {other} AND {no_door}")
 
 
 def _function(check: str, write: str) -> str:
@@ -316,9 +366,31 @@ def _job_moved(schema: str, epoch: str) -> str:
     )
     pairs = "old_rows o JOIN new_rows n\n      ON n.job_id = o.job_id AND n.state <> o.state"
     counts = _counts(schema, "o.state", pairs)
+    noted = _rewrites(joint.JOBS, schema, "door")
     return (
         f"{_DOOR.format(schema=schema)}{journal}\n    WHERE CASE\n{refused}\n      ELSE {joint.moved('o', 'n')} END;\n"
-        f"{aborted}{counts}  RETURN NULL;\nEND"
+        f"{aborted}{counts}  IF door IS NOT NULL THEN\n{noted}  END IF;\n  RETURN NULL;\nEND"
+    )
+
+
+def _rewrites(guarded: Guarded, schema: str, door: str) -> str:
+    """Return the statement that journals the records which are rewritten at rest under maintenance."""
+    rows = f"old_rows o JOIN new_rows n ON n.{guarded.id} = o.{guarded.id}"
+    changed = laid_out(rewritten(guarded, "o", "n"), 6)
+    return _note(schema, door, REWRITE, rewritten_note(guarded, "o", "n"), f"{rows}\n    WHERE {changed}")
+
+
+def _note(schema: str, door: str, event: str, what: str, rows: str = "") -> str:
+    """Return the statement that notes something under the open door, once for each of some rows."""
+    same = "j.machine = 'MAINTENANCE' AND j.subject = g.subject"
+    last = f"(SELECT max(j.version) FROM {schema}holdfast_journal j WHERE {same})"
+    opened = f"{schema}holdfast_journal g\n    WHERE g.machine = 'MAINTENANCE' AND g.subject = {door} AND g.version = 1"
+    said = f"(SELECT {laid_out(what, 6)} AS said" + (f"\n    FROM {rows}) s" if rows else ") s")
+    return (
+        f"  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"
+        f"    SELECT g.epoch, g.xid, g.machine, g.subject,\n      {last}\n        + row_number() OVER (),\n"
+        f"      g.target, g.target, '{event}', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,\n"
+        f"      g.maintenance_id, g.at\n    FROM {said}\n    CROSS JOIN {opened};\n"
     )
 
 
@@ -376,7 +448,7 @@ def _write(guarded: Guarded, schema: str, epoch: str, old: str | None, rows: str
     """Return the statement that journals what moved."""
     source = f"{old}.{guarded.state}" if old else "NULL::text"
     grant = laid_out(granted(guarded, old, "n"), 6)
-    door = f"(SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = {XID})"
+    door = _door(schema)
     return (
         f"  INSERT INTO {schema}holdfast_journal\n    ({JOURNAL_COLUMNS})\n"
         f"    SELECT {epoch}, {XID}, '{guarded.machine.name}', n.{guarded.id}, n.version,\n"

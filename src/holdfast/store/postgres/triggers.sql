@@ -564,6 +564,79 @@ BEGIN
       FROM old_rows o JOIN new_rows n
       ON n.job_id = o.job_id AND n.state <> o.state
      GROUP BY 1, 2, 3, 4;
+  IF door IS NOT NULL THEN
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'JOB ' || n.job_id || ':' || CASE
+      WHEN n.last_error_code IS DISTINCT FROM o.last_error_code
+      THEN ' last_error_code'
+      ELSE ''
+      END || CASE
+      WHEN n.last_error_message IS DISTINCT FROM o.last_error_message
+      THEN ' last_error_message'
+      ELSE ''
+      END || CASE
+      WHEN n.excuse_code IS DISTINCT FROM o.excuse_code
+      THEN ' excuse_code'
+      ELSE ''
+      END || CASE
+      WHEN n.excuse_message IS DISTINCT FROM o.excuse_message
+      THEN ' excuse_message'
+      ELSE ''
+      END || CASE
+      WHEN n.quarantine_code IS DISTINCT FROM o.quarantine_code
+      THEN ' quarantine_code'
+      ELSE ''
+      END || CASE
+      WHEN n.replay_reason IS DISTINCT FROM o.replay_reason
+      THEN ' replay_reason'
+      ELSE ''
+      END || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END || CASE
+      WHEN n.grant_id IS DISTINCT FROM o.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.job_id = o.job_id
+    WHERE n.state = o.state
+      AND (
+        n.last_error_code IS DISTINCT FROM o.last_error_code
+        OR n.last_error_message IS DISTINCT FROM o.last_error_message
+        OR n.excuse_code IS DISTINCT FROM o.excuse_code
+        OR n.excuse_message IS DISTINCT FROM o.excuse_message
+        OR n.quarantine_code IS DISTINCT FROM o.quarantine_code
+        OR n.replay_reason IS DISTINCT FROM o.replay_reason
+        OR n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+        OR n.grant_id IS DISTINCT FROM o.grant_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = door AND g.version = 1;
+  END IF;
   RETURN NULL;
 END
 $holdfast$;
@@ -735,10 +808,11 @@ $holdfast$;
 -- function: holdfast_meta_update
 CREATE FUNCTION holdfast_meta_update LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF OLD.name = 'environment'
-    AND NEW.name = 'environment'
+  IF NEW.name = OLD.name
     AND (
-      CASE NEW.value
+      CASE NEW.name
+      WHEN 'environment'
+      THEN CASE NEW.value
       WHEN 'dev'
       THEN 0
       WHEN 'stage'
@@ -747,19 +821,35 @@ BEGIN
       THEN 2
       ELSE 2
       END
-    ) < (CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END) THEN
+      WHEN 'governed'
+      THEN CASE NEW.value
+      WHEN 'no'
+      THEN 0
+      WHEN 'yes'
+      THEN 1
+      ELSE 1
+      END
+      ELSE 0
+      END
+    ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF007',
       MESSAGE = 'HF007 this number cannot decrease: '
         || 'the setting ' || OLD.name;
   END IF;
   IF (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-      OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      NEW.name <> OLD.name
+      AND (OLD.name IN ('environment', 'governed') OR NEW.name IN ('environment', 'governed'))
     )
-    AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
-    AND NOT EXISTS (
-      SELECT 1 FROM {schema}holdfast_maintenance m
-      WHERE m.xid = pg_current_xact_id()::text::bigint
+    OR (
+      (
+        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      )
+      AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
+      AND NOT EXISTS (
+        SELECT 1 FROM {schema}holdfast_maintenance m
+        WHERE m.xid = pg_current_xact_id()::text::bigint
+      )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF006',
       MESSAGE = 'HF006 this column cannot be changed: '
@@ -772,16 +862,149 @@ $holdfast$;
 -- function: holdfast_meta_delete
 CREATE FUNCTION holdfast_meta_delete LANGUAGE plpgsql AS $holdfast$
 BEGIN
-  IF OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-    AND NOT EXISTS (
-      SELECT 1 FROM {schema}holdfast_maintenance m
-      WHERE m.xid = pg_current_xact_id()::text::bigint
+  IF OLD.name IN ('environment', 'governed')
+    OR (
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      AND NOT EXISTS (
+        SELECT 1 FROM {schema}holdfast_maintenance m
+        WHERE m.xid = pg_current_xact_id()::text::bigint
+      )
     ) THEN
     RAISE EXCEPTION USING ERRCODE = 'HF003',
       MESSAGE = 'HF003 records cannot be deleted: '
         || 'the setting ' || OLD.name;
   END IF;
   RETURN OLD;
+END
+$holdfast$;
+
+-- function: holdfast_approvers_insert
+CREATE FUNCTION holdfast_approvers_insert LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF (NEW.revoked_at IS NOT NULL OR NEW.revoked_by IS NOT NULL)
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF002',
+      MESSAGE = 'HF002 a new record must have an unused id and key, an initial state and its event: '
+        || 'the approver ' || NEW.name;
+  END IF;
+  IF NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.action = 'approver.add'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF009',
+      MESSAGE = 'HF009 this change needs a grant that the same move has consumed: '
+        || 'the approver ' || NEW.name;
+  END IF;
+  RETURN NEW;
+END
+$holdfast$;
+
+-- function: holdfast_approvers_rewritten
+CREATE FUNCTION holdfast_approvers_rewritten LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'APPROVER ' || NEW.name AS said) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+  RETURN NULL;
+END
+$holdfast$;
+
+-- function: holdfast_approvers_update
+CREATE FUNCTION holdfast_approvers_update LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  IF NOT (
+      (
+        OLD.revoked_at IS NOT NULL
+        AND NEW.revoked_at IS NULL
+        AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
+        AND NEW.name = OLD.name
+      )
+      OR (
+        OLD.revoked_at IS NULL
+        AND NEW.revoked_at IS NOT NULL
+        AND NOT (
+          NEW.name IS DISTINCT FROM OLD.name
+          OR NEW.public_key IS DISTINCT FROM OLD.public_key
+          OR NEW.added_by IS DISTINCT FROM OLD.added_by
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.added_at IS DISTINCT FROM OLD.added_at
+        )
+      )
+      OR NOT (
+        NEW.name IS DISTINCT FROM OLD.name
+        OR NEW.public_key IS DISTINCT FROM OLD.public_key
+        OR NEW.added_by IS DISTINCT FROM OLD.added_by
+        OR NEW.reason IS DISTINCT FROM OLD.reason
+        OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+        OR NEW.added_at IS DISTINCT FROM OLD.added_at
+        OR NEW.revoked_at IS DISTINCT FROM OLD.revoked_at
+        OR NEW.revoked_by IS DISTINCT FROM OLD.revoked_by
+      )
+    )
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF006',
+      MESSAGE = 'HF006 this column cannot be changed: '
+        || 'the approver ' || NEW.name;
+  END IF;
+  IF OLD.revoked_at IS NOT NULL
+    AND NEW.revoked_at IS NULL
+    AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.action = 'approver.add'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF009',
+      MESSAGE = 'HF009 this change needs a grant that the same move has consumed: '
+        || 'the approver ' || NEW.name;
+  END IF;
+  IF OLD.revoked_at IS NULL
+    AND NEW.revoked_at IS NOT NULL
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_grants g
+      WHERE g.grant_id > coalesce(OLD.grant_id, 0)
+      AND g.state = 'consumed'
+      AND g.action = 'approver.revoke'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (
+      SELECT 1 FROM {schema}holdfast_maintenance m
+      WHERE m.xid = pg_current_xact_id()::text::bigint
+    ) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HF009',
+      MESSAGE = 'HF009 this change needs a grant that the same move has consumed: '
+        || 'the approver ' || NEW.name;
+  END IF;
+  RETURN NEW;
 END
 $holdfast$;
 
@@ -803,6 +1026,25 @@ BEGIN
         || TG_OP || ' of ' || TG_TABLE_NAME;
   END IF;
   RETURN OLD;
+END
+$holdfast$;
+
+-- function: holdfast_deleted
+CREATE FUNCTION holdfast_deleted LANGUAGE plpgsql AS $holdfast$
+BEGIN
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'delete', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT TG_ARGV[0] || ' ' || (to_jsonb(OLD) ->> TG_ARGV[1]) AS said) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
+  RETURN NULL;
 END
 $holdfast$;
 
@@ -1034,6 +1276,16 @@ BEGIN
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
         THEN 'HF006 this column cannot be changed'
+      WHEN
+        n.event = 'approve'
+        AND n.state <> o.state
+        AND n.approved_via = '{"method":"role"}'
+        AND n.approved_by IS DISTINCT FROM session_user::text
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
+        THEN 'HF014 an approval by a database role must name the role of its session'
       END AS refusal
     INTO bad FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
     WHERE (
@@ -1117,6 +1369,15 @@ BEGIN
           SELECT 1 FROM {schema}holdfast_maintenance m
           WHERE m.xid = pg_current_xact_id()::text::bigint
         )
+      ) OR (
+        n.event = 'approve'
+        AND n.state <> o.state
+        AND n.approved_via = '{"method":"role"}'
+        AND n.approved_by IS DISTINCT FROM session_user::text
+        AND NOT EXISTS (
+          SELECT 1 FROM {schema}holdfast_maintenance m
+          WHERE m.xid = pg_current_xact_id()::text::bigint
+        )
       );
   IF FOUND THEN
     RAISE EXCEPTION USING ERRCODE = left(bad.refusal, 5),
@@ -1135,6 +1396,57 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
     WHERE n.state <> o.state
     ORDER BY 4;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'GRANT ' || n.grant_id || ':' || CASE
+      WHEN n.approved_by IS DISTINCT FROM o.approved_by
+      THEN ' approved_by'
+      ELSE ''
+      END || CASE
+      WHEN n.consumed_by IS DISTINCT FROM o.consumed_by
+      THEN ' consumed_by'
+      ELSE ''
+      END || CASE
+      WHEN n.approved_via IS DISTINCT FROM o.approved_via
+      THEN ' approved_via'
+      ELSE ''
+      END || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.grant_id = o.grant_id
+    WHERE n.state = o.state
+      AND (
+        n.approved_by IS DISTINCT FROM o.approved_by
+        OR n.consumed_by IS DISTINCT FROM o.consumed_by
+        OR n.approved_via IS DISTINCT FROM o.approved_via
+        OR n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
   RETURN NULL;
 END
 $holdfast$;
@@ -1426,6 +1738,52 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
     WHERE n.state <> o.state
     ORDER BY 4;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'PROCEDURE ' || n.run_id || ':' || CASE
+      WHEN n.stop_state IS DISTINCT FROM o.stop_state
+      THEN ' stop_state'
+      ELSE ''
+      END || CASE
+      WHEN n.grant_id IS DISTINCT FROM o.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.run_id = o.run_id
+    WHERE n.state = o.state
+      AND (
+        n.stop_state IS DISTINCT FROM o.stop_state
+        OR n.grant_id IS DISTINCT FROM o.grant_id
+        OR n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
   RETURN NULL;
 END
 $holdfast$;
@@ -1640,6 +1998,42 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
     WHERE n.state <> o.state
     ORDER BY 4;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'STEP ' || n.step_id || ':' || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.step_id = o.step_id
+    WHERE n.state = o.state
+      AND (
+        n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
   RETURN NULL;
 END
 $holdfast$;
@@ -2012,6 +2406,47 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
     WHERE n.state <> o.state
     ORDER BY 4;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'VALUE ' || n.value_id || ':' || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END || CASE
+      WHEN n.grant_id IS DISTINCT FROM o.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.value_id = o.value_id
+    WHERE n.state = o.state
+      AND (
+        n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+        OR n.grant_id IS DISTINCT FROM o.grant_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
   RETURN NULL;
 END
 $holdfast$;
@@ -2277,6 +2712,47 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
     WHERE n.state <> o.state
     ORDER BY 4;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'SWITCH ' || n.switch_id || ':' || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END || CASE
+      WHEN n.grant_id IS DISTINCT FROM o.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.switch_id = o.switch_id
+    WHERE n.state = o.state
+      AND (
+        n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+        OR n.grant_id IS DISTINCT FROM o.grant_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
   RETURN NULL;
 END
 $holdfast$;
@@ -2502,6 +2978,42 @@ BEGIN
     FROM old_rows o JOIN new_rows n ON n.setting_id = o.setting_id
     WHERE n.state <> o.state
     ORDER BY 4;
+  INSERT INTO {schema}holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject,
+      (SELECT max(j.version) FROM {schema}holdfast_journal j WHERE j.machine = 'MAINTENANCE' AND j.subject = g.subject)
+        + row_number() OVER (),
+      g.target, g.target, 'rewrite', g.actor, s.said, NULL::integer, g.move_id, g.grant_id,
+      g.maintenance_id, g.at
+    FROM (SELECT 'SETTING ' || n.setting_id || ':' || CASE
+      WHEN n.event IS DISTINCT FROM o.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN n.actor IS DISTINCT FROM o.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN n.reason IS DISTINCT FROM o.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN n.move_id IS DISTINCT FROM o.move_id
+      THEN ' move_id'
+      ELSE ''
+      END AS said
+    FROM old_rows o JOIN new_rows n ON n.setting_id = o.setting_id
+    WHERE n.state = o.state
+      AND (
+        n.event IS DISTINCT FROM o.event
+        OR n.actor IS DISTINCT FROM o.actor
+        OR n.reason IS DISTINCT FROM o.reason
+        OR n.move_id IS DISTINCT FROM o.move_id
+      )) s
+    CROSS JOIN {schema}holdfast_journal g
+    WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT d.maintenance_id FROM {schema}holdfast_maintenance d WHERE d.xid = pg_current_xact_id()::text::bigint) AND g.version = 1;
   RETURN NULL;
 END
 $holdfast$;
@@ -2631,6 +3143,45 @@ CREATE TRIGGER holdfast_settings_delete BEFORE DELETE ON holdfast_settings FOR E
 
 -- trigger: holdfast_settings holdfast_settings_truncate
 CREATE TRIGGER holdfast_settings_truncate BEFORE TRUNCATE ON holdfast_settings FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- trigger: holdfast_approvers holdfast_approvers_delete
+CREATE TRIGGER holdfast_approvers_delete BEFORE DELETE ON holdfast_approvers FOR EACH ROW EXECUTE FUNCTION holdfast_delete();
+
+-- trigger: holdfast_approvers holdfast_approvers_truncate
+CREATE TRIGGER holdfast_approvers_truncate BEFORE TRUNCATE ON holdfast_approvers FOR EACH STATEMENT EXECUTE FUNCTION holdfast_truncate();
+
+-- trigger: holdfast_jobs holdfast_jobs_deleted
+CREATE TRIGGER holdfast_jobs_deleted AFTER DELETE ON holdfast_jobs FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('JOB', 'job_id');
+
+-- trigger: holdfast_grants holdfast_grants_deleted
+CREATE TRIGGER holdfast_grants_deleted AFTER DELETE ON holdfast_grants FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('GRANT', 'grant_id');
+
+-- trigger: holdfast_procedures holdfast_procedures_deleted
+CREATE TRIGGER holdfast_procedures_deleted AFTER DELETE ON holdfast_procedures FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('PROCEDURE', 'run_id');
+
+-- trigger: holdfast_steps holdfast_steps_deleted
+CREATE TRIGGER holdfast_steps_deleted AFTER DELETE ON holdfast_steps FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('STEP', 'step_id');
+
+-- trigger: holdfast_values holdfast_values_deleted
+CREATE TRIGGER holdfast_values_deleted AFTER DELETE ON holdfast_values FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('VALUE', 'value_id');
+
+-- trigger: holdfast_switches holdfast_switches_deleted
+CREATE TRIGGER holdfast_switches_deleted AFTER DELETE ON holdfast_switches FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('SWITCH', 'switch_id');
+
+-- trigger: holdfast_settings holdfast_settings_deleted
+CREATE TRIGGER holdfast_settings_deleted AFTER DELETE ON holdfast_settings FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('SETTING', 'setting_id');
+
+-- trigger: holdfast_approvers holdfast_approvers_deleted
+CREATE TRIGGER holdfast_approvers_deleted AFTER DELETE ON holdfast_approvers FOR EACH ROW EXECUTE FUNCTION holdfast_deleted('APPROVER', 'name');
+
+-- trigger: holdfast_approvers holdfast_approvers_insert
+CREATE TRIGGER holdfast_approvers_insert BEFORE INSERT ON holdfast_approvers FOR EACH ROW EXECUTE FUNCTION holdfast_approvers_insert();
+
+-- trigger: holdfast_approvers holdfast_approvers_update
+CREATE TRIGGER holdfast_approvers_update BEFORE UPDATE ON holdfast_approvers FOR EACH ROW EXECUTE FUNCTION holdfast_approvers_update();
+
+-- trigger: holdfast_approvers holdfast_approvers_rewritten
+CREATE TRIGGER holdfast_approvers_rewritten AFTER UPDATE ON holdfast_approvers FOR EACH ROW EXECUTE FUNCTION holdfast_approvers_rewritten();
 
 -- trigger: holdfast_journal holdfast_journal_update
 CREATE TRIGGER holdfast_journal_update BEFORE UPDATE ON holdfast_journal FOR EACH ROW EXECUTE FUNCTION holdfast_journal_refuse();

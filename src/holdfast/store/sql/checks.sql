@@ -105,6 +105,18 @@ SELECT * FROM (
 -- name: evidence_to_check
 SELECT evidence_id, content, digest FROM holdfast_evidence WHERE evidence_id > :after ORDER BY evidence_id LIMIT :n;
 
+-- name: rewrites_to_doubt
+-- What was rewritten or deleted under maintenance without a grant to repair, restore or erase, for one maintenance.
+SELECT r.subject, min(r.actor), min(r.event), min(r.reason), count(*)
+  FROM holdfast_journal r
+ WHERE r.machine = 'MAINTENANCE' AND r.event IN ('rewrite', 'delete') AND NOT EXISTS (
+   SELECT 1 FROM holdfast_grants g
+    WHERE g.grant_id = r.grant_id AND g.state = 'consumed' AND g.action IN ('ledger.repair', 'snapshot.restore', 'erase')
+      AND NOT EXISTS (SELECT 1 FROM holdfast_journal o
+                       WHERE o.machine = 'MAINTENANCE' AND o.version = 1 AND o.grant_id = r.grant_id
+                         AND o.subject <> r.subject))
+ GROUP BY r.subject ORDER BY r.subject LIMIT :n;
+
 -- name: grants_to_doubt
 SELECT grant_id, state, requested_by, approved_by FROM holdfast_grants
  WHERE (state = 'consumed' AND consumed_by IS NULL)

@@ -109,6 +109,28 @@ RETURNING name;
 UPDATE holdfast_approvers SET revoked_at = {now}, revoked_by = :actor WHERE name = :name AND revoked_at IS NULL
 RETURNING name;
 
+-- name: first_bootstrap
+SELECT min(g.grant_id) FROM holdfast_grants g
+ WHERE g.action = 'approver.add' AND g.state = 'consumed' AND g.approved_via = :via
+   AND g.scope LIKE '%"environment":"prod"%';
+
+-- name: last_acts_on_approvers
+SELECT max(g.grant_id) FROM holdfast_grants g
+ WHERE g.state = 'consumed' AND g.action IN ('approver.add', 'approver.revoke')
+ GROUP BY g.target ORDER BY 1;
+
+-- name: candidates_under
+SELECT v.content FROM holdfast_evidence v
+ WHERE v.grant_id = :grant_id AND v.kind = 'candidates' AND v.voided_at IS NULL ORDER BY v.evidence_id;
+
+-- name: raised_after
+SELECT EXISTS (
+  SELECT 1 FROM holdfast_journal g
+   WHERE g.machine = 'MAINTENANCE' AND g.event = 'raise' AND g.seq > (
+     SELECT coalesce(max(r.seq), 0) FROM holdfast_journal r WHERE r.machine = 'GRANT' AND r.subject = :grant_id
+   )
+);
+
 -- name: list_approvers
 SELECT {approver_columns} FROM holdfast_approvers a ORDER BY a.name;
 

@@ -10,8 +10,13 @@ from collections.abc import Iterator
 from holdfast.core.machines import JOB
 from holdfast.store import joint
 from holdfast.store.enforcement import (
+    DELETE,
+    NOTED,
+    REWRITE,
     Refusal,
     Violation,
+    approver_birth_violations,
+    approver_violations,
     birth_violations,
     erasure_violation,
     evidence_violation,
@@ -19,6 +24,10 @@ from holdfast.store.enforcement import (
     just_moved,
     lease_violation,
     move_violations,
+    rewritten,
+    rewritten_note,
+    setting_deleted,
+    setting_replaced,
     setting_violations,
     sql_text,
     sql_texts,
@@ -46,6 +55,7 @@ def triggers(epoch: str) -> dict[str, str]:
         *_journal_triggers(),
         *_history_triggers(),
         *_setting_triggers(),
+        *_approver_triggers(),
         *_door_triggers(epoch),
     )
     return {text.split()[2]: text for text in texts}
@@ -65,6 +75,7 @@ def _job_triggers(epoch: str) -> Iterator[str]:
     moves = [by_id, *map(_local, joint.job_violations("OLD", "NEW", NO_DOOR))]
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
     yield _never_deleted(table)
+    yield from _noted(guarded)
     head, count = f"AFTER INSERT ON {table}", "NEW.state"
     # Rows written under maintenance (a restore) bring their own journal with them.
     yield _writer(f"{table}_born", head, NO_DOOR, _job_journal(epoch, joint.journal_values(None, "NEW")))
@@ -139,6 +150,31 @@ def _never_deleted(table: str) -> str:
     return _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [Violation(Refusal.NEVER_DELETED, NO_DOOR)])
 
 
+def _noted(guarded: Guarded) -> Iterator[str]:
+    """Yield what journals that a record is rewritten at rest, or deleted, under maintenance."""
+    table = guarded.table
+    columns = ", ".join(column for column in guarded.kept if column in NOTED)
+    changed = f"{rewritten(guarded, 'OLD', 'NEW')} AND NOT {NO_DOOR}"
+    note = _note(REWRITE, rewritten_note(guarded, "OLD", "NEW"))
+    yield _writer(f"{table}_rewritten", f"AFTER UPDATE OF {columns} ON {table}", changed, note)
+    yield _deletion_noted(table, f"'{guarded.machine.name} ' || OLD.{guarded.id}")
+
+
+def _deletion_noted(table: str, what: str) -> str:
+    return _writer(f"{table}_deleted", f"AFTER DELETE ON {table}", f"NOT {NO_DOOR}", _note(DELETE, what))
+
+
+def _note(event: str, what: str) -> str:
+    return (
+        f"  INSERT INTO holdfast_journal\n    ({_JOURNAL_COLUMNS})\n"
+        "    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,\n"
+        f"      '{event}', g.actor, {laid_out(what, 6)},\n"
+        "      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at\n"
+        f"    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = {DOOR}\n"
+        "    ORDER BY g.version DESC LIMIT 1;\n"
+    )
+
+
 def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
     table = guarded.table
     yield _guard(f"{table}_birth", f"BEFORE INSERT ON {table}", [*_collisions(guarded), *_births(guarded)])
@@ -149,6 +185,7 @@ def _machine_triggers(guarded: Guarded, epoch: str) -> Iterator[str]:
     ]
     yield _guard(f"{table}_move", f"BEFORE UPDATE ON {table}", moves)
     yield _never_deleted(table)
+    yield from _noted(guarded)
     # Rows written under maintenance (a restore) bring their own journal with them.
     yield _writer(f"{table}_born", f"AFTER INSERT ON {table}", NO_DOOR, _journal(guarded, epoch, None))
     head = f"AFTER UPDATE OF {guarded.state} ON {table}"
@@ -270,12 +307,30 @@ def _kept_evidence() -> str:
 
 def _setting_triggers() -> Iterator[str]:
     table = "holdfast_meta"
-    kept = f"{{row}}.name IN ({sql_texts(KEPT_SETTINGS)}) AND {NO_DOOR}"
-    again = Violation(Refusal.WRITE_ONCE, f"{_there(table, ('name',))} AND {kept.format(row='NEW')}")
-    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", [again])
+    kept = f"NEW.name IN ({sql_texts(KEPT_SETTINGS)}) AND {NO_DOOR}"
+    # REPLACE fires no trigger for the row that it deletes.
+    lowered = f"EXISTS (SELECT 1 FROM {table} m WHERE {setting_replaced('NEW', 'm')})"
+    again = [
+        Violation(Refusal.NOT_MONOTONE, lowered),
+        Violation(Refusal.WRITE_ONCE, f"{_there(table, ('name',))} AND {kept}"),
+    ]
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", again)
     yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", [*setting_violations("OLD", "NEW", NO_DOOR)])
-    deleted = Violation(Refusal.NEVER_DELETED, kept.format(row="OLD"))
-    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [deleted])
+    yield _guard(f"{table}_delete", f"BEFORE DELETE ON {table}", [setting_deleted("OLD", NO_DOOR)])
+
+
+def _approver_triggers() -> Iterator[str]:
+    table = "holdfast_approvers"
+    # REPLACE fires no trigger for the row that it deletes; a new registration follows a revocation.
+    active = f"EXISTS (SELECT 1 FROM {table} r WHERE r.name = NEW.name AND r.revoked_at IS NULL) AND {NO_DOOR}"
+    births = [Violation(Refusal.ILLEGAL_BIRTH, active), *map(_local, approver_birth_violations("NEW", NO_DOOR))]
+    yield _guard(f"{table}_insert", f"BEFORE INSERT ON {table}", births)
+    moves = [*map(_local, approver_violations("OLD", "NEW", NO_DOOR))]
+    yield _guard(f"{table}_update", f"BEFORE UPDATE ON {table}", moves)
+    yield _never_deleted(table)
+    changed = f"NOT {NO_DOOR}"
+    yield _writer(f"{table}_rewritten", f"AFTER UPDATE ON {table}", changed, _note(REWRITE, "'APPROVER ' || NEW.name"))
+    yield _deletion_noted(table, "'APPROVER ' || OLD.name")
 
 
 def _door_triggers(epoch: str) -> Iterator[str]:

@@ -571,6 +571,94 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_jobs_rewritten
+CREATE TRIGGER holdfast_jobs_rewritten AFTER UPDATE OF last_error_code, last_error_message, excuse_code, excuse_message, quarantine_code, replay_reason, event, actor, reason, move_id, grant_id ON holdfast_jobs
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
+    OR NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
+    OR NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
+    OR NEW.excuse_message IS DISTINCT FROM OLD.excuse_message
+    OR NEW.quarantine_code IS DISTINCT FROM OLD.quarantine_code
+    OR NEW.replay_reason IS DISTINCT FROM OLD.replay_reason
+    OR NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'JOB ' || NEW.job_id || ':' || CASE
+      WHEN NEW.last_error_code IS DISTINCT FROM OLD.last_error_code
+      THEN ' last_error_code'
+      ELSE ''
+      END || CASE
+      WHEN NEW.last_error_message IS DISTINCT FROM OLD.last_error_message
+      THEN ' last_error_message'
+      ELSE ''
+      END || CASE
+      WHEN NEW.excuse_code IS DISTINCT FROM OLD.excuse_code
+      THEN ' excuse_code'
+      ELSE ''
+      END || CASE
+      WHEN NEW.excuse_message IS DISTINCT FROM OLD.excuse_message
+      THEN ' excuse_message'
+      ELSE ''
+      END || CASE
+      WHEN NEW.quarantine_code IS DISTINCT FROM OLD.quarantine_code
+      THEN ' quarantine_code'
+      ELSE ''
+      END || CASE
+      WHEN NEW.replay_reason IS DISTINCT FROM OLD.replay_reason
+      THEN ' replay_reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_jobs_deleted
+CREATE TRIGGER holdfast_jobs_deleted AFTER DELETE ON holdfast_jobs
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'JOB ' || OLD.job_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
 -- trigger: holdfast_jobs_born
 CREATE TRIGGER holdfast_jobs_born AFTER INSERT ON holdfast_jobs
 WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1108,6 +1196,74 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_grants_rewritten
+CREATE TRIGGER holdfast_grants_rewritten AFTER UPDATE OF approved_by, consumed_by, approved_via, event, actor, reason, move_id ON holdfast_grants
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.approved_by IS DISTINCT FROM OLD.approved_by
+    OR NEW.consumed_by IS DISTINCT FROM OLD.consumed_by
+    OR NEW.approved_via IS DISTINCT FROM OLD.approved_via
+    OR NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'GRANT ' || NEW.grant_id || ':' || CASE
+      WHEN NEW.approved_by IS DISTINCT FROM OLD.approved_by
+      THEN ' approved_by'
+      ELSE ''
+      END || CASE
+      WHEN NEW.consumed_by IS DISTINCT FROM OLD.consumed_by
+      THEN ' consumed_by'
+      ELSE ''
+      END || CASE
+      WHEN NEW.approved_via IS DISTINCT FROM OLD.approved_via
+      THEN ' approved_via'
+      ELSE ''
+      END || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_grants_deleted
+CREATE TRIGGER holdfast_grants_deleted AFTER DELETE ON holdfast_grants
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'GRANT ' || OLD.grant_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
 -- trigger: holdfast_grants_born
 CREATE TRIGGER holdfast_grants_born AFTER INSERT ON holdfast_grants
 WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1360,6 +1516,69 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_procedures_rewritten
+CREATE TRIGGER holdfast_procedures_rewritten AFTER UPDATE OF stop_state, grant_id, event, actor, reason, move_id ON holdfast_procedures
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.stop_state IS DISTINCT FROM OLD.stop_state
+    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+    OR NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'PROCEDURE ' || NEW.run_id || ':' || CASE
+      WHEN NEW.stop_state IS DISTINCT FROM OLD.stop_state
+      THEN ' stop_state'
+      ELSE ''
+      END || CASE
+      WHEN NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_procedures_deleted
+CREATE TRIGGER holdfast_procedures_deleted AFTER DELETE ON holdfast_procedures
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'PROCEDURE ' || OLD.run_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
 -- trigger: holdfast_procedures_born
 CREATE TRIGGER holdfast_procedures_born AFTER INSERT ON holdfast_procedures
 WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -1545,6 +1764,59 @@ WHEN (
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_steps_rewritten
+CREATE TRIGGER holdfast_steps_rewritten AFTER UPDATE OF event, actor, reason, move_id ON holdfast_steps
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'STEP ' || NEW.step_id || ':' || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_steps_deleted
+CREATE TRIGGER holdfast_steps_deleted AFTER DELETE ON holdfast_steps
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'STEP ' || OLD.step_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
 END;
 
 -- trigger: holdfast_steps_born
@@ -1921,6 +2193,64 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_values_rewritten
+CREATE TRIGGER holdfast_values_rewritten AFTER UPDATE OF event, actor, reason, move_id, grant_id ON holdfast_values
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'VALUE ' || NEW.value_id || ':' || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_values_deleted
+CREATE TRIGGER holdfast_values_deleted AFTER DELETE ON holdfast_values
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'VALUE ' || OLD.value_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
 -- trigger: holdfast_values_born
 CREATE TRIGGER holdfast_values_born AFTER INSERT ON holdfast_values
 WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -2152,6 +2482,64 @@ BEGIN
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
 END;
 
+-- trigger: holdfast_switches_rewritten
+CREATE TRIGGER holdfast_switches_rewritten AFTER UPDATE OF event, actor, reason, move_id, grant_id ON holdfast_switches
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+    OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'SWITCH ' || NEW.switch_id || ':' || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END || CASE
+      WHEN NEW.grant_id IS DISTINCT FROM OLD.grant_id
+      THEN ' grant_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_switches_deleted
+CREATE TRIGGER holdfast_switches_deleted AFTER DELETE ON holdfast_switches
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'SWITCH ' || OLD.switch_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
 -- trigger: holdfast_switches_born
 CREATE TRIGGER holdfast_switches_born AFTER INSERT ON holdfast_switches
 WHEN NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
@@ -2346,6 +2734,59 @@ WHEN (
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
     NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_settings_rewritten
+CREATE TRIGGER holdfast_settings_rewritten AFTER UPDATE OF event, actor, reason, move_id ON holdfast_settings
+WHEN NEW.state = OLD.state
+  AND (
+    NEW.event IS DISTINCT FROM OLD.event
+    OR NEW.actor IS DISTINCT FROM OLD.actor
+    OR NEW.reason IS DISTINCT FROM OLD.reason
+    OR NEW.move_id IS DISTINCT FROM OLD.move_id
+  )
+  AND NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'SETTING ' || NEW.setting_id || ':' || CASE
+      WHEN NEW.event IS DISTINCT FROM OLD.event
+      THEN ' event'
+      ELSE ''
+      END || CASE
+      WHEN NEW.actor IS DISTINCT FROM OLD.actor
+      THEN ' actor'
+      ELSE ''
+      END || CASE
+      WHEN NEW.reason IS DISTINCT FROM OLD.reason
+      THEN ' reason'
+      ELSE ''
+      END || CASE
+      WHEN NEW.move_id IS DISTINCT FROM OLD.move_id
+      THEN ' move_id'
+      ELSE ''
+      END,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_settings_deleted
+CREATE TRIGGER holdfast_settings_deleted AFTER DELETE ON holdfast_settings
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'SETTING ' || OLD.setting_id,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
 END;
 
 -- trigger: holdfast_settings_born
@@ -2735,11 +3176,67 @@ END;
 -- trigger: holdfast_meta_insert
 CREATE TRIGGER holdfast_meta_insert BEFORE INSERT ON holdfast_meta
 WHEN (
+    EXISTS (
+      SELECT 1 FROM holdfast_meta m
+      WHERE NEW.name = m.name
+      AND (
+        CASE NEW.name
+        WHEN 'environment'
+        THEN CASE NEW.value
+        WHEN 'dev'
+        THEN 0
+        WHEN 'stage'
+        THEN 1
+        WHEN 'prod'
+        THEN 2
+        ELSE 2
+        END
+        WHEN 'governed'
+        THEN CASE NEW.value
+        WHEN 'no'
+        THEN 0
+        WHEN 'yes'
+        THEN 1
+        ELSE 1
+        END
+        ELSE 0
+        END
+      ) < (CASE m.name WHEN 'environment' THEN CASE m.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE m.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
+    )
+  ) OR (
     EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
     AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
   )
 BEGIN
+  SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
+    EXISTS (
+      SELECT 1 FROM holdfast_meta m
+      WHERE NEW.name = m.name
+      AND (
+        CASE NEW.name
+        WHEN 'environment'
+        THEN CASE NEW.value
+        WHEN 'dev'
+        THEN 0
+        WHEN 'stage'
+        THEN 1
+        WHEN 'prod'
+        THEN 2
+        ELSE 2
+        END
+        WHEN 'governed'
+        THEN CASE NEW.value
+        WHEN 'no'
+        THEN 0
+        WHEN 'yes'
+        THEN 1
+        ELSE 1
+        END
+        ELSE 0
+        END
+      ) < (CASE m.name WHEN 'environment' THEN CASE m.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE m.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
+    );
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     EXISTS (SELECT 1 FROM holdfast_meta WHERE name = NEW.name AND 1)
     AND NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
@@ -2749,10 +3246,11 @@ END;
 -- trigger: holdfast_meta_update
 CREATE TRIGGER holdfast_meta_update BEFORE UPDATE ON holdfast_meta
 WHEN (
-    OLD.name = 'environment'
-    AND NEW.name = 'environment'
+    NEW.name = OLD.name
     AND (
-      CASE NEW.value
+      CASE NEW.name
+      WHEN 'environment'
+      THEN CASE NEW.value
       WHEN 'dev'
       THEN 0
       WHEN 'stage'
@@ -2761,21 +3259,38 @@ WHEN (
       THEN 2
       ELSE 2
       END
-    ) < (CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END)
+      WHEN 'governed'
+      THEN CASE NEW.value
+      WHEN 'no'
+      THEN 0
+      WHEN 'yes'
+      THEN 1
+      ELSE 1
+      END
+      ELSE 0
+      END
+    ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END)
   ) OR (
     (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-      OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      NEW.name <> OLD.name
+      AND (OLD.name IN ('environment', 'governed') OR NEW.name IN ('environment', 'governed'))
     )
-    AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    OR (
+      (
+        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      )
+      AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    )
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF007 this number cannot decrease') WHERE
-    OLD.name = 'environment'
-    AND NEW.name = 'environment'
+    NEW.name = OLD.name
     AND (
-      CASE NEW.value
+      CASE NEW.name
+      WHEN 'environment'
+      THEN CASE NEW.value
       WHEN 'dev'
       THEN 0
       WHEN 'stage'
@@ -2784,26 +3299,240 @@ BEGIN
       THEN 2
       ELSE 2
       END
-    ) < (CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END);
+      WHEN 'governed'
+      THEN CASE NEW.value
+      WHEN 'no'
+      THEN 0
+      WHEN 'yes'
+      THEN 1
+      ELSE 1
+      END
+      ELSE 0
+      END
+    ) < (CASE OLD.name WHEN 'environment' THEN CASE OLD.value WHEN 'dev' THEN 0 WHEN 'stage' THEN 1 WHEN 'prod' THEN 2 ELSE 2 END WHEN 'governed' THEN CASE OLD.value WHEN 'no' THEN 0 WHEN 'yes' THEN 1 ELSE 1 END ELSE 0 END);
   SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
     (
-      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-      OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      NEW.name <> OLD.name
+      AND (OLD.name IN ('environment', 'governed') OR NEW.name IN ('environment', 'governed'))
     )
-    AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+    OR (
+      (
+        OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+        OR NEW.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      )
+      AND (NEW.name <> OLD.name OR NEW.value <> OLD.value)
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    );
 END;
 
 -- trigger: holdfast_meta_delete
 CREATE TRIGGER holdfast_meta_delete BEFORE DELETE ON holdfast_meta
 WHEN (
-    OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
-    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    OLD.name IN ('environment', 'governed')
+    OR (
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    )
   )
 BEGIN
   SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
-    OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+    OLD.name IN ('environment', 'governed')
+    OR (
+      OLD.name IN ('ledger_id', 'epoch', 'environment', 'governed')
+      AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+    );
+END;
+
+-- trigger: holdfast_approvers_insert
+CREATE TRIGGER holdfast_approvers_insert BEFORE INSERT ON holdfast_approvers
+WHEN (
+    EXISTS (SELECT 1 FROM holdfast_approvers r WHERE r.name = NEW.name AND r.revoked_at IS NULL)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    (NEW.revoked_at IS NOT NULL OR NEW.revoked_by IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.action = 'approver.add'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    EXISTS (SELECT 1 FROM holdfast_approvers r WHERE r.name = NEW.name AND r.revoked_at IS NULL)
     AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF002 a new record must have an unused id and key, an initial state and its event') WHERE
+    (NEW.revoked_at IS NOT NULL OR NEW.revoked_by IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
+    NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.action = 'approver.add'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_approvers_update
+CREATE TRIGGER holdfast_approvers_update BEFORE UPDATE ON holdfast_approvers
+WHEN (
+    NOT (
+      (
+        OLD.revoked_at IS NOT NULL
+        AND NEW.revoked_at IS NULL
+        AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
+        AND NEW.name = OLD.name
+      )
+      OR (
+        OLD.revoked_at IS NULL
+        AND NEW.revoked_at IS NOT NULL
+        AND NOT (
+          NEW.name IS DISTINCT FROM OLD.name
+          OR NEW.public_key IS DISTINCT FROM OLD.public_key
+          OR NEW.added_by IS DISTINCT FROM OLD.added_by
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.added_at IS DISTINCT FROM OLD.added_at
+        )
+      )
+      OR NOT (
+        NEW.name IS DISTINCT FROM OLD.name
+        OR NEW.public_key IS DISTINCT FROM OLD.public_key
+        OR NEW.added_by IS DISTINCT FROM OLD.added_by
+        OR NEW.reason IS DISTINCT FROM OLD.reason
+        OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+        OR NEW.added_at IS DISTINCT FROM OLD.added_at
+        OR NEW.revoked_at IS DISTINCT FROM OLD.revoked_at
+        OR NEW.revoked_by IS DISTINCT FROM OLD.revoked_by
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    OLD.revoked_at IS NOT NULL
+    AND NEW.revoked_at IS NULL
+    AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.action = 'approver.add'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  ) OR (
+    OLD.revoked_at IS NULL
+    AND NEW.revoked_at IS NOT NULL
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id > coalesce(OLD.grant_id, 0)
+      AND g.state = 'consumed'
+      AND g.action = 'approver.revoke'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF006 this column cannot be changed') WHERE
+    NOT (
+      (
+        OLD.revoked_at IS NOT NULL
+        AND NEW.revoked_at IS NULL
+        AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
+        AND NEW.name = OLD.name
+      )
+      OR (
+        OLD.revoked_at IS NULL
+        AND NEW.revoked_at IS NOT NULL
+        AND NOT (
+          NEW.name IS DISTINCT FROM OLD.name
+          OR NEW.public_key IS DISTINCT FROM OLD.public_key
+          OR NEW.added_by IS DISTINCT FROM OLD.added_by
+          OR NEW.reason IS DISTINCT FROM OLD.reason
+          OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+          OR NEW.added_at IS DISTINCT FROM OLD.added_at
+        )
+      )
+      OR NOT (
+        NEW.name IS DISTINCT FROM OLD.name
+        OR NEW.public_key IS DISTINCT FROM OLD.public_key
+        OR NEW.added_by IS DISTINCT FROM OLD.added_by
+        OR NEW.reason IS DISTINCT FROM OLD.reason
+        OR NEW.grant_id IS DISTINCT FROM OLD.grant_id
+        OR NEW.added_at IS DISTINCT FROM OLD.added_at
+        OR NEW.revoked_at IS DISTINCT FROM OLD.revoked_at
+        OR NEW.revoked_by IS DISTINCT FROM OLD.revoked_by
+      )
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
+    OLD.revoked_at IS NOT NULL
+    AND NEW.revoked_at IS NULL
+    AND coalesce(NEW.grant_id, 0) > coalesce(OLD.grant_id, 0)
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id = NEW.grant_id
+      AND g.state = 'consumed'
+      AND g.action = 'approver.add'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+  SELECT RAISE(ABORT, 'HF009 this change needs a grant that the same move has consumed') WHERE
+    OLD.revoked_at IS NULL
+    AND NEW.revoked_at IS NOT NULL
+    AND NOT EXISTS (
+      SELECT 1 FROM holdfast_grants g
+      WHERE g.grant_id > coalesce(OLD.grant_id, 0)
+      AND g.state = 'consumed'
+      AND g.action = 'approver.revoke'
+      AND g.target = NEW.name
+    )
+    AND NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_approvers_delete
+CREATE TRIGGER holdfast_approvers_delete BEFORE DELETE ON holdfast_approvers
+WHEN (
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+  )
+BEGIN
+  SELECT RAISE(ABORT, 'HF003 records cannot be deleted') WHERE
+    NOT EXISTS (SELECT 1 FROM holdfast_maintenance);
+END;
+
+-- trigger: holdfast_approvers_rewritten
+CREATE TRIGGER holdfast_approvers_rewritten AFTER UPDATE ON holdfast_approvers
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'rewrite', g.actor, 'APPROVER ' || NEW.name,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
+END;
+
+-- trigger: holdfast_approvers_deleted
+CREATE TRIGGER holdfast_approvers_deleted AFTER DELETE ON holdfast_approvers
+WHEN NOT NOT EXISTS (SELECT 1 FROM holdfast_maintenance)
+BEGIN
+  INSERT INTO holdfast_journal
+    (epoch, xid, machine, subject, version,
+    source, target, event, actor, reason, attempt, move_id, grant_id,
+    maintenance_id, at)
+    SELECT g.epoch, g.xid, g.machine, g.subject, g.version + 1, g.target, g.target,
+      'delete', g.actor, 'APPROVER ' || OLD.name,
+      NULL, g.move_id, g.grant_id, g.maintenance_id, g.at
+    FROM holdfast_journal g WHERE g.machine = 'MAINTENANCE' AND g.subject = (SELECT maintenance_id FROM holdfast_maintenance)
+    ORDER BY g.version DESC LIMIT 1;
 END;
 
 -- trigger: holdfast_maintenance_opened

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from holdfast.core.errors import invariant
-from holdfast.core.governed import Approver, Grant
 from holdfast.core.machine import Machine
 from holdfast.core.machines import EXEC_IDS, EXECUTION, GRANT, JOB, PROCEDURE, SETTING, STEP, SWITCH, VALUE
 from holdfast.core.records import Execution, Job
@@ -25,6 +24,7 @@ from holdfast.store.migrations import DOOR_OPEN, drift, require_ledger
 from holdfast.store.reinstall import behind
 from holdfast.store.statements import encoded
 from holdfast.store.transaction import Reading, Transaction
+from holdfast.store.verbs.approvals import ApprovalEvidence
 from holdfast.store.verbs.histories import (
     Case,
     Entry,
@@ -126,22 +126,10 @@ class Evidence:
         [[seq]] = self._ask("last_maintenance")
         return seq or 0
 
-    def grants(self, before: int | None, n: int) -> list[Grant]:
-        """Return a page of grants, newest first."""
-        return self._reading.grants.page(before=before, limit=n)
-
-    def grant(self, grant_id: int) -> Grant | None:
-        """Return a grant."""
-        return self._reading.grants.get(grant_id)
-
-    def approvers(self) -> dict[str, Approver]:
-        """Return all approvers by name, including the revoked ones."""
-        return self._reading.grants.approvers()
-
-    def approval_of(self, grant_id: int) -> tuple[str, str] | None:
-        """Return who approved a grant and by which move, as the journal says; None if it says nothing."""
-        rows = [row for row in self._reading.journal.of(grant_id, GRANT.name) if row.event == "approve"]
-        return (rows[-1].actor, rows[-1].move_id) if rows else None
+    @cached_property
+    def approvals(self) -> ApprovalEvidence:
+        """What is stored about grants, their approvals and the approvers."""
+        return ApprovalEvidence(self._reading)
 
     def grants_named(self, ids: Iterable[int]) -> dict[int, Permit]:
         """Return those of the given grants that exist."""
@@ -340,7 +328,7 @@ class Evidence:
 QUESTIONS = frozenset((
     "ids_twice", "keys_twice", "counts_to_check", "orphan_calls", "orphan_executions", "orphan_checkpoints",
     "orphan_replacements", "orphans_of_governance", "evidence_to_check", "grants_to_doubt", "journal_page",
-    "orphan_rows", "broken_maintenance", "operations_to_check",
+    "orphan_rows", "broken_maintenance", "operations_to_check", "rewrites_to_doubt",
 ))  # fmt: skip
 _OTHERS = {
     GRANT.name: "grants_to_check",

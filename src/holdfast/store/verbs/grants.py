@@ -8,7 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from holdfast.core.authority import BOOTSTRAP
 from holdfast.core.decide import Move, Refused
+from holdfast.core.digest import canonical
 from holdfast.core.governed import Approver, Grant, GrantEvent
 from holdfast.core.machines import GRANT
 from holdfast.store.rows import reader
@@ -53,6 +55,11 @@ class GrantReads(Verbs):
         """Return all approvers by name, including the revoked ones."""
         approvers = (_read_approver(row, self._store.moment) for row in self._run("list_approvers"))
         return {approver.name: approver for approver in approvers}
+
+    def bootstrap(self) -> int | None:
+        """Return the first grant that registered an approver of this ledger in prod without an approval, or None."""
+        [[grant_id]] = self._run("first_bootstrap", via=canonical({"method": BOOTSTRAP}))
+        return None if grant_id is None else int(grant_id)
 
     def _grant(self, row: tuple[Any, ...]) -> Grant:
         return _read_grant(row, self._store.moment)
